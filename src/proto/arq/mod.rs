@@ -1,0 +1,679 @@
+//! The ARQ state machine: segments in, segments out, every byte once and in order.
+//!
+//! ```text
+//!   write/send -> SendQueue -> SendBuffer (in flight) -> fill()  -> datagrams
+//!                    |             ^    ^
+//!                BytesQueue   Congestion Rtt, Probe
+//!                                  |    |
+//!   read/recv  <- RecvBuffer <- input() <-------------------------- datagrams
+//!                                  '-> Acks -> fill()
+//! ```
+//!
+//! One concern a file; this one only connects them. [`Arq::input`] takes one datagram's segments, [`Arq::fill`] writes
+//! as many segments as fit one datagram. Nothing here scans what is in flight: the cost of a segment is the same at any
+//! window.
+
+mod acks;
+mod bytes_queue;
+mod congestion;
+mod probe;
+mod recv_buffer;
+mod rtt;
+mod send_buffer;
+mod send_queue;
+
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use self::{
+    acks::{Ack, Acks},
+    congestion::Congestion,
+    probe::Probe,
+    recv_buffer::{Insert, RecvBuffer},
+    rtt::Rtt,
+    send_buffer::{Backoff, Cause, SendBuffer},
+    send_queue::{Cut, MAX_FRAGMENTS, SendQueue},
+};
+use super::{
+    config::{KcpConfig, NoDelay},
+    error::{DatagramError, SettingError, WriteError},
+    seq,
+    stats::Stats,
+    time::Instant,
+    wire::{Command, HEADER_LEN, SegmentHeader, Segments},
+};
+
+/// Window of a peer that has told none. One less than the window that a kcp-go listener gives a session before its
+/// application raises it: a first flight that fills it is answered with a closed window, and the raise is not told.
+const INITIAL_PEER_WINDOW: u32 = 31;
+/// Written data that waits for room in the window, in full segments: enough to fill what one ACK frees while the
+/// writer is woken, little enough that it costs no memory worth naming.
+const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
+
+/// How a datagram came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It arrived.
+    Received,
+    #[allow(dead_code, reason = "the FEC decoder's entry")]
+    /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
+    Recovered,
+}
+
+/// What one run of [`Arq::fill`] calls has sent, as congestion control and early resend look at it.
+#[derive(Debug, Default)]
+pub(super) struct Flush {
+    new_segments: u32,
+    timeouts: u32,
+    skipped: u32,
+    /// Window and `una` that every segment of the run carries.
+    wnd: u16,
+    una: u32,
+    sent_any: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Arq {
+    conv: u32,
+    mss: usize,
+    mtu: usize,
+    nodelay: NoDelay,
+    stream: bool,
+    ack_no_delay: bool,
+    write_delay: bool,
+    send_window: u32,
+    recv_window: u32,
+    queue: SendQueue,
+    buffer: SendBuffer,
+    recv: RecvBuffer,
+    acks: Acks,
+    rtt: Rtt,
+    congestion: Congestion,
+    probe: Probe,
+    peer_window: u32,
+    /// A WINS is to be sent.
+    tell_window: bool,
+    /// The last window told was zero.
+    told_zero: bool,
+    /// When segments that were skipped too seldom for a fast resend are resent if nothing new is sent.
+    early_at: Option<Instant>,
+    early_due: bool,
+    /// When delayed writes are sent.
+    flush_at: Option<Instant>,
+    flush_due: bool,
+    /// Since when something is in flight and the peer has been silent.
+    unanswered_since: Option<Instant>,
+    /// Transmissions of the oldest segment since the peer was heard last.
+    unanswered_sends: u32,
+    last_heard: Instant,
+    stats: Stats,
+}
+
+impl Arq {
+    /// `overhead`: bytes of every datagram that headers in front of the segments and tags behind them take.
+    pub(super) fn new(conv: u32, config: &KcpConfig, overhead: usize, first_sn: u32, now: Instant) -> Self {
+        let mss = config.mss(overhead);
+        Self {
+            conv,
+            mss,
+            mtu: mss + HEADER_LEN,
+            nodelay: config.nodelay,
+            stream: config.stream,
+            ack_no_delay: config.ack_no_delay,
+            write_delay: config.write_delay,
+            send_window: config.send_window,
+            recv_window: config.recv_window,
+            queue: SendQueue::default(),
+            buffer: SendBuffer::new(first_sn),
+            recv: RecvBuffer::new(first_sn, config.recv_window, mss),
+            acks: Acks::default(),
+            rtt: Rtt::default(),
+            congestion: Congestion::new(!config.nodelay.nc),
+            probe: Probe::default(),
+            peer_window: INITIAL_PEER_WINDOW,
+            tell_window: false,
+            told_zero: false,
+            early_at: None,
+            early_due: false,
+            flush_at: None,
+            flush_due: false,
+            unanswered_since: None,
+            unanswered_sends: 0,
+            last_heard: now,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) const fn conv(&self) -> u32 {
+        self.conv
+    }
+
+    // ---- The peer ----
+
+    /// Takes in the segments of one datagram, all headers before them removed.
+    pub(super) fn input(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        origin: Origin,
+    ) -> Result<(), DatagramError> {
+        let mut newest: Option<Instant> = None;
+        let mut confirmed = 0;
+        let mut skipped = false;
+        let mut heard = false;
+        let mut outcome = Ok(());
+        for segment in Segments::new(datagram) {
+            let (header, payload) = match segment {
+                Ok(segment) => segment,
+                Err(error) => {
+                    self.stats.malformed += 1;
+                    outcome = Err(error.into());
+                    break;
+                }
+            };
+            if header.conv != self.conv {
+                self.stats.wrong_conv += 1;
+                outcome = Err(DatagramError::WrongConv { found: header.conv });
+                break;
+            }
+            heard = true;
+            self.stats.segments_received += 1;
+            if origin == Origin::Received {
+                self.peer_window = header.wnd.into();
+            }
+            confirmed += self.buffer.ack_before(header.una);
+            match header.cmd {
+                Command::Ack => {
+                    self.stats.acks_received += 1;
+                    if seq::within(header.sn, self.buffer.una(), self.buffer.nxt()) {
+                        if let Some(acked) = self.buffer.ack(header.sn) {
+                            confirmed += 1;
+                            // An ACK of an earlier transmission says nothing exact about the time since.
+                            if acked.sent_at.as_ts() == header.ts {
+                                newest = newest.max(Some(acked.sent_at));
+                            }
+                        }
+                        if self.nodelay.resend > 0 {
+                            skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
+                        }
+                    }
+                }
+                Command::Push => self.input_push(now, &header, payload),
+                Command::Wask => self.tell_window = true,
+                Command::Wins => {}
+            }
+        }
+        if heard {
+            self.after_input(now, confirmed, skipped, newest.filter(|_| origin == Origin::Received));
+        }
+        outcome
+    }
+
+    fn input_push(&mut self, now: Instant, header: &SegmentHeader, payload: &[u8]) {
+        self.stats.push_received += 1;
+        let outcome = self.recv.insert(header.sn, header.frg, payload);
+        match outcome {
+            Insert::Refused => {
+                self.stats.out_of_window += 1;
+                return;
+            }
+            Insert::Duplicate => self.stats.duplicates += 1,
+            Insert::InOrder | Insert::Early => {}
+        }
+        let ack = Ack { sn: header.sn, ts: header.ts };
+        self.acks.push(ack, self.recv.nxt(), now, self.nodelay.interval);
+        // A gap is told at once: what fills it is a round trip away.
+        if self.ack_no_delay || outcome == Insert::Early || self.acks.owed() >= self.mtu / HEADER_LEN {
+            self.acks.set_due();
+        }
+    }
+
+    fn after_input(&mut self, now: Instant, confirmed: u32, skipped: bool, newest: Option<Instant>) {
+        if let Some(sent_at) = newest {
+            self.rtt.sample(now - sent_at, &self.nodelay);
+        }
+        if confirmed > 0 {
+            let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
+            self.queue.bytes.release_before(free_before);
+            self.congestion.on_ack(confirmed, self.send_window.min(self.peer_window));
+        }
+        if skipped && self.early_at.is_none() {
+            self.early_at = Some(now + self.early_delay());
+        }
+        self.last_heard = now;
+        self.unanswered_sends = 0;
+        self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
+        self.update_probe(now);
+    }
+
+    /// Stream position of the first byte that no segment carries.
+    const fn first_unsent(&self) -> u32 {
+        self.queue.bytes.end().wrapping_sub(self.queue.unsent() as u32)
+    }
+
+    /// How long a segment skipped too seldom waits for more ACKs: reordering on the path shows within a fraction of
+    /// a round trip.
+    fn early_delay(&self) -> Duration {
+        (self.rtt.smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
+    }
+
+    fn update_probe(&mut self, now: Instant) {
+        let needed = self.peer_window == 0 && self.queue.unsent() > 0;
+        self.probe.update(needed, now);
+    }
+
+    // ---- The application ----
+
+    /// Takes as many of `bytes` as the queue has room for, 0 when it is full.
+    pub(super) fn write(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        if self.stream {
+            let room = (self.queue_limit() as usize * self.mss).saturating_sub(self.queue.unsent());
+            if self.is_writable() {
+                taken = room.min(bytes.len());
+                self.queue.push_stream(&bytes[..taken]);
+            }
+        } else {
+            while taken < bytes.len() && self.is_writable() {
+                let piece = &bytes[taken..bytes.len().min(taken + self.mss)];
+                self.queue.push_message(piece, self.mss);
+                taken += piece.len();
+            }
+        }
+        self.after_write(now, taken);
+        taken
+    }
+
+    /// Queues one message whole.
+    pub(super) fn send(&mut self, now: Instant, message: &[u8]) -> Result<(), WriteError> {
+        let max = MAX_FRAGMENTS * self.mss;
+        if message.is_empty() {
+            return Err(WriteError::EmptyMessage);
+        }
+        if message.len() > max {
+            return Err(WriteError::MessageTooLong { max });
+        }
+        if !self.is_writable() {
+            return Err(WriteError::Blocked);
+        }
+        self.queue.push_message(message, self.mss);
+        self.after_write(now, message.len());
+        Ok(())
+    }
+
+    fn after_write(&mut self, now: Instant, taken: usize) {
+        if taken == 0 {
+            return;
+        }
+        self.stats.bytes_written += taken as u64;
+        if self.write_delay {
+            self.flush_at.get_or_insert(now + self.nodelay.interval);
+        }
+        self.update_probe(now);
+    }
+
+    fn queue_limit(&self) -> u32 {
+        self.send_window.clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end())
+    }
+
+    /// Whether a write would take at least one byte.
+    pub(super) fn is_writable(&self) -> bool {
+        let limit = self.queue_limit() as usize;
+        self.queue.unsent() < limit * self.mss && self.queue.pending() < limit
+    }
+
+    /// Whether enough room is free for a writer that had to wait to be woken.
+    pub(super) fn has_much_room(&self) -> bool {
+        let half = self.queue_limit() as usize / 2;
+        self.queue.unsent() <= half * self.mss && self.queue.pending() <= half
+    }
+
+    /// Whether everything written is acknowledged.
+    pub(super) const fn is_flushed(&self) -> bool {
+        self.queue.unsent() == 0 && self.buffer.unacked() == 0
+    }
+
+    /// Sends delayed writes with the next transmission.
+    pub(super) const fn flush(&mut self) {
+        if self.flush_at.is_some() {
+            self.flush_due = true;
+        }
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.recv.is_readable()
+    }
+
+    pub(super) fn has_message(&self) -> bool {
+        self.recv.has_message()
+    }
+
+    pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        let count = self.recv.read(out);
+        self.after_read(count);
+        count
+    }
+
+    pub(super) fn recv(&mut self) -> Option<Bytes> {
+        let message = self.recv.recv()?;
+        self.after_read(message.len());
+        Some(message)
+    }
+
+    fn after_read(&mut self, count: usize) {
+        self.stats.bytes_read += count as u64;
+        // Not at the first free segment: a reader of single bytes would have one sent for each.
+        if self.told_zero && self.recv.free() >= self.recv_window.div_ceil(4) {
+            self.tell_window = true;
+        }
+    }
+
+    // ---- Time ----
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        self.acks.on_timeout(now);
+        self.probe.on_timeout(now);
+        if self.early_at.is_some_and(|at| at <= now) {
+            self.early_due = true;
+        }
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush_due = true;
+        }
+    }
+
+    /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let timers = [
+            self.acks.deadline(),
+            self.probe.deadline(),
+            self.early_at,
+            self.flush_at,
+            self.buffer.next_timeout(&self.backoff()),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Since when an answer is due and nothing has come.
+    pub(super) const fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered_since
+    }
+
+    /// Transmissions of the oldest segment since the peer was heard last.
+    pub(super) const fn unanswered_sends(&self) -> u32 {
+        self.unanswered_sends
+    }
+
+    pub(super) const fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    fn backoff(&self) -> Backoff {
+        let rto = self.rtt.rto();
+        Backoff { rto, step: if self.nodelay.nodelay { rto / 2 } else { rto } }
+    }
+
+    // ---- Output ----
+
+    /// Begins a run of [`fill`](Self::fill) calls.
+    pub(super) fn begin_flush(&self) -> Flush {
+        Flush { wnd: self.recv.free().min(u16::MAX.into()) as u16, una: self.recv.nxt(), ..Flush::default() }
+    }
+
+    /// Writes as many segments as there are to send and as fit into `out`, which is one datagram's room for them;
+    /// returns how many bytes.
+    ///
+    /// Payload goes before control segments: they then stand in the last, shorter datagram of a batch, which is the
+    /// one place where GSO lets a datagram be shorter.
+    pub(super) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
+        let mut at = 0;
+        // Control segments that fill a datagram by themselves are not held up by a stream of payload.
+        let urgent = self.acks.is_due() && self.acks.owed() >= self.mtu / HEADER_LEN && !flush.sent_any;
+        if urgent {
+            at = self.fill_control(out, at, flush);
+        }
+        at = self.fill_resends(now, out, at, flush);
+        at = self.fill_new(now, out, at, flush);
+        if self.early_due && flush.new_segments == 0 {
+            at = self.fill_early(now, out, at, flush);
+        }
+        // What is sent anyway takes waiting ACKs along.
+        let piggyback = at > 0 && !self.acks.is_empty();
+        if piggyback || self.has_control() {
+            at = self.fill_control(out, at, flush);
+        }
+        flush.sent_any |= at > 0;
+        at
+    }
+
+    /// Ends a run of [`fill`](Self::fill) calls that sent something or found nothing to send.
+    pub(super) fn end_flush(&mut self, now: Instant, flush: &Flush) {
+        if self.early_due || self.early_at.is_some() {
+            let waiting = self.buffer.next_early().is_some();
+            if self.early_due || !waiting {
+                self.early_due = false;
+                self.early_at = waiting.then(|| now + self.early_delay());
+            }
+        }
+        if self.queue.unsent() == 0 {
+            self.flush_at = None;
+            self.flush_due = false;
+        }
+        if flush.skipped > 0 {
+            self.congestion.on_fast_resend(self.buffer.span(), self.nodelay.resend);
+        }
+        if flush.timeouts > 0 {
+            self.congestion.on_timeout(self.window());
+        }
+    }
+
+    const fn has_control(&self) -> bool {
+        self.acks.is_due() || self.probe.asks() || self.tell_window
+    }
+
+    /// Segments that may be in flight.
+    fn window(&self) -> u32 {
+        self.send_window.min(self.peer_window).min(self.congestion.window())
+    }
+
+    fn fill_resends(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        let backoff = self.backoff();
+        while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
+            if !fits(out, at, self.buffer.get(sn).len as usize) {
+                break;
+            }
+            at = self.resend(now, sn, cause, out, at, flush);
+        }
+        at
+    }
+
+    fn fill_early(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        while let Some(sn) = self.buffer.next_early() {
+            if !fits(out, at, self.buffer.get(sn).len as usize) {
+                break;
+            }
+            at = self.resend(now, sn, Cause::Early, out, at, flush);
+        }
+        at
+    }
+
+    fn resend(
+        &mut self,
+        now: Instant,
+        sn: u32,
+        cause: Cause,
+        out: &mut [u8],
+        at: usize,
+        flush: &mut Flush,
+    ) -> usize {
+        match cause {
+            Cause::Fast => {
+                self.stats.fast_resends += 1;
+                flush.skipped += 1;
+            }
+            Cause::Early => {
+                self.stats.early_resends += 1;
+                flush.skipped += 1;
+            }
+            Cause::Timeout => {
+                self.stats.timeout_resends += 1;
+                flush.timeouts += 1;
+            }
+        }
+        self.buffer.resent(sn, cause, now);
+        if sn == self.buffer.una() {
+            self.unanswered_sends += 1;
+        }
+        self.emit_push(now, sn, out, at, flush)
+    }
+
+    fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        let held_back = self.write_delay && !self.flush_due;
+        while self.buffer.span() < self.window() {
+            if held_back && self.queue.unsent() < self.mss {
+                break;
+            }
+            let Some(cut) = self.queue.peek(self.mss) else { break };
+            if !fits(out, at, cut.len) {
+                break;
+            }
+            let Cut { len, frg } = cut;
+            let position = self.queue.take(cut);
+            let sn = self.buffer.push(position, len as u32, frg, now);
+            if sn == self.buffer.una() {
+                self.unanswered_sends = 1;
+            }
+            self.stats.push_sent += 1;
+            flush.new_segments += 1;
+            at = self.emit_push(now, sn, out, at, flush);
+        }
+        at
+    }
+
+    fn emit_push(&mut self, now: Instant, sn: u32, out: &mut [u8], at: usize, flush: &Flush) -> usize {
+        self.unanswered_since.get_or_insert(now);
+        let segment = self.buffer.get(sn);
+        let (position, len, frg) = (segment.position, segment.len, segment.frg);
+        let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
+        self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
+        end + len as usize
+    }
+
+    /// ACKs, WASK and WINS, as many as fit.
+    fn fill_control(&mut self, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+        let mut acks = core::mem::take(&mut self.acks);
+        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), |ack| {
+            self.stats.acks_sent += 1;
+            at = self.emit_header(Command::Ack, 0, ack.ts, ack.sn, 0, out, at, flush);
+        });
+        self.acks = acks;
+        if self.probe.asks() && fits(out, at, 0) {
+            self.probe.asked();
+            self.stats.window_probes += 1;
+            at = self.emit_header(Command::Wask, 0, 0, 0, 0, out, at, flush);
+        }
+        if self.tell_window && fits(out, at, 0) {
+            self.tell_window = false;
+            at = self.emit_header(Command::Wins, 0, 0, 0, 0, out, at, flush);
+        }
+        at
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a header, and where it goes")]
+    #[inline]
+    fn emit_header(
+        &mut self,
+        cmd: Command,
+        frg: u8,
+        ts: u32,
+        sn: u32,
+        len: u32,
+        out: &mut [u8],
+        at: usize,
+        flush: &Flush,
+    ) -> usize {
+        let header = SegmentHeader { conv: self.conv, cmd, frg, wnd: flush.wnd, ts, sn, una: flush.una, len };
+        let end = at + HEADER_LEN;
+        out[at..end].copy_from_slice(&header.to_bytes());
+        self.told_zero = flush.wnd == 0;
+        self.stats.segments_sent += 1;
+        end
+    }
+
+    // ---- Settings and gauges ----
+
+    pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
+        self.nodelay = nodelay;
+        self.congestion.set_enabled(!nodelay.nc);
+        self.rtt.update_rto(&nodelay);
+    }
+
+    pub(super) fn set_windows(&mut self, send: u32, recv: u32) {
+        self.send_window = send;
+        self.recv_window = recv;
+        self.recv.set_window(recv);
+        self.recv.advance();
+        self.after_read(0);
+    }
+
+    pub(super) const fn set_stream(&mut self, stream: bool) {
+        self.stream = stream;
+    }
+
+    pub(super) const fn set_ack_no_delay(&mut self, ack_no_delay: bool) {
+        self.ack_no_delay = ack_no_delay;
+    }
+
+    pub(super) const fn set_write_delay(&mut self, write_delay: bool) {
+        self.write_delay = write_delay;
+        if !write_delay {
+            self.flush();
+        }
+    }
+
+    /// Changes the size of segments to come. Those cut already must still fit a datagram.
+    pub(super) fn set_mss(&mut self, mss: usize, overhead: usize) -> Result<(), SettingError> {
+        let largest = self.queue.largest_fragment().max(self.buffer.largest() as usize);
+        if mss < largest {
+            return Err(SettingError::MtuBelowQueued { min: largest + HEADER_LEN + overhead });
+        }
+        self.mss = mss;
+        self.mtu = mss + HEADER_LEN;
+        Ok(())
+    }
+
+    pub(super) fn trim(&mut self) {
+        self.queue.trim();
+        self.buffer.trim();
+        self.recv.trim();
+        self.acks.trim();
+    }
+
+    pub(super) const fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            rtt: self.rtt.smoothed(),
+            rtt_var: self.rtt.variation(),
+            min_rtt: self.rtt.min(),
+            rto: self.rtt.rto(),
+            send_window: self.send_window,
+            recv_window: self.recv_window,
+            peer_window: self.peer_window,
+            congestion_window: self.congestion.window(),
+            send_queue_bytes: self.queue.unsent(),
+            in_flight: self.buffer.span(),
+            recv_queue: self.recv.ready() as u32,
+            recv_queue_bytes: self.recv.ready_bytes(),
+            out_of_order: self.recv.early(),
+            ..self.stats
+        }
+    }
+}
+
+/// Whether a segment of `len` payload bytes fits `out` from `at` on.
+const fn fits(out: &[u8], at: usize, len: usize) -> bool {
+    at + HEADER_LEN + len <= out.len()
+}

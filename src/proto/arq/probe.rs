@@ -1,0 +1,77 @@
+//! Asking for the window of a peer that closed it.
+
+use core::time::Duration;
+
+use crate::proto::time::Instant;
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const MAX_WAIT: Duration = Duration::from_secs(120);
+
+/// Sends WASK while the peer's window is zero and something waits to be sent: first after 500 ms, then after half as
+/// long again each time, at most every 120 s.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    wait: Duration,
+    deadline: Option<Instant>,
+    ask: bool,
+}
+
+impl Probe {
+    /// Starts or stops probing.
+    pub(super) fn update(&mut self, needed: bool, now: Instant) {
+        if !needed {
+            *self = Self::default();
+        } else if self.deadline.is_none() {
+            self.wait = FIRST_WAIT;
+            self.deadline = Some(now + self.wait);
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.ask = true;
+            self.wait = (self.wait + self.wait / 2).min(MAX_WAIT);
+            self.deadline = Some(now + self.wait);
+        }
+    }
+
+    /// Whether a WASK is to be sent.
+    pub(super) const fn asks(&self) -> bool {
+        self.ask
+    }
+
+    pub(super) const fn asked(&mut self) {
+        self.ask = false;
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_by_half_up_to_two_minutes() {
+        let mut probe = Probe::default();
+        let mut now = Instant::ZERO;
+        probe.update(true, now);
+        let mut waits = alloc::vec::Vec::new();
+        for _ in 0..20 {
+            let deadline = probe.deadline().unwrap();
+            waits.push((deadline - now).as_millis());
+            probe.on_timeout(now);
+            assert!(!probe.asks());
+            now = deadline;
+            probe.on_timeout(now);
+            assert!(probe.asks());
+            probe.asked();
+        }
+        assert_eq!(waits[..4], [500, 750, 1_125, 1_687]);
+        assert_eq!(waits[19], 120_000);
+        probe.update(false, now);
+        assert_eq!(probe.deadline(), None);
+    }
+}

@@ -1,0 +1,472 @@
+//! Segments that arrived: those in order wait for the reader, those past a gap wait for the gap to close.
+//!
+//! A payload that arrives in order is copied once, behind the last one, into a chunk that reads drain and that
+//! [`recv`](RecvBuffer::recv) can hand out by reference. One that arrives early is copied once into a buffer of its own,
+//! found by its sn in a ring, and moves into the queue by reference when its turn comes.
+//!
+//! What is in order counts against the receive window until it is read, but for the fragments of a message whose end
+//! has not arrived: else a message longer than the window could never complete. There are at most 255 of those.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::send_queue::MAX_FRAGMENTS;
+use crate::proto::seq;
+
+/// Capacity of the chunks that payloads in order are gathered in.
+const CHUNK: usize = 16 * 1_024;
+/// Drained chunks kept for the next arrivals whatever is in use.
+const MIN_SPARE: usize = 4;
+/// Payload counted per segment of the window in the limit on memory, at least: the largest of kcp-go.
+const MIN_SEGMENT: usize = 1_500;
+/// Ring slots of a session in which something arrived early.
+const MIN_RING: usize = 16;
+
+/// What became of a PUSH segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Insert {
+    /// Taken in; it was next in order.
+    InOrder,
+    /// Taken in; it waits for an earlier one.
+    Early,
+    /// It had arrived before.
+    Duplicate,
+    /// It lies past the window, or the memory limit leaves no room for it. It must not be acknowledged.
+    Refused,
+}
+
+/// A segment in order: what is left of its payload, and whether a message ends with it.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    left: u32,
+    ends: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    payload: BytesMut,
+    frg: u8,
+    filled: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct RecvBuffer {
+    nxt: u32,
+    window: u32,
+    /// Payload in order, front to back. No chunk but the last is ever empty.
+    chunks: VecDeque<BytesMut>,
+    spare: Vec<BytesMut>,
+    pieces: VecDeque<Piece>,
+    /// Pieces behind the last end of a message.
+    open: usize,
+    ready_bytes: usize,
+    ring: Vec<Slot>,
+    early: u32,
+    early_bytes: usize,
+    max_segment: usize,
+}
+
+impl RecvBuffer {
+    pub(super) fn new(first_sn: u32, window: u32, mss: usize) -> Self {
+        Self {
+            nxt: first_sn,
+            window,
+            chunks: VecDeque::new(),
+            spare: Vec::new(),
+            pieces: VecDeque::new(),
+            open: 0,
+            ready_bytes: 0,
+            ring: Vec::new(),
+            early: 0,
+            early_bytes: 0,
+            max_segment: mss.max(MIN_SEGMENT),
+        }
+    }
+
+    /// The next sn in order: all before have arrived.
+    pub(super) const fn nxt(&self) -> u32 {
+        self.nxt
+    }
+
+    pub(super) const fn set_window(&mut self, window: u32) {
+        self.window = window;
+    }
+
+    /// Segments in order and not read.
+    pub(super) fn ready(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Bytes in order and not read.
+    pub(super) const fn ready_bytes(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// Segments that wait for an earlier one.
+    pub(super) const fn early(&self) -> u32 {
+        self.early
+    }
+
+    /// Free window, in segments: what is told to the peer.
+    pub(super) fn free(&self) -> u32 {
+        if self.held_bytes() >= self.memory_limit() {
+            return 0;
+        }
+        self.window.saturating_sub((self.pieces.len() - self.open) as u32)
+    }
+
+    const fn held_bytes(&self) -> usize {
+        self.ready_bytes + self.early_bytes
+    }
+
+    const fn memory_limit(&self) -> usize {
+        self.window as usize * self.max_segment + MAX_FRAGMENTS * self.max_segment
+    }
+
+    /// Whether a reader finds something: any byte, or a whole (perhaps empty) message.
+    pub(super) fn is_readable(&self) -> bool {
+        self.ready_bytes > 0 || self.has_message()
+    }
+
+    /// Whether [`recv`](Self::recv) finds a whole message.
+    pub(super) fn has_message(&self) -> bool {
+        self.pieces.len() > self.open
+    }
+
+    /// Takes a PUSH segment in.
+    pub(super) fn insert(&mut self, sn: u32, frg: u8, payload: &[u8]) -> Insert {
+        let ahead = seq::distance(self.nxt, sn);
+        if ahead < 0 {
+            return Insert::Duplicate;
+        }
+        if ahead as u32 >= self.window {
+            return Insert::Refused;
+        }
+        if ahead == 0 && self.free() > 0 && !self.holds(sn) {
+            self.append(payload);
+            self.finish_piece(payload.len(), frg);
+            self.advance();
+            return Insert::InOrder;
+        }
+        // While the queue is full, even the next one in order is held back until the reader makes room.
+        self.insert_early(ahead as u32, sn, frg, payload)
+    }
+
+    /// Whether `sn`, no more than a ring ahead, waits in the ring.
+    fn holds(&self, sn: u32) -> bool {
+        self.early > 0 && self.ring[sn as usize & (self.ring.len() - 1)].filled
+    }
+
+    fn insert_early(&mut self, ahead: u32, sn: u32, frg: u8, payload: &[u8]) -> Insert {
+        // The segment that closes the gap is always taken: without it nothing else could leave.
+        if ahead > 0 && self.held_bytes() + payload.len() > self.memory_limit() {
+            return Insert::Refused;
+        }
+        if ahead as usize >= self.ring.len() {
+            self.grow(ahead as usize + 1);
+        }
+        let mask = self.ring.len() - 1;
+        let slot = &mut self.ring[sn as usize & mask];
+        if slot.filled {
+            return Insert::Duplicate;
+        }
+        *slot = Slot { payload: BytesMut::from(payload), frg, filled: true };
+        self.early += 1;
+        self.early_bytes += payload.len();
+        Insert::Early
+    }
+
+    fn grow(&mut self, needed: usize) {
+        let capacity = needed.next_power_of_two().max(MIN_RING);
+        let mut old = core::mem::take(&mut self.ring);
+        self.ring.resize_with(capacity, Slot::default);
+        for ahead in 0..old.len() {
+            let sn = self.nxt.wrapping_add(ahead as u32) as usize;
+            let from = sn & (old.len() - 1);
+            self.ring[sn & (capacity - 1)] = core::mem::take(&mut old[from]);
+        }
+    }
+
+    /// Moves segments whose turn has come from the ring into the queue; returns whether any moved.
+    pub(super) fn advance(&mut self) -> bool {
+        let first = self.nxt;
+        while self.early > 0 && self.free() > 0 {
+            let mask = self.ring.len() - 1;
+            let slot = &mut self.ring[self.nxt as usize & mask];
+            if !slot.filled {
+                break;
+            }
+            let Slot { payload, frg, .. } = core::mem::take(slot);
+            self.early -= 1;
+            self.early_bytes -= payload.len();
+            let len = payload.len();
+            if len > 0 {
+                self.ready_bytes += len;
+                self.chunks.push_back(payload);
+            }
+            self.finish_piece(len, frg);
+        }
+        self.nxt != first
+    }
+
+    fn append(&mut self, payload: &[u8]) {
+        if payload.is_empty() {
+            return;
+        }
+        match self.chunks.back_mut() {
+            Some(tail) if tail.capacity() - tail.len() >= payload.len() => tail.extend_from_slice(payload),
+            _ => {
+                let mut chunk = self.spare.pop().unwrap_or_default();
+                chunk.reserve(payload.len().max(CHUNK));
+                chunk.extend_from_slice(payload);
+                self.chunks.push_back(chunk);
+            }
+        }
+        self.ready_bytes += payload.len();
+    }
+
+    fn finish_piece(&mut self, len: usize, frg: u8) {
+        self.nxt = self.nxt.wrapping_add(1);
+        let ends = frg == 0 || self.open + 1 >= MAX_FRAGMENTS;
+        self.pieces.push_back(Piece { left: len as u32, ends });
+        self.open = if ends { 0 } else { self.open + 1 };
+    }
+
+    /// Copies bytes in order into `out`, across boundaries of messages; returns how many.
+    pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        let wanted = out.len().min(self.ready_bytes);
+        let mut copied = 0;
+        while copied < wanted {
+            let Some(chunk) = self.chunks.front_mut() else { break };
+            let take = chunk.len().min(wanted - copied);
+            out[copied..copied + take].copy_from_slice(&chunk[..take]);
+            chunk.advance(take);
+            copied += take;
+            if chunk.is_empty() {
+                self.recycle_front();
+            }
+        }
+        self.consume(copied);
+        self.advance();
+        copied
+    }
+
+    /// The next whole message: a slice of the chunk it was gathered in when it lies in one, else a copy.
+    pub(super) fn recv(&mut self) -> Option<Bytes> {
+        if !self.has_message() {
+            return None;
+        }
+        let mut len = 0;
+        let mut count = 0;
+        for piece in &self.pieces {
+            len += piece.left as usize;
+            count += 1;
+            if piece.ends {
+                break;
+            }
+        }
+        let message = match self.chunks.front_mut() {
+            Some(front) if front.len() >= len => {
+                let message = front.split_to(len).freeze();
+                if front.is_empty() {
+                    self.recycle_front();
+                }
+                message
+            }
+            _ => self.gather(len),
+        };
+        self.pieces.drain(..count);
+        self.ready_bytes -= len;
+        self.advance();
+        Some(message)
+    }
+
+    fn gather(&mut self, len: usize) -> Bytes {
+        let mut message = BytesMut::with_capacity(len);
+        while message.len() < len {
+            let Some(chunk) = self.chunks.front_mut() else { break };
+            let take = chunk.len().min(len - message.len());
+            message.extend_from_slice(&chunk[..take]);
+            chunk.advance(take);
+            if chunk.is_empty() {
+                self.recycle_front();
+            }
+        }
+        message.freeze()
+    }
+
+    /// Keeps the drained first chunk for later arrivals if it is one worth keeping.
+    fn recycle_front(&mut self) {
+        let Some(mut chunk) = self.chunks.pop_front() else { return };
+        if self.spare.len() < self.chunks.len().max(MIN_SPARE) && chunk.try_reclaim(CHUNK) {
+            self.spare.push(chunk);
+        }
+    }
+
+    /// Takes `count` bytes off the pieces at the front.
+    fn consume(&mut self, count: usize) {
+        self.ready_bytes -= count;
+        let mut left = count;
+        while let Some(piece) = self.pieces.front_mut() {
+            let take = left.min(piece.left as usize);
+            left -= take;
+            piece.left -= take as u32;
+            // Empty segments carry nothing for a byte reader and go with what precedes them.
+            if piece.left > 0 {
+                break;
+            }
+            self.pieces.pop_front();
+        }
+        self.open = self.open.min(self.pieces.len());
+    }
+
+    /// Gives back the memory of a session in which nothing waits.
+    pub(super) fn trim(&mut self) {
+        self.spare = Vec::new();
+        if self.pieces.is_empty() {
+            self.chunks = VecDeque::new();
+            self.pieces = VecDeque::new();
+        }
+        if self.early == 0 {
+            self.ring = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn buffer(first: u32, window: u32) -> RecvBuffer {
+        RecvBuffer::new(first, window, 1_376)
+    }
+
+    fn read_all(buffer: &mut RecvBuffer) -> Vec<u8> {
+        let mut out = vec![0; buffer.ready_bytes()];
+        assert_eq!(buffer.read(&mut out), out.len());
+        out
+    }
+
+    #[test]
+    fn any_arrival_order_yields_the_stream_across_the_wrap() {
+        let first = u32::MAX - 30;
+        let mut buffer = buffer(first, 128);
+        let mut order: Vec<u32> = (0..100).collect();
+        // A fixed shuffle: 37 is coprime to 100.
+        order.sort_by_key(|i| i * 37 % 100);
+        for i in &order {
+            let outcome = buffer.insert(first.wrapping_add(*i), 0, &[*i as u8; 3]);
+            assert!(matches!(outcome, Insert::InOrder | Insert::Early));
+            let again = buffer.insert(first.wrapping_add(*i), 0, b"dup");
+            assert_eq!(again, Insert::Duplicate);
+        }
+        assert_eq!((buffer.early(), buffer.nxt()), (0, first.wrapping_add(100)));
+        let expected: Vec<u8> = (0..100).flat_map(|i| [i; 3]).collect();
+        assert_eq!(read_all(&mut buffer), expected);
+    }
+
+    #[test]
+    fn a_full_window_refuses_and_recovers() {
+        let mut buffer = buffer(0, 4);
+        for sn in 0..4 {
+            assert_eq!(buffer.insert(sn, 0, b"ab"), Insert::InOrder);
+        }
+        assert_eq!(buffer.free(), 0);
+        assert_eq!(buffer.insert(4, 0, b"cd"), Insert::Early);
+        assert_eq!(buffer.insert(4, 0, b"cd"), Insert::Duplicate);
+        assert_eq!(buffer.insert(8, 0, b"ef"), Insert::Refused);
+        assert_eq!(buffer.nxt(), 4);
+        let mut out = [0; 2];
+        assert_eq!(buffer.read(&mut out), 2);
+        assert_eq!((buffer.nxt(), buffer.free()), (5, 0));
+        assert_eq!(read_all(&mut buffer), b"abababcd");
+        assert_eq!(buffer.free(), 4);
+    }
+
+    #[test]
+    fn messages_come_whole_and_by_reference_when_they_lie_together() {
+        let mut buffer = buffer(0, 4);
+        for (sn, frg) in [(0, 2), (1, 1)] {
+            buffer.insert(sn, frg, &[sn as u8; 4]);
+            assert!(buffer.recv().is_none());
+        }
+        buffer.insert(2, 0, &[2; 4]);
+        buffer.insert(3, 0, b"next");
+        assert_eq!(buffer.recv().unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2][..]);
+        assert_eq!(buffer.recv().unwrap(), b"next"[..]);
+        // Out of order: gathered from buffers of their own.
+        buffer.insert(5, 0, b"world");
+        buffer.insert(4, 1, b"hello ");
+        assert_eq!(buffer.recv().unwrap(), b"hello world"[..]);
+        assert_eq!((buffer.ready(), buffer.ready_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_message_longer_than_the_window_completes() {
+        let mut buffer = buffer(0, 2);
+        for sn in 0..255_u32 {
+            assert_eq!(buffer.insert(sn, (254 - sn) as u8, &[7; 10]), Insert::InOrder, "{sn}");
+        }
+        assert_eq!(buffer.recv().unwrap().len(), 2_550);
+    }
+
+    #[test]
+    fn fragments_that_never_end_are_bounded() {
+        let mut buffer = buffer(0, 8);
+        let mut sn = 0;
+        while buffer.insert(sn, 9, b"x") == Insert::InOrder {
+            sn += 1;
+            assert!(sn < 10_000);
+        }
+        assert!(buffer.ready() <= 9 * MAX_FRAGMENTS);
+    }
+
+    #[test]
+    fn huge_segments_meet_the_memory_limit() {
+        let mut buffer = buffer(0, 64);
+        let huge = vec![1; 60_000];
+        for sn in (1..64).rev() {
+            buffer.insert(sn, 0, &huge);
+        }
+        assert!(buffer.held_bytes() <= buffer.memory_limit());
+        assert_eq!(buffer.insert(0, 0, &huge), Insert::InOrder);
+        assert!(buffer.early() < 63);
+    }
+
+    #[test]
+    fn empty_segments_do_not_hold_up_a_byte_reader() {
+        let mut buffer = buffer(0, 4);
+        for sn in 0..4 {
+            buffer.insert(sn, 0, b"");
+        }
+        assert!(buffer.is_readable());
+        assert_eq!(buffer.read(&mut [0; 8]), 0);
+        assert_eq!((buffer.ready(), buffer.free()), (0, 4));
+    }
+
+    #[test]
+    fn bytes_and_messages_may_be_read_in_turn() {
+        let mut buffer = buffer(0, 8);
+        buffer.insert(0, 0, b"headbody");
+        buffer.insert(1, 1, b"left");
+        assert_eq!(buffer.read(&mut [0; 4]), 4);
+        assert_eq!(buffer.recv().unwrap(), b"body"[..]);
+        assert!(buffer.recv().is_none());
+        assert_eq!(read_all(&mut buffer), b"left");
+        buffer.insert(2, 0, b"over");
+        assert_eq!(buffer.recv().unwrap(), b"over"[..]);
+    }
+
+    #[test]
+    fn trim_frees_everything() {
+        let mut buffer = buffer(0, 64);
+        buffer.insert(1, 0, b"early");
+        buffer.insert(0, 0, b"first");
+        read_all(&mut buffer);
+        buffer.trim();
+        assert_eq!((buffer.ring.capacity(), buffer.spare.capacity(), buffer.chunks.capacity()), (0, 0, 0));
+        assert_eq!(buffer.insert(2, 0, b"again"), Insert::InOrder);
+    }
+}

@@ -1,0 +1,515 @@
+//! Segments in flight: sent and not yet covered by the peer's `una`.
+//!
+//! A ring indexed by sn holds them, so an ACK finds its segment at once. Every unacknowledged segment is also a member of
+//! one doubly linked list, threaded through the ring in order of transmission:
+//!
+//! * [`Class::Due`]: skipped often enough, to be resent at the next opportunity;
+//! * one pair of lists per backoff level, for segments that wait for their RTO. All of a level wait equally long, so a
+//!   list's head is its next to expire and *no timer ever scans what is in flight*. Of the pair, one holds segments that
+//!   later ACKs may still skip, the other those already resent for it, which only their RTO resends again.
+//!
+//! A list in order of transmission is also what skip counting wants: an ACK of a segment sent at `ts` skips the
+//! segments at the head that were sent no later; those are the holes, and each is visited at most `resend` times.
+//!
+//! Deadlines are computed from the RTO as it stands now, not as it stood at transmission: a level's order then always
+//! holds, and a timeout profits from what was learnt since.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::rtt::MAX_RTO;
+use crate::proto::{seq, time::Instant};
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InFlight {
+    /// When it was last sent: its `ts`, with microseconds.
+    pub(super) sent_at: Instant,
+    /// Stream position of the payload.
+    pub(super) position: u32,
+    pub(super) len: u32,
+    /// Neighbours in the list, by sn; an end of the list names itself.
+    prev: u32,
+    next: u32,
+    /// ACKs of later segments since the last transmission, as far as they matter.
+    skips: u32,
+    pub(super) transmissions: u32,
+    list: u8,
+    pub(super) frg: u8,
+    acked: bool,
+}
+
+/// Why a segment is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Skipped by `resend` later ACKs.
+    Fast,
+    /// Skipped at least once with nothing new to send.
+    Early,
+    /// Its RTO passed.
+    Timeout,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+/// Which list a segment is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Due,
+    Waiting { level: u8, resent: bool },
+}
+
+/// Past this the wait no longer grows: 20 transmissions are where ikcp sees a dead link.
+const MAX_LEVEL: u8 = 20;
+
+impl Class {
+    const fn index(self) -> u8 {
+        match self {
+            Self::Due => 0,
+            Self::Waiting { level, resent } => 1 + 2 * level + resent as u8,
+        }
+    }
+
+    const fn of(index: u8) -> Self {
+        match index {
+            0 => Self::Due,
+            _ => Self::Waiting { level: (index - 1) / 2, resent: index.is_multiple_of(2) },
+        }
+    }
+}
+
+/// What the waiting time of each backoff level is computed from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backoff {
+    pub(super) rto: Duration,
+    /// What each timeout adds: the RTO, half of it in no-delay mode.
+    pub(super) step: Duration,
+}
+
+impl Backoff {
+    fn wait(&self, level: u8) -> Duration {
+        (self.rto + self.step * u32::from(level)).min(MAX_RTO)
+    }
+}
+
+/// What an ACK told about the segment it acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Acked {
+    pub(super) sent_at: Instant,
+    pub(super) transmissions: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SendBuffer {
+    ring: Vec<InFlight>,
+    una: u32,
+    nxt: u32,
+    lists: Vec<List>,
+    /// Bit i is set while list i has members.
+    occupied: u64,
+    unacked: u32,
+}
+
+/// Ring slots kept by a session that has nothing in flight.
+const MIN_RING: usize = 16;
+
+impl SendBuffer {
+    pub(super) fn new(first_sn: u32) -> Self {
+        Self { una: first_sn, nxt: first_sn, ..Self::default() }
+    }
+
+    /// The oldest sn in flight.
+    pub(super) const fn una(&self) -> u32 {
+        self.una
+    }
+
+    /// The sn of the next new segment.
+    pub(super) const fn nxt(&self) -> u32 {
+        self.nxt
+    }
+
+    /// Segments from `una` to `nxt`: the part of the window in use.
+    pub(super) const fn span(&self) -> u32 {
+        self.nxt.wrapping_sub(self.una)
+    }
+
+    /// Segments in flight that no ACK has confirmed.
+    pub(super) const fn unacked(&self) -> u32 {
+        self.unacked
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.una == self.nxt
+    }
+
+    fn slot(&self, sn: u32) -> &InFlight {
+        &self.ring[sn as usize & (self.ring.len() - 1)]
+    }
+
+    fn slot_mut(&mut self, sn: u32) -> &mut InFlight {
+        let mask = self.ring.len() - 1;
+        &mut self.ring[sn as usize & mask]
+    }
+
+    /// The segment `sn`, which must be in flight.
+    pub(super) fn get(&self, sn: u32) -> &InFlight {
+        debug_assert!(seq::within(sn, self.una, self.nxt));
+        self.slot(sn)
+    }
+
+    /// Adds the next new segment, sent now.
+    pub(super) fn push(&mut self, position: u32, len: u32, frg: u8, now: Instant) -> u32 {
+        if self.span() as usize == self.ring.len() {
+            self.grow();
+        }
+        let sn = self.nxt;
+        self.nxt = sn.wrapping_add(1);
+        self.unacked += 1;
+        *self.slot_mut(sn) =
+            InFlight { sent_at: now, position, len, transmissions: 1, frg, ..InFlight::default() };
+        self.link(sn, Class::Waiting { level: 0, resent: false });
+        sn
+    }
+
+    fn grow(&mut self) {
+        let capacity = (self.ring.len() * 2).max(MIN_RING);
+        let mut ring = alloc::vec![InFlight::default(); capacity];
+        let mut sn = self.una;
+        while sn != self.nxt {
+            ring[sn as usize & (capacity - 1)] = *self.slot(sn);
+            sn = sn.wrapping_add(1);
+        }
+        self.ring = ring;
+    }
+
+    fn link(&mut self, sn: u32, class: Class) {
+        let index = class.index();
+        let at = usize::from(index);
+        if self.lists.len() <= at {
+            self.lists.resize(at + 1, List { head: 0, tail: 0 });
+        }
+        let bit = 1 << index;
+        let prev = if self.occupied & bit == 0 {
+            self.occupied |= bit;
+            self.lists[at].head = sn;
+            sn
+        } else {
+            let tail = self.lists[at].tail;
+            self.slot_mut(tail).next = sn;
+            tail
+        };
+        self.lists[at].tail = sn;
+        let slot = self.slot_mut(sn);
+        slot.list = index;
+        slot.prev = prev;
+        slot.next = sn;
+    }
+
+    fn unlink(&mut self, sn: u32) {
+        let InFlight { list, prev, next, .. } = *self.slot(sn);
+        let at = usize::from(list);
+        match (prev == sn, next == sn) {
+            (true, true) => self.occupied &= !(1 << list),
+            (true, false) => {
+                self.lists[at].head = next;
+                self.slot_mut(next).prev = next;
+            }
+            (false, true) => {
+                self.lists[at].tail = prev;
+                self.slot_mut(prev).next = prev;
+            }
+            (false, false) => {
+                self.slot_mut(prev).next = next;
+                self.slot_mut(next).prev = prev;
+            }
+        }
+    }
+
+    fn head(&self, class: Class) -> Option<u32> {
+        let index = class.index();
+        (self.occupied & (1 << index) != 0).then(|| self.lists[usize::from(index)].head)
+    }
+
+    /// The segment behind `sn` in its list.
+    fn successor(&self, sn: u32) -> Option<u32> {
+        let next = self.slot(sn).next;
+        (next != sn).then_some(next)
+    }
+
+    /// The lists of waiting segments that have members, lowest backoff first.
+    fn waiting(&self) -> impl Iterator<Item = (u8, bool)> + use<> {
+        let mut left = self.occupied & !1;
+        core::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let index = left.trailing_zeros() as u8;
+            left &= left - 1;
+            match Class::of(index) {
+                Class::Waiting { level, resent } => Some((level, resent)),
+                Class::Due => None,
+            }
+        })
+    }
+
+    /// Marks `sn` as arrived. `None` when it is not in flight or was marked before.
+    pub(super) fn ack(&mut self, sn: u32) -> Option<Acked> {
+        if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
+            return None;
+        }
+        self.unlink(sn);
+        self.unacked -= 1;
+        let slot = self.slot_mut(sn);
+        slot.acked = true;
+        Some(Acked { sent_at: slot.sent_at, transmissions: slot.transmissions })
+    }
+
+    /// Takes note that everything before `una` has arrived and returns how many segments that newly confirms.
+    /// A `una` that was never sent is ignored.
+    pub(super) fn ack_before(&mut self, una: u32) -> u32 {
+        let count = una.wrapping_sub(self.una);
+        if count > self.span() {
+            return 0;
+        }
+        let mut confirmed = 0;
+        while self.una != una {
+            if !self.slot(self.una).acked {
+                self.unlink(self.una);
+                confirmed += 1;
+            }
+            self.una = self.una.wrapping_add(1);
+        }
+        self.unacked -= confirmed;
+        confirmed
+    }
+
+    /// Lets go of the segments at the front that have arrived; returns the stream position up to which payload can be
+    /// freed, `None` when nothing is in flight any more.
+    pub(super) fn retire(&mut self) -> Option<u32> {
+        while self.una != self.nxt && self.slot(self.una).acked {
+            self.una = self.una.wrapping_add(1);
+        }
+        (self.una != self.nxt).then(|| self.slot(self.una).position)
+    }
+
+    /// Counts a skip for every unconfirmed segment before `sn` that was last sent no later than `ts`. Those that reach
+    /// `resend` become due. Returns whether any was skipped at all.
+    pub(super) fn skip_before(&mut self, sn: u32, ts: u32, resend: u32) -> bool {
+        let mut skipped = false;
+        for (level, resent) in self.waiting() {
+            if resent {
+                continue;
+            }
+            let mut cursor = self.head(Class::Waiting { level, resent });
+            while let Some(hole) = cursor {
+                cursor = self.successor(hole);
+                let slot = self.slot_mut(hole);
+                if seq::before(ts, slot.sent_at.as_ts()) {
+                    break;
+                }
+                if !seq::before(hole, sn) {
+                    // First transmissions stand in order of sn; resent ones need not.
+                    if level == 0 {
+                        break;
+                    }
+                    continue;
+                }
+                slot.skips += 1;
+                skipped = true;
+                if slot.skips >= resend {
+                    self.unlink(hole);
+                    self.link(hole, Class::Due);
+                }
+            }
+        }
+        skipped
+    }
+
+    /// A segment that was skipped, but not often enough to be due.
+    pub(super) fn next_early(&self) -> Option<u32> {
+        let heads = self
+            .waiting()
+            .filter(|(_, resent)| !resent)
+            .filter_map(|(level, resent)| self.head(Class::Waiting { level, resent }));
+        heads.into_iter().find(|sn| self.slot(*sn).skips > 0)
+    }
+
+    /// The next segment to send again: due ones first, then those whose RTO has passed.
+    pub(super) fn next_resend(&self, now: Instant, backoff: &Backoff) -> Option<(u32, Cause)> {
+        if let Some(sn) = self.head(Class::Due) {
+            return Some((sn, Cause::Fast));
+        }
+        for (level, resent) in self.waiting() {
+            let head = self.head(Class::Waiting { level, resent })?;
+            if self.slot(head).sent_at + backoff.wait(level) <= now {
+                return Some((head, Cause::Timeout));
+            }
+        }
+        None
+    }
+
+    /// When the next RTO passes.
+    pub(super) fn next_timeout(&self, backoff: &Backoff) -> Option<Instant> {
+        let deadlines = self.waiting().filter_map(|(level, resent)| {
+            let head = self.head(Class::Waiting { level, resent })?;
+            Some(self.slot(head).sent_at + backoff.wait(level))
+        });
+        deadlines.min()
+    }
+
+    /// Notes that `sn` is sent again now; returns how often it has been sent.
+    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant) -> u32 {
+        let level = match Class::of(self.slot(sn).list) {
+            Class::Due => 0,
+            Class::Waiting { level, .. } => level,
+        };
+        self.unlink(sn);
+        let slot = self.slot_mut(sn);
+        slot.sent_at = now;
+        slot.skips = 0;
+        slot.transmissions += 1;
+        let transmissions = slot.transmissions;
+        let class = match cause {
+            Cause::Timeout => Class::Waiting { level: (level + 1).min(MAX_LEVEL), resent: false },
+            Cause::Fast | Cause::Early => Class::Waiting { level: 0, resent: true },
+        };
+        self.link(sn, class);
+        transmissions
+    }
+
+    /// The largest payload in flight.
+    pub(super) fn largest(&self) -> u32 {
+        let mut largest = 0;
+        let mut sn = self.una;
+        while sn != self.nxt {
+            largest = largest.max(self.slot(sn).len);
+            sn = sn.wrapping_add(1);
+        }
+        largest
+    }
+
+    /// Gives back the memory of a session that has nothing in flight.
+    pub(super) fn trim(&mut self) {
+        if self.is_empty() {
+            self.ring = Vec::new();
+            self.lists = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff { rto: Duration::from_millis(100), step: Duration::from_millis(50) };
+
+    const fn ms(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn filled(first: u32, count: u32) -> SendBuffer {
+        let mut buffer = SendBuffer::new(first);
+        for i in 0..count {
+            let sn = buffer.push(i * 10, 10, 0, ms(u64::from(i)));
+            assert_eq!(sn, first.wrapping_add(i));
+        }
+        buffer
+    }
+
+    fn resend_all(buffer: &mut SendBuffer, now: Instant) -> Vec<(u32, Cause)> {
+        let mut sent = Vec::new();
+        while let Some((sn, cause)) = buffer.next_resend(now, &BACKOFF) {
+            buffer.resent(sn, cause, now);
+            sent.push((sn, cause));
+        }
+        sent
+    }
+
+    #[test]
+    fn acks_in_any_order_across_the_wrap() {
+        let first = u32::MAX - 20;
+        let mut buffer = filled(first, 100);
+        for i in (0..100).rev().step_by(3) {
+            assert!(buffer.ack(first.wrapping_add(i)).is_some());
+            assert!(buffer.ack(first.wrapping_add(i)).is_none());
+        }
+        assert_eq!(buffer.unacked(), 66);
+        assert_eq!(buffer.ack_before(first.wrapping_add(50)), 33);
+        assert_eq!(buffer.una(), first.wrapping_add(50));
+        assert_eq!(buffer.retire(), Some(500));
+        assert!(buffer.ack(first.wrapping_sub(1)).is_none());
+        assert!(buffer.ack(first.wrapping_add(100)).is_none());
+        assert_eq!(buffer.ack_before(first.wrapping_add(101)), 0);
+        assert_eq!(buffer.ack_before(first.wrapping_add(49)), 0);
+        assert_eq!(buffer.ack_before(first.wrapping_add(100)), 33);
+        assert_eq!(buffer.retire(), None);
+        assert_eq!((buffer.unacked(), buffer.occupied), (0, 0));
+        assert_eq!(buffer.next_timeout(&BACKOFF), None);
+    }
+
+    #[test]
+    fn timeouts_back_off_level_by_level() {
+        let mut buffer = filled(0, 2);
+        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(100)));
+        assert_eq!(resend_all(&mut buffer, ms(99)), []);
+        assert_eq!(resend_all(&mut buffer, ms(100)), [(0, Cause::Timeout)]);
+        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(101)));
+        assert_eq!(resend_all(&mut buffer, ms(101)), [(1, Cause::Timeout)]);
+        // The second wait is 150 ms from the second transmission, the third 200 ms.
+        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(250)));
+        assert_eq!(resend_all(&mut buffer, ms(250)), [(0, Cause::Timeout)]);
+        buffer.ack(1);
+        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(450)));
+        assert_eq!(buffer.get(0).transmissions, 3);
+    }
+
+    #[test]
+    fn a_segment_skipped_often_enough_is_resent_once_and_then_waits() {
+        let mut buffer = filled(0, 5);
+        assert!(buffer.ack(1).is_some());
+        assert!(buffer.skip_before(1, 1, 2));
+        assert_eq!(buffer.next_resend(ms(10), &BACKOFF), None);
+        assert_eq!(buffer.next_early(), Some(0));
+        assert!(buffer.ack(2).is_some());
+        assert!(buffer.skip_before(2, 2, 2));
+        assert_eq!(resend_all(&mut buffer, ms(10)), [(0, Cause::Fast)]);
+        for sn in 3..5 {
+            buffer.ack(sn);
+            assert!(!buffer.skip_before(sn, sn, 2));
+        }
+        assert_eq!(resend_all(&mut buffer, ms(109)), []);
+        assert_eq!(resend_all(&mut buffer, ms(110)), [(0, Cause::Timeout)]);
+    }
+
+    #[test]
+    fn an_ack_older_than_the_last_transmission_skips_nothing() {
+        let mut buffer = filled(0, 3);
+        assert_eq!(resend_all(&mut buffer, ms(100)), [(0, Cause::Timeout)]);
+        buffer.ack(1);
+        assert!(!buffer.skip_before(1, 1, 1));
+        buffer.ack(2);
+        assert!(buffer.skip_before(2, 100, 1));
+        assert_eq!(resend_all(&mut buffer, ms(101)), [(0, Cause::Fast)]);
+    }
+
+    #[test]
+    fn the_ring_grows_around_what_is_in_flight() {
+        let mut buffer = SendBuffer::new(u32::MAX - 3);
+        for i in 0..1_000_u32 {
+            buffer.push(i, 1, 0, ms(0));
+            if i % 5 == 4 {
+                buffer.ack_before(buffer.una().wrapping_add(3));
+            }
+        }
+        assert_eq!(buffer.span(), 400);
+        assert_eq!(buffer.get(buffer.una()).position, 600);
+        assert_eq!(resend_all(&mut buffer, ms(100)).len(), 400);
+        buffer.ack_before(buffer.nxt());
+        buffer.trim();
+        assert_eq!(buffer.ring.capacity(), 0);
+        buffer.push(0, 1, 0, ms(0));
+    }
+}

@@ -1,0 +1,157 @@
+//! What the application wrote and no segment carries yet.
+//!
+//! Written bytes go straight into the [`BytesQueue`] that segments refer to, so cutting a segment moves no byte. Beside
+//! it stands a list of what the bytes are: runs of stream bytes, which small writes extend until a segment is cut, and
+//! messages, which keep their boundaries and are cut into numbered fragments.
+
+use alloc::collections::VecDeque;
+
+use super::bytes_queue::BytesQueue;
+
+/// `frg` counts down from at most 254.
+pub(super) const MAX_FRAGMENTS: usize = 255;
+
+#[derive(Debug)]
+struct Pending {
+    /// Bytes not yet cut.
+    len: usize,
+    /// Payload bytes of a full fragment of a message; 0 in a run of stream bytes, cut at whatever the mss then is.
+    fragment: usize,
+}
+
+/// The payload of a segment about to be sent for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) len: usize,
+    pub(super) frg: u8,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SendQueue {
+    pub(super) bytes: BytesQueue,
+    pending: VecDeque<Pending>,
+    unsent: usize,
+}
+
+impl SendQueue {
+    /// Bytes that no segment carries yet.
+    pub(super) const fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// Runs and messages that are not wholly cut.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Extends the stream.
+    pub(super) fn push_stream(&mut self, bytes: &[u8]) {
+        match self.pending.back_mut() {
+            Some(last) if last.fragment == 0 => last.len += bytes.len(),
+            _ => self.pending.push_back(Pending { len: bytes.len(), fragment: 0 }),
+        }
+        self.append(bytes);
+    }
+
+    /// Adds a message that is cut into fragments of `mss` bytes.
+    pub(super) fn push_message(&mut self, message: &[u8], mss: usize) {
+        debug_assert!(!message.is_empty() && message.len().div_ceil(mss) <= MAX_FRAGMENTS);
+        self.pending.push_back(Pending { len: message.len(), fragment: mss });
+        self.append(message);
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.bytes.append(bytes);
+        self.unsent += bytes.len();
+    }
+
+    /// The next segment's payload, without taking it.
+    pub(super) fn peek(&self, mss: usize) -> Option<Cut> {
+        let front = self.pending.front()?;
+        Some(if front.fragment == 0 {
+            Cut { len: front.len.min(mss), frg: 0 }
+        } else {
+            Cut { len: front.len.min(front.fragment), frg: (front.len.div_ceil(front.fragment) - 1) as u8 }
+        })
+    }
+
+    /// Takes the payload that [`peek`](Self::peek) described and returns its stream position.
+    pub(super) fn take(&mut self, cut: Cut) -> u32 {
+        let position = self.bytes.end().wrapping_sub(self.unsent as u32);
+        self.unsent -= cut.len;
+        if let Some(front) = self.pending.front_mut() {
+            front.len -= cut.len;
+            if front.len == 0 {
+                self.pending.pop_front();
+            }
+        }
+        position
+    }
+
+    /// The largest payload among the messages queued: what the mss must not fall below.
+    pub(super) fn largest_fragment(&self) -> usize {
+        let sizes = self.pending.iter().map(|pending| pending.fragment.min(pending.len));
+        sizes.max().unwrap_or(0)
+    }
+
+    pub(super) fn trim(&mut self) {
+        self.bytes.trim();
+        if self.pending.is_empty() {
+            self.pending = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn cuts(queue: &mut SendQueue, mss: usize) -> Vec<(u32, usize, u8)> {
+        core::iter::from_fn(|| {
+            let cut = queue.peek(mss)?;
+            Some((queue.take(cut), cut.len, cut.frg))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn stream_writes_share_segments_and_messages_keep_their_boundaries() {
+        let mut queue = SendQueue::default();
+        queue.push_stream(&[1; 60]);
+        queue.push_stream(&[2; 60]);
+        queue.push_message(&[3; 250], 100);
+        queue.push_message(&[4; 100], 100);
+        queue.push_stream(&[5; 10]);
+        assert_eq!((queue.unsent(), queue.pending()), (480, 4));
+        assert_eq!(
+            cuts(&mut queue, 100),
+            [
+                (0, 100, 0),
+                (100, 20, 0),
+                (120, 100, 2),
+                (220, 100, 1),
+                (320, 50, 0),
+                (370, 100, 0),
+                (470, 10, 0),
+            ]
+        );
+        assert_eq!((queue.unsent(), queue.pending()), (0, 0));
+    }
+
+    #[test]
+    fn a_message_keeps_the_fragment_size_it_was_queued_with() {
+        let mut queue = SendQueue::default();
+        queue.push_message(&[0; 250], 100);
+        assert_eq!(queue.largest_fragment(), 100);
+        assert_eq!(cuts(&mut queue, 500), [(0, 100, 2), (100, 100, 1), (200, 50, 0)]);
+    }
+
+    #[test]
+    fn the_longest_message_counts_down_from_254() {
+        let mut queue = SendQueue::default();
+        queue.push_message(&[0; MAX_FRAGMENTS * 10], 10);
+        let frg: Vec<u8> = cuts(&mut queue, 10).into_iter().map(|(_, _, frg)| frg).collect();
+        assert_eq!(frg, (0..255).rev().map(|frg| frg as u8).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,435 @@
+//! Session settings: validated when they are built, so that no later code meets a wrong one.
+
+use core::{str::FromStr, time::Duration};
+
+use super::{
+    error::{ConfigError, UnknownPreset},
+    wire::HEADER_LEN,
+};
+
+/// The four knobs of `ikcp_nodelay`, by their usual names.
+///
+/// The presets are those of kcptun (`normal` to `fast3`) and the defaults of the C library ([`IKCP`](Self::IKCP)).
+/// [`FromStr`] takes a preset's name or the four numbers, as `1,10,2,1`.
+///
+/// ```
+/// use kcp9::NoDelay;
+///
+/// assert_eq!("fast3".parse(), Ok(NoDelay::FAST3));
+/// assert_eq!("1,10,2,1".parse(), Ok(NoDelay::FAST3));
+/// assert!("faster".parse::<NoDelay>().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoDelay {
+    /// Aggressive timeouts: RTO of at least 30 ms (else 100 ms), growing by half an RTO per timeout (else by one).
+    pub nodelay: bool,
+    /// How long an ACK or a delayed write may wait, and the least margin of the RTO over the RTT. 1 ms to 5 s.
+    pub interval: Duration,
+    /// Resend a segment once this many later ones were acknowledged; 0 turns fast and early resend off.
+    pub resend: u32,
+    /// No congestion control: the window is the smaller of the two peers' windows only.
+    pub nc: bool,
+}
+
+impl NoDelay {
+    /// kcptun's `normal`: 0,40,2,1.
+    pub const NORMAL: Self = Self::new(false, 40, 2, true);
+    /// kcptun's `fast`: 0,30,2,1.
+    pub const FAST: Self = Self::new(false, 30, 2, true);
+    /// kcptun's `fast2`: 1,20,2,1.
+    pub const FAST2: Self = Self::new(true, 20, 2, true);
+    /// kcptun's `fast3`: 1,10,2,1.
+    pub const FAST3: Self = Self::new(true, 10, 2, true);
+    /// The C library's defaults: 0,100,0,0.
+    pub const IKCP: Self = Self::new(false, 100, 0, false);
+
+    const fn new(nodelay: bool, interval_ms: u64, resend: u32, nc: bool) -> Self {
+        Self { nodelay, interval: Duration::from_millis(interval_ms), resend, nc }
+    }
+
+    /// The least retransmission timeout.
+    pub(crate) const fn min_rto(&self) -> Duration {
+        Duration::from_millis(if self.nodelay { 30 } else { 100 })
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        check_duration("nodelay.interval", self.interval, Duration::from_millis(1), Duration::from_secs(5))
+    }
+}
+
+impl FromStr for NoDelay {
+    type Err = UnknownPreset;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPreset> {
+        match name {
+            "normal" => return Ok(Self::NORMAL),
+            "fast" => return Ok(Self::FAST),
+            "fast2" => return Ok(Self::FAST2),
+            "fast3" => return Ok(Self::FAST3),
+            "ikcp" => return Ok(Self::IKCP),
+            _ => {}
+        }
+        let mut numbers = name.split(',').map(|number| number.trim().parse::<u32>().ok());
+        let mut next = || numbers.next().flatten().ok_or(UnknownPreset);
+        let preset = Self::new(next()? != 0, next()?.into(), next()?, next()? != 0);
+        match numbers.next() {
+            None => Ok(preset),
+            Some(_) => Err(UnknownPreset),
+        }
+    }
+}
+
+/// Settings of a session, valid by construction. Build one with [`KcpConfig::builder`] or take the [`Default`].
+///
+/// ```
+/// use kcp9::{KcpConfig, NoDelay};
+///
+/// let config = KcpConfig::builder()
+///     .nodelay(NoDelay::FAST2)
+///     .send_window(512)
+///     .recv_window(2_048)
+///     .build()?;
+/// assert_eq!(config.mtu(), 1_400);
+///
+/// let error = KcpConfig::builder().mtu(12).build().unwrap_err();
+/// assert_eq!(error.to_string(), "mtu is 12, outside 64..=65507");
+/// # Ok::<(), kcp9::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KcpConfig {
+    pub(crate) mtu: usize,
+    pub(crate) send_window: u32,
+    pub(crate) recv_window: u32,
+    pub(crate) nodelay: NoDelay,
+    pub(crate) stream: bool,
+    pub(crate) ack_no_delay: bool,
+    pub(crate) write_delay: bool,
+    pub(crate) dead_timeout: Duration,
+    pub(crate) dead_link: u32,
+    pub(crate) linger: Duration,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) accept_backlog: usize,
+}
+
+/// Largest UDP payload over IPv4.
+const MAX_MTU: usize = 65_507;
+/// A segment header, an FEC header, the largest crypto header and a little payload.
+const MIN_MTU: usize = 64;
+/// What a segment's `wnd` field can tell.
+const MAX_WINDOW: u32 = u16::MAX as u32;
+
+impl Default for KcpConfig {
+    fn default() -> Self {
+        Self {
+            // kcp-go's; leaves room for tunnels below an Ethernet's 1,500.
+            mtu: 1_400,
+            // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
+            send_window: 2_048,
+            recv_window: 2_048,
+            // kcptun's fast3: what people who pick KCP pick.
+            nodelay: NoDelay::FAST3,
+            // `AsyncWrite` is a byte stream; small writes share segments.
+            stream: true,
+            // An ACK per batch of datagrams costs traffic; `interval` is short enough.
+            ack_no_delay: false,
+            // A write is sent at once.
+            write_delay: false,
+            // Longer than a handover, a suspended laptop's resume or a route change; shorter than a user's patience.
+            dead_timeout: Duration::from_secs(30),
+            // Off: a count says nothing about time, and kills live sessions under load.
+            dead_link: 0,
+            // As `dead_timeout`: what a peer that vanished costs a closing session.
+            linger: Duration::from_secs(30),
+            // Idle sessions live until they are dropped, as with TCP.
+            idle_timeout: None,
+            // The usual `somaxconn` of a small server.
+            accept_backlog: 1_024,
+        }
+    }
+}
+
+impl KcpConfig {
+    /// A builder that starts from the default settings.
+    #[must_use]
+    pub fn builder() -> KcpConfigBuilder {
+        Self::default().to_builder()
+    }
+
+    /// A builder that starts from these settings.
+    #[must_use]
+    pub const fn to_builder(self) -> KcpConfigBuilder {
+        KcpConfigBuilder { config: self }
+    }
+
+    /// Largest datagram (UDP payload) that is sent, in bytes.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Segments that may be in flight.
+    #[must_use]
+    pub const fn send_window(&self) -> u32 {
+        self.send_window
+    }
+
+    /// Segments that the receive queue holds.
+    #[must_use]
+    pub const fn recv_window(&self) -> u32 {
+        self.recv_window
+    }
+
+    /// The four knobs of `ikcp_nodelay`.
+    #[must_use]
+    pub const fn nodelay(&self) -> NoDelay {
+        self.nodelay
+    }
+
+    /// Whether writes form a byte stream.
+    #[must_use]
+    pub const fn stream(&self) -> bool {
+        self.stream
+    }
+
+    /// Whether ACKs are sent at once.
+    #[must_use]
+    pub const fn ack_no_delay(&self) -> bool {
+        self.ack_no_delay
+    }
+
+    /// Whether writes wait for the next `interval`.
+    #[must_use]
+    pub const fn write_delay(&self) -> bool {
+        self.write_delay
+    }
+
+    /// How long a peer may be silent while an answer is due.
+    #[must_use]
+    pub const fn dead_timeout(&self) -> Duration {
+        self.dead_timeout
+    }
+
+    /// Transmissions of one segment that mean a dead link; 0 for no limit.
+    #[must_use]
+    pub const fn dead_link(&self) -> u32 {
+        self.dead_link
+    }
+
+    /// How long a shutdown waits for acknowledgements.
+    #[must_use]
+    pub const fn linger(&self) -> Duration {
+        self.linger
+    }
+
+    /// How long a session may hear nothing from its peer.
+    #[must_use]
+    pub const fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout
+    }
+
+    /// Sessions of a listener that may wait to be accepted.
+    #[must_use]
+    pub const fn accept_backlog(&self) -> usize {
+        self.accept_backlog
+    }
+
+    /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.
+    pub(crate) const fn mss(&self, overhead: usize) -> usize {
+        self.mtu - overhead - HEADER_LEN
+    }
+}
+
+/// Builds a [`KcpConfig`]; [`build`](Self::build) checks every value.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct KcpConfigBuilder {
+    config: KcpConfig,
+}
+
+impl KcpConfigBuilder {
+    /// Largest datagram (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
+    /// Datagrams are not fragmented by the network: one larger than the path's MTU less 28 (48 for IPv6) is lost.
+    pub const fn mtu(mut self, bytes: usize) -> Self {
+        self.config.mtu = bytes;
+        self
+    }
+
+    /// Segments that may be in flight: 1 to 65,535, default 2,048.
+    pub const fn send_window(mut self, segments: u32) -> Self {
+        self.config.send_window = segments;
+        self
+    }
+
+    /// Segments that the receive queue holds, which is the window told to the peer: 1 to 65,535, default 2,048. As
+    /// many more may wait out of order.
+    pub const fn recv_window(mut self, segments: u32) -> Self {
+        self.config.recv_window = segments;
+        self
+    }
+
+    /// The four knobs of `ikcp_nodelay`, default [`NoDelay::FAST3`].
+    pub const fn nodelay(mut self, nodelay: NoDelay) -> Self {
+        self.config.nodelay = nodelay;
+        self
+    }
+
+    /// Whether writes form a byte stream, small ones sharing segments (default), or each keeps its boundaries: then a
+    /// write of up to a segment's payload is one message, and a longer one is cut into several. The peer need not know.
+    pub const fn stream(mut self, stream: bool) -> Self {
+        self.config.stream = stream;
+        self
+    }
+
+    /// Send an ACK for every batch of datagrams received instead of once per `interval`. Default off.
+    pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
+        self.config.ack_no_delay = ack_no_delay;
+        self
+    }
+
+    /// Let written data that does not fill a segment wait up to `interval` for more. Default off.
+    pub const fn write_delay(mut self, write_delay: bool) -> Self {
+        self.config.write_delay = write_delay;
+        self
+    }
+
+    /// How long the peer may be silent while data or a window probe waits for its answer, before the session ends with
+    /// [`CloseReason::DeadLink`](super::CloseReason::DeadLink): 100 ms to a day, default 30 s.
+    pub const fn dead_timeout(mut self, silence: Duration) -> Self {
+        self.config.dead_timeout = silence;
+        self
+    }
+
+    /// Transmissions of one segment, none answered by anything at all, that end the session before
+    /// [`dead_timeout`](Self::dead_timeout): ikcp's `dead_link`. 0 (default) for no limit; kcp-go and ikcp note 20 and
+    /// do nothing.
+    pub const fn dead_link(mut self, transmissions: u32) -> Self {
+        self.config.dead_link = transmissions;
+        self
+    }
+
+    /// How long a shutdown waits for what was written to be acknowledged: up to a day, default 30 s.
+    pub const fn linger(mut self, limit: Duration) -> Self {
+        self.config.linger = limit;
+        self
+    }
+
+    /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP
+    /// has no close on the wire, so a server that does not time its sessions out itself wants this.
+    pub const fn idle_timeout(mut self, silence: Option<Duration>) -> Self {
+        self.config.idle_timeout = silence;
+        self
+    }
+
+    /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. First datagrams past that are
+    /// dropped; their clients send them again.
+    pub const fn accept_backlog(mut self, sessions: usize) -> Self {
+        self.config.accept_backlog = sessions;
+        self
+    }
+
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that names the first field out of its limits.
+    pub fn build(self) -> Result<KcpConfig, ConfigError> {
+        let config = self.config;
+        let max_wait = Duration::from_secs(86_400);
+        let min_wait = Duration::from_millis(100);
+        check("mtu", config.mtu as u64, MIN_MTU as u64, MAX_MTU as u64)?;
+        check_window("send_window", config.send_window)?;
+        check_window("recv_window", config.recv_window)?;
+        config.nodelay.validate()?;
+        check_duration("dead_timeout", config.dead_timeout, min_wait, max_wait)?;
+        check_duration("linger", config.linger, Duration::ZERO, max_wait)?;
+        if let Some(silence) = config.idle_timeout {
+            check_duration("idle_timeout", silence, min_wait, max_wait)?;
+        }
+        check("accept_backlog", config.accept_backlog as u64, 1, 65_536)?;
+        Ok(config)
+    }
+}
+
+pub(crate) fn check_mtu(mtu: usize) -> Result<(), ConfigError> {
+    check("mtu", mtu as u64, MIN_MTU as u64, MAX_MTU as u64)
+}
+
+pub(crate) fn check_window(field: &'static str, segments: u32) -> Result<(), ConfigError> {
+    check(field, segments.into(), 1, MAX_WINDOW.into())
+}
+
+fn check_duration(
+    field: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), ConfigError> {
+    if value >= min && value <= max {
+        return Ok(());
+    }
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Err(ConfigError { field, value: millis(value), min: millis(min), max: millis(max) })
+}
+
+fn check(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if value >= min && value <= max {
+        return Ok(());
+    }
+    Err(ConfigError { field, value, min, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Setter = fn(KcpConfigBuilder) -> KcpConfigBuilder;
+
+    #[test]
+    fn every_limit_is_checked_and_named() {
+        let cases: &[(&str, Setter)] = &[
+            ("mtu", |b| b.mtu(63)),
+            ("mtu", |b| b.mtu(65_508)),
+            ("send_window", |b| b.send_window(0)),
+            ("send_window", |b| b.send_window(65_536)),
+            ("recv_window", |b| b.recv_window(0)),
+            ("recv_window", |b| b.recv_window(65_536)),
+            ("nodelay.interval", |b| b.nodelay(NoDelay { interval: Duration::ZERO, ..NoDelay::FAST })),
+            ("nodelay.interval", |b| {
+                b.nodelay(NoDelay { interval: Duration::from_millis(5_001), ..NoDelay::FAST })
+            }),
+            ("dead_timeout", |b| b.dead_timeout(Duration::from_millis(99))),
+            ("linger", |b| b.linger(Duration::MAX)),
+            ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
+            ("accept_backlog", |b| b.accept_backlog(0)),
+        ];
+        for (field, set) in cases {
+            let error = set(KcpConfig::builder()).build().unwrap_err();
+            assert_eq!(error.field, *field);
+            assert!(error.value < error.min || error.value > error.max, "{error}");
+        }
+    }
+
+    #[test]
+    fn limits_themselves_are_taken() {
+        let builder = KcpConfig::builder();
+        assert!(builder.clone().mtu(64).recv_window(1).send_window(1).build().is_ok());
+        assert!(builder.mtu(65_507).recv_window(65_535).send_window(65_535).build().is_ok());
+        assert_eq!(KcpConfig::builder().build(), Ok(KcpConfig::default()));
+    }
+
+    #[test]
+    fn presets_by_name() {
+        for (name, numbers) in [
+            ("normal", "0,40,2,1"),
+            ("fast", "0,30,2,1"),
+            ("fast2", "1,20,2,1"),
+            ("fast3", "1, 10, 2, 1"),
+            ("ikcp", "0,100,0,0"),
+        ] {
+            assert_eq!(name.parse::<NoDelay>(), numbers.parse());
+            assert!(name.parse::<NoDelay>().is_ok());
+        }
+        for bad in ["", "1,2,3", "1,2,3,4,5", "1,x,3,4", "fast4"] {
+            assert_eq!(bad.parse::<NoDelay>(), Err(UnknownPreset), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! One session, driven from outside: see [`Connection`].
+
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::{
+    arq::{Arq, Origin},
+    config::{self, KcpConfig, NoDelay},
+    error::{CloseReason, DatagramError, ReadError, SettingError, WriteError},
+    pipeline::Pipeline,
+    stats::Stats,
+    time::Instant,
+    wire::HEADER_LEN,
+};
+
+/// Most datagrams of one [`Transmit`]: what Linux takes in one GSO send.
+const MAX_BATCH: usize = 64;
+/// Most bytes of one [`Transmit`]: what one GSO send takes over IPv4 and IPv6.
+const MAX_BATCH_BYTES: usize = 65_487;
+
+/// Datagrams ready to be sent to the peer: the first [`len`](Self::len) bytes of the buffer that
+/// [`Connection::poll_transmit`] was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "datagrams that are not sent are lost until their timeout"]
+pub struct Transmit {
+    /// Bytes of all datagrams together.
+    pub len: usize,
+    /// Bytes of every datagram but the last, which may be shorter.
+    pub segment_size: usize,
+}
+
+impl Transmit {
+    /// How many datagrams there are.
+    #[must_use]
+    pub const fn datagrams(&self) -> usize {
+        self.len.div_ceil(self.segment_size)
+    }
+}
+
+/// What the application may want to know of; from [`Connection::poll_event`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Something arrived in order.
+    Readable,
+    /// There is room again for a write that was refused.
+    Writable,
+    /// Everything written before [`Connection::shutdown`] is acknowledged.
+    Flushed,
+    /// The session has ended. What arrived before can still be read.
+    Closed(CloseReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Shut down, with data still to be acknowledged until the given instant.
+    Draining(Instant),
+    /// Shut down and everything acknowledged.
+    Flushed,
+    Closed(CloseReason),
+}
+
+/// One end of a KCP session: a state machine without I/O, clock or randomness of its own.
+///
+/// Its methods are of four kinds, to be called in this order whenever something happens:
+///
+/// 1. **Input**: [`handle_datagram`](Self::handle_datagram) for every datagram from the peer,
+///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
+/// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
+///    [`shutdown`](Self::shutdown) and the settings.
+/// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns.
+/// 4. **Waiting**: [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_timeout`](Self::poll_timeout)
+///    for how long to wait. An idle session returns `None`: it needs no wakeup at all.
+///
+/// Time is the `now` of each call and must not run backwards.
+///
+/// ```
+/// use kcp9::{KcpConfig, proto::{Connection, Instant}};
+///
+/// let now = Instant::ZERO;
+/// let config = KcpConfig::default();
+/// let mut client = Connection::new(7, &config, now);
+/// let mut server = Connection::new(7, &config, now);
+///
+/// client.write(now, b"hello")?;
+/// let mut buffer = vec![0; 65_536];
+/// while let Some(transmit) = client.poll_transmit(now, &mut buffer) {
+///     for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
+///         server.handle_datagram(now, datagram).unwrap();
+///     }
+/// }
+/// let mut out = [0; 16];
+/// let count = server.read(&mut out).unwrap();
+/// assert_eq!(&out[..count], b"hello");
+/// # Ok::<(), kcp9::proto::WriteError>(())
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    arq: Arq,
+    pipeline: Pipeline,
+    state: State,
+    mtu: usize,
+    dead_timeout: Duration,
+    dead_link: u32,
+    linger: Duration,
+    idle_timeout: Option<Duration>,
+    write_blocked: bool,
+    readable: bool,
+    writable: bool,
+    /// `Flushed` or `Closed`, whichever the state says, was not yet returned by `poll_event`.
+    ended: bool,
+}
+
+impl Connection {
+    /// A session of the conversation `conv`, which both ends must agree on: a client chooses it at random, a server
+    /// takes it from the first datagram ([`peek_conv`](super::peek_conv)).
+    #[must_use]
+    pub fn new(conv: u32, config: &KcpConfig, now: Instant) -> Self {
+        Self::starting_at(conv, config, now, 0)
+    }
+
+    /// As [`new`](Self::new), with the first segments of both directions numbered `first_sn` instead of 0. Both ends
+    /// must do so, and no other implementation can: this is for tests of what happens when numbers wrap.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn starting_at(conv: u32, config: &KcpConfig, now: Instant, first_sn: u32) -> Self {
+        let pipeline = Pipeline::default();
+        Self {
+            arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
+            pipeline,
+            state: State::Open,
+            mtu: config.mtu,
+            dead_timeout: config.dead_timeout,
+            dead_link: config.dead_link,
+            linger: config.linger,
+            idle_timeout: config.idle_timeout,
+            write_blocked: false,
+            readable: false,
+            writable: false,
+            ended: false,
+        }
+    }
+
+    /// The conversation that the session belongs to.
+    #[must_use]
+    pub const fn conv(&self) -> u32 {
+        self.arq.conv()
+    }
+
+    /// Largest datagram that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    // ---- Input ----
+
+    /// Takes in one datagram from the peer. It is opened in place, so its bytes are of no use afterwards.
+    ///
+    /// # Errors
+    /// Tells why the datagram, or the rest of it, was dropped. The session is unharmed; the error is for counting.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Result<(), DatagramError> {
+        if let State::Closed(_) = self.state {
+            return Ok(());
+        }
+        let stats = self.arq.stats_mut();
+        stats.datagrams_received += 1;
+        stats.datagram_bytes_received += datagram.len() as u64;
+        let segments = self.pipeline.open(datagram)?;
+        let outcome = self.arq.input(now, segments, Origin::Received);
+        self.after_progress();
+        outcome
+    }
+
+    /// Does what is due at `now`. Calling it early is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let State::Closed(_) = self.state {
+            return;
+        }
+        self.arq.on_timeout(now);
+        if let Some(reason) = self.expired(now) {
+            self.close(reason);
+        }
+    }
+
+    fn expired(&self, now: Instant) -> Option<CloseReason> {
+        let (at, reason) = self.lifetime()?;
+        if at <= now {
+            return Some(reason);
+        }
+        let sends = self.arq.unanswered_sends();
+        (self.dead_link > 0 && sends >= self.dead_link).then_some(CloseReason::DeadLink)
+    }
+
+    /// When the session ends if nothing more is heard from the peer.
+    fn lifetime(&self) -> Option<(Instant, CloseReason)> {
+        let silence = self.arq.unanswered_since();
+        let dead = silence.map(|since| (since + self.dead_timeout, CloseReason::DeadLink));
+        let idle = self.idle_timeout.map(|limit| (self.arq.last_heard() + limit, CloseReason::IdleTimeout));
+        let linger = match self.state {
+            State::Draining(until) => Some((until, CloseReason::LingerTimeout)),
+            _ => None,
+        };
+        [linger, dead, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Ends the session at once, without telling the peer: calls fail with `reason` from here on.
+    pub fn close(&mut self, reason: CloseReason) {
+        if !matches!(self.state, State::Closed(_)) {
+            self.state = State::Closed(reason);
+            self.ended = true;
+        }
+    }
+
+    /// Notes events after segments came in.
+    fn after_progress(&mut self) {
+        self.readable |= self.arq.is_readable();
+        if self.write_blocked && self.arq.has_much_room() {
+            self.write_blocked = false;
+            self.writable = true;
+        }
+        if matches!(self.state, State::Draining(_)) && self.arq.is_flushed() {
+            self.state = State::Flushed;
+            self.ended = true;
+        }
+    }
+
+    // ---- Application ----
+
+    /// Writes as many of `bytes` as there is room for and returns how many: never 0, unless `bytes` is empty.
+    ///
+    /// In stream mode the bytes share segments with what was written before; else they are cut into messages of up to
+    /// a segment's payload.
+    ///
+    /// # Errors
+    /// [`WriteError::Blocked`] when the queue is full, [`WriteError::ShutDown`] after [`shutdown`](Self::shutdown),
+    /// [`WriteError::Closed`] when the session has ended.
+    pub fn write(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, WriteError> {
+        self.check_writable()?;
+        match self.arq.write(now, bytes) {
+            0 if !bytes.is_empty() => {
+                self.write_blocked = true;
+                Err(WriteError::Blocked)
+            }
+            count => Ok(count),
+        }
+    }
+
+    /// Sends one message, whole or not at all. The peer's [`recv`](Self::recv) returns it as it is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`WriteError::MessageTooLong`] past 255 segments, [`WriteError::EmptyMessage`] for no
+    /// bytes.
+    pub fn send(&mut self, now: Instant, message: &[u8]) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let outcome = self.arq.send(now, message);
+        self.write_blocked |= outcome == Err(WriteError::Blocked);
+        outcome
+    }
+
+    fn check_writable(&self) -> Result<(), WriteError> {
+        match self.state {
+            State::Open => Ok(()),
+            State::Draining(_) | State::Flushed => Err(WriteError::ShutDown),
+            State::Closed(reason) => Err(WriteError::Closed(reason)),
+        }
+    }
+
+    /// Reads up to `out.len()` bytes that have arrived in order and returns how many: never 0, unless `out` is empty.
+    ///
+    /// # Errors
+    /// [`ReadError::Blocked`] when nothing is there, [`ReadError::Closed`] when nothing will be any more.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
+        match self.arq.read(out) {
+            0 if !out.is_empty() => Err(self.nothing_to_read()),
+            count => Ok(count),
+        }
+    }
+
+    /// Takes the next whole message (in stream mode: what one segment carried). It is not copied when its segments
+    /// arrived in order.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn recv(&mut self) -> Result<Bytes, ReadError> {
+        self.arq.recv().ok_or_else(|| self.nothing_to_read())
+    }
+
+    fn nothing_to_read(&self) -> ReadError {
+        match self.state {
+            State::Closed(reason) => ReadError::Closed(reason),
+            _ => ReadError::Blocked,
+        }
+    }
+
+    /// Whether [`read`](Self::read) would return bytes.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.arq.is_readable()
+    }
+
+    /// Whether [`recv`](Self::recv) would return a message.
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        self.arq.has_message()
+    }
+
+    /// Sends what [`write_delay`](super::KcpConfigBuilder::write_delay) holds back with the next transmission.
+    pub const fn flush(&mut self) {
+        self.arq.flush();
+    }
+
+    /// Ends the writing direction: everything written is still delivered, and [`Event::Flushed`] comes once the peer
+    /// has acknowledged it. Reading goes on. The peer is not told: KCP has no segment for it.
+    pub fn shutdown(&mut self, now: Instant) {
+        if self.state != State::Open {
+            return;
+        }
+        self.arq.flush();
+        self.state = State::Draining(now + self.linger);
+        self.after_progress();
+    }
+
+    /// Whether everything written is acknowledged.
+    #[must_use]
+    pub const fn is_flushed(&self) -> bool {
+        self.arq.is_flushed()
+    }
+
+    /// Why the session has ended, `None` while it lives.
+    #[must_use]
+    pub const fn close_reason(&self) -> Option<CloseReason> {
+        match self.state {
+            State::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    // ---- Output ----
+
+    /// Writes the next datagrams into `buf`, back to back and all of one size but for the last, as one GSO send takes
+    /// them: at most 64 and no more than fit. `None` when there is nothing to send, or `buf` is shorter than the mtu.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        if let State::Closed(_) = self.state {
+            return None;
+        }
+        let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
+        let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
+        let mut size = self.mtu;
+        let mut len = 0;
+        let mut count = 0;
+        let mut flush = self.arq.begin_flush();
+        while count < MAX_BATCH && len + size <= room {
+            let out = &mut buf[len + head..len + size - tail];
+            let written = self.arq.fill(now, out, &mut flush);
+            if written == 0 {
+                break;
+            }
+            let datagram = head + written + tail;
+            len += datagram;
+            count += 1;
+            if count == 1 {
+                size = datagram;
+            } else if datagram < size {
+                break;
+            }
+        }
+        self.arq.end_flush(now, &flush);
+        if count == 0 {
+            return None;
+        }
+        self.pipeline.seal(&mut buf[..len], size);
+        let stats = self.arq.stats_mut();
+        stats.datagrams_sent += count as u64;
+        stats.datagram_bytes_sent += len as u64;
+        if self.write_blocked && self.arq.has_much_room() {
+            self.write_blocked = false;
+            self.writable = true;
+        }
+        Some(Transmit { len, segment_size: size })
+    }
+
+    /// The instant at which [`handle_timeout`](Self::handle_timeout) is to be called, `None` when the session waits for
+    /// nothing but its peer and its application.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if let State::Closed(_) = self.state {
+            return None;
+        }
+        let lifetime = self.lifetime().map(|(at, _)| at);
+        [self.arq.next_timeout(), lifetime].into_iter().flatten().min()
+    }
+
+    /// The next event, `None` when there is none left.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if core::mem::take(&mut self.readable) {
+            return Some(Event::Readable);
+        }
+        if core::mem::take(&mut self.writable) {
+            return Some(Event::Writable);
+        }
+        if !core::mem::take(&mut self.ended) {
+            return None;
+        }
+        match self.state {
+            State::Flushed => Some(Event::Flushed),
+            State::Closed(reason) => Some(Event::Closed(reason)),
+            State::Open | State::Draining(_) => None,
+        }
+    }
+
+    // ---- Settings of a live session ----
+
+    /// Changes the windows, in segments.
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for a window outside 1 to 65,535.
+    pub fn set_windows(&mut self, send: u32, recv: u32) -> Result<(), SettingError> {
+        config::check_window("send_window", send)?;
+        config::check_window("recv_window", recv)?;
+        self.arq.set_windows(send, recv);
+        self.after_progress();
+        Ok(())
+    }
+
+    /// Changes the four knobs of `ikcp_nodelay`.
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for an interval outside 1 ms to 5 s.
+    pub fn set_nodelay(&mut self, nodelay: NoDelay) -> Result<(), SettingError> {
+        nodelay.validate()?;
+        self.arq.set_nodelay(nodelay);
+        Ok(())
+    }
+
+    /// Changes the size of the datagrams to come.
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for an mtu outside 64 to 65,507, [`SettingError::MtuBelowQueued`] while segments are
+    /// queued or in flight that would not fit.
+    pub fn set_mtu(&mut self, mtu: usize) -> Result<(), SettingError> {
+        config::check_mtu(mtu)?;
+        let overhead = self.pipeline.overhead();
+        self.arq.set_mss(mtu - overhead - HEADER_LEN, overhead)?;
+        self.mtu = mtu;
+        Ok(())
+    }
+
+    /// Changes whether later writes form a byte stream.
+    pub const fn set_stream(&mut self, stream: bool) {
+        self.arq.set_stream(stream);
+    }
+
+    /// Changes whether ACKs are sent at once.
+    pub const fn set_ack_no_delay(&mut self, ack_no_delay: bool) {
+        self.arq.set_ack_no_delay(ack_no_delay);
+    }
+
+    /// Changes whether writes wait for more.
+    pub const fn set_write_delay(&mut self, write_delay: bool) {
+        self.arq.set_write_delay(write_delay);
+    }
+
+    /// Gives memory that is kept for further traffic back, for a session that has gone idle.
+    pub fn trim(&mut self) {
+        self.arq.trim();
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.arq.stats()
+    }
+}

@@ -1,0 +1,259 @@
+//! Error types of the core: one small enum an operation.
+
+use core::fmt;
+
+/// Why a [`KcpConfig`](super::KcpConfig) was refused: which field, what it was given, what it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// Name of the builder's method that was given the value.
+    pub field: &'static str,
+    /// The value given (durations in milliseconds).
+    pub value: u64,
+    /// The smallest value taken.
+    pub min: u64,
+    /// The largest value taken.
+    pub max: u64,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, outside {}..={}", self.field, self.value, self.min, self.max)
+    }
+}
+
+/// Why a name is not that of a preset; see [`NoDelay::from_str`](super::NoDelay).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownPreset;
+
+impl fmt::Display for UnknownPreset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a preset's name (normal, fast, fast2, fast3, ikcp) nor nodelay,interval,resend,nc")
+    }
+}
+
+/// Why bytes are not a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// Fewer bytes than a header has.
+    Truncated,
+    /// A `cmd` that is not of the protocol.
+    UnknownCommand(u8),
+    /// `len` names more bytes than follow.
+    LengthPastEnd {
+        /// The header's `len`.
+        len: u32,
+        /// Bytes that follow the header.
+        available: usize,
+    },
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("shorter than a segment header"),
+            Self::UnknownCommand(cmd) => write!(f, "unknown command {cmd:#04x}"),
+            Self::LengthPastEnd { len, available } => {
+                write!(f, "segment of {len} bytes, {available} follow")
+            }
+        }
+    }
+}
+
+/// Why (the rest of) a datagram was dropped. The connection is unharmed and goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramError {
+    /// Belongs to another conversation.
+    WrongConv {
+        /// The conv that the datagram carries.
+        found: u32,
+    },
+    /// Not a segment from here on.
+    Segment(SegmentError),
+}
+
+impl From<SegmentError> for DatagramError {
+    fn from(error: SegmentError) -> Self {
+        Self::Segment(error)
+    }
+}
+
+impl fmt::Display for DatagramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongConv { found } => write!(f, "datagram of conversation {found:#010x}"),
+            Self::Segment(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// Segments waited for an answer and nothing came from the peer for the configured time or number of
+    /// transmissions: see [`dead_timeout`](super::KcpConfigBuilder::dead_timeout) and
+    /// [`dead_link`](super::KcpConfigBuilder::dead_link).
+    DeadLink,
+    /// Data was still unacknowledged at the end of [`linger`](super::KcpConfigBuilder::linger).
+    LingerTimeout,
+    /// Nothing came from the peer for [`idle_timeout`](super::KcpConfigBuilder::idle_timeout).
+    IdleTimeout,
+    /// The local application closed the session, or the listener or endpoint it belongs to.
+    Aborted,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeadLink => "the peer stopped answering",
+            Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
+            Self::IdleTimeout => "nothing was heard from the peer within the idle timeout",
+            Self::Aborted => "the session was closed at this end",
+        })
+    }
+}
+
+/// Why nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The send queue is full: wait for [`Event::Writable`](super::Event::Writable).
+    Blocked,
+    /// Nothing can be written after [`shutdown`](super::Connection::shutdown).
+    ShutDown,
+    /// A message of no bytes. The protocol could carry one, but kcp-go's readers would wait behind it for ever.
+    EmptyMessage,
+    /// A message that needs more than 255 fragments.
+    MessageTooLong {
+        /// The longest message that fits, in bytes.
+        max: usize,
+    },
+    /// The session has ended.
+    Closed(CloseReason),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocked => f.write_str("the send queue is full"),
+            Self::ShutDown => f.write_str("written after shutdown"),
+            Self::EmptyMessage => f.write_str("a message needs at least one byte"),
+            Self::MessageTooLong { max } => write!(f, "a message holds at most {max} bytes"),
+            Self::Closed(reason) => reason.fmt(f),
+        }
+    }
+}
+
+/// Why nothing was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Nothing has arrived: wait for [`Event::Readable`](super::Event::Readable).
+    Blocked,
+    /// The session has ended and everything that had arrived was read.
+    Closed(CloseReason),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocked => f.write_str("nothing has arrived"),
+            Self::Closed(reason) => reason.fmt(f),
+        }
+    }
+}
+
+/// Why a live session's setting was not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The value is outside what the configuration takes.
+    Config(ConfigError),
+    /// Segments already cut or messages already queued would not fit datagrams of the new `mtu`.
+    MtuBelowQueued {
+        /// The smallest `mtu` that fits them.
+        min: usize,
+    },
+}
+
+impl From<ConfigError> for SettingError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::MtuBelowQueued { min } => {
+                write!(f, "segments are queued that need an mtu of {min}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+impl core::error::Error for UnknownPreset {}
+impl core::error::Error for SegmentError {}
+impl core::error::Error for DatagramError {}
+impl core::error::Error for CloseReason {}
+impl core::error::Error for WriteError {}
+impl core::error::Error for ReadError {}
+impl core::error::Error for SettingError {}
+
+#[cfg(feature = "std")]
+mod io {
+    use std::io::{Error, ErrorKind};
+
+    use super::{CloseReason, ConfigError, ReadError, SettingError, WriteError};
+
+    impl From<CloseReason> for Error {
+        fn from(reason: CloseReason) -> Self {
+            let kind = match reason {
+                CloseReason::Aborted => ErrorKind::ConnectionAborted,
+                CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout => {
+                    ErrorKind::TimedOut
+                }
+            };
+            Self::new(kind, reason)
+        }
+    }
+
+    impl From<WriteError> for Error {
+        fn from(error: WriteError) -> Self {
+            let kind = match error {
+                WriteError::Closed(reason) => return reason.into(),
+                WriteError::Blocked => ErrorKind::WouldBlock,
+                WriteError::ShutDown => ErrorKind::BrokenPipe,
+                WriteError::EmptyMessage | WriteError::MessageTooLong { .. } => ErrorKind::InvalidInput,
+            };
+            Self::new(kind, error)
+        }
+    }
+
+    impl From<ReadError> for Error {
+        fn from(error: ReadError) -> Self {
+            match error {
+                ReadError::Closed(reason) => reason.into(),
+                ReadError::Blocked => Self::new(ErrorKind::WouldBlock, error),
+            }
+        }
+    }
+
+    impl From<ConfigError> for Error {
+        fn from(error: ConfigError) -> Self {
+            Self::new(ErrorKind::InvalidInput, error)
+        }
+    }
+
+    impl From<SettingError> for Error {
+        fn from(error: SettingError) -> Self {
+            Self::new(ErrorKind::InvalidInput, error)
+        }
+    }
+}

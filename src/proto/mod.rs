@@ -1,0 +1,36 @@
+//! The protocol as state machines: no I/O, no clock, no randomness, no std.
+//!
+//! [`Connection`] is one session and the only type the layer above talks to; its documentation says what to call in
+//! which order. Below it, dependencies point one way:
+//!
+//! ```text
+//! connection   lifecycle, events, batches of datagrams
+//!   pipeline   what stands around the segments of a datagram
+//!   arq        reliability: queues, ACKs, timers, resends, windows
+//!   wire       the segment
+//!   config error stats time random
+//! ```
+
+mod arq;
+mod config;
+mod connection;
+mod error;
+mod pipeline;
+mod random;
+mod seq;
+mod stats;
+mod time;
+mod wire;
+
+pub use self::{
+    config::{KcpConfig, KcpConfigBuilder, NoDelay},
+    connection::{Connection, Event, Transmit},
+    error::{
+        CloseReason, ConfigError, DatagramError, ReadError, SegmentError, SettingError, UnknownPreset,
+        WriteError,
+    },
+    random::{Random, random_conv},
+    stats::Stats,
+    time::Instant,
+    wire::{Command, HEADER_LEN, SegmentHeader, Segments, peek_conv},
+};

@@ -1,0 +1,86 @@
+//! Counters and gauges of one session.
+
+use core::time::Duration;
+
+/// What has happened on a session and how it stands; a snapshot from [`Connection::stats`](super::Connection::stats).
+///
+/// Counters start at zero with the session and only grow. Bytes of payload are the application's; bytes of datagrams
+/// are whole UDP payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes that the application wrote.
+    pub bytes_written: u64,
+    /// Bytes that the application read.
+    pub bytes_read: u64,
+    /// Datagrams built for sending.
+    pub datagrams_sent: u64,
+    /// Bytes of those datagrams.
+    pub datagram_bytes_sent: u64,
+    /// Datagrams handed in.
+    pub datagrams_received: u64,
+    /// Bytes of those datagrams.
+    pub datagram_bytes_received: u64,
+    /// Segments sent, of every command, resent ones included.
+    pub segments_sent: u64,
+    /// Segments received, of every command.
+    pub segments_received: u64,
+    /// PUSH segments sent for the first time.
+    pub push_sent: u64,
+    /// PUSH segments received, duplicates included.
+    pub push_received: u64,
+    /// ACK segments sent.
+    pub acks_sent: u64,
+    /// ACK segments received.
+    pub acks_received: u64,
+    /// PUSH segments resent because `resend` later ones were acknowledged.
+    pub fast_resends: u64,
+    /// PUSH segments resent because a later one was acknowledged and there was nothing new to send.
+    pub early_resends: u64,
+    /// PUSH segments resent because their RTO passed.
+    pub timeout_resends: u64,
+    /// PUSH segments received more than once.
+    pub duplicates: u64,
+    /// PUSH segments refused because they lay past the receive window or its memory limit.
+    pub out_of_window: u64,
+    /// Window probes (WASK) sent.
+    pub window_probes: u64,
+    /// Datagrams dropped whole: they belong to another conversation.
+    pub wrong_conv: u64,
+    /// Datagrams whose rest was dropped at a segment that is none.
+    pub malformed: u64,
+    /// Smoothed round-trip time; zero before the first sample. Time that the peer holds an ACK back counts.
+    pub rtt: Duration,
+    /// Mean deviation of the round-trip time.
+    pub rtt_var: Duration,
+    /// Smallest round-trip time seen; zero before the first sample.
+    pub min_rtt: Duration,
+    /// Retransmission timeout of a segment's first transmission.
+    pub rto: Duration,
+    /// Configured send window, in segments.
+    pub send_window: u32,
+    /// Configured receive window, in segments.
+    pub recv_window: u32,
+    /// Receive window that the peer told last, in segments.
+    pub peer_window: u32,
+    /// Congestion window, in segments; `u32::MAX` without congestion control.
+    pub congestion_window: u32,
+    /// Bytes written that no segment carries yet.
+    pub send_queue_bytes: usize,
+    /// Segments sent and not yet covered by the peer's `una`.
+    pub in_flight: u32,
+    /// Segments that arrived in order and were not yet read.
+    pub recv_queue: u32,
+    /// Bytes of those segments.
+    pub recv_queue_bytes: usize,
+    /// Segments that wait for an earlier one.
+    pub out_of_order: u32,
+}
+
+impl Stats {
+    /// PUSH segments sent more than once, for whatever cause.
+    #[must_use]
+    pub const fn resends(&self) -> u64 {
+        self.fast_resends + self.early_resends + self.timeout_resends
+    }
+}
