@@ -109,6 +109,7 @@ pub struct KcpConfig {
     pub(crate) linger: Duration,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) accept_backlog: usize,
+    pub(crate) one_session_per_address: bool,
 }
 
 /// Largest UDP payload over IPv4.
@@ -144,6 +145,8 @@ impl Default for KcpConfig {
             idle_timeout: None,
             // The usual `somaxconn` of a small server.
             accept_backlog: 1_024,
+            // A peer may hold several conversations over one socket.
+            one_session_per_address: false,
         }
     }
 }
@@ -231,6 +234,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn accept_backlog(&self) -> usize {
         self.accept_backlog
+    }
+
+    /// Whether a listener ends a session when its peer begins another conversation.
+    #[must_use]
+    pub const fn one_session_per_address(&self) -> bool {
+        self.one_session_per_address
     }
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.
@@ -324,6 +333,13 @@ impl KcpConfigBuilder {
     /// dropped; their clients send them again.
     pub const fn accept_backlog(mut self, sessions: usize) -> Self {
         self.config.accept_backlog = sessions;
+        self
+    }
+
+    /// Whether a listener ends a session when its peer begins another conversation from the same address, as kcp-go
+    /// does. Default off: conversations live side by side, and that of a peer that came back ends by a timeout.
+    pub const fn one_session_per_address(mut self, one: bool) -> Self {
+        self.config.one_session_per_address = one;
         self
     }
 

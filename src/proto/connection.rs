@@ -301,13 +301,20 @@ impl Connection {
         self.arq.is_readable()
     }
 
+    /// Bytes that [`read`](Self::read) would return at once.
+    #[must_use]
+    pub const fn readable_bytes(&self) -> usize {
+        self.arq.readable_bytes()
+    }
+
     /// Whether [`recv`](Self::recv) would return a message.
     #[must_use]
     pub fn has_message(&self) -> bool {
         self.arq.has_message()
     }
 
-    /// Sends what [`write_delay`](super::KcpConfigBuilder::write_delay) holds back with the next transmission.
+    /// Sends what is held back with the next transmission: written data under
+    /// [`write_delay`](super::KcpConfigBuilder::write_delay), and ACKs.
     pub const fn flush(&mut self) {
         self.arq.flush();
     }
@@ -343,6 +350,29 @@ impl Connection {
     /// Writes the next datagrams into `buf`, back to back and all of one size but for the last, as one GSO send takes
     /// them: at most 64 and no more than fit. `None` when there is nothing to send, or `buf` is shorter than the mtu.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        self.transmit(now, buf, false)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but while something is in flight, written data that does not fill a
+    /// segment is left for a later call: for a writer that is about to write more. Follow it with a call of
+    /// [`poll_transmit`](Self::poll_transmit) soon.
+    pub fn poll_transmit_corked(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        self.transmit(now, buf, true)
+    }
+
+    /// Whether written data waits that the window has room for: what a corked transmission left.
+    #[must_use]
+    pub fn has_sendable(&self) -> bool {
+        self.arq.has_sendable()
+    }
+
+    /// Whether a window update waits to be sent, as it may after a read.
+    #[must_use]
+    pub const fn has_window_update(&self) -> bool {
+        self.arq.has_window_update()
+    }
+
+    fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
         if let State::Closed(_) = self.state {
             return None;
         }
@@ -351,7 +381,7 @@ impl Connection {
         let mut size = self.mtu;
         let mut len = 0;
         let mut count = 0;
-        let mut flush = self.arq.begin_flush();
+        let mut flush = self.arq.begin_flush(corked);
         while count < MAX_BATCH && len + size <= room {
             let out = &mut buf[len + head..len + size - tail];
             let written = self.arq.fill(now, out, &mut flush);

@@ -24,6 +24,7 @@ pub(super) struct BytesQueue {
 
 impl BytesQueue {
     /// Bytes held.
+    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }

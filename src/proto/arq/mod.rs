@@ -71,6 +71,8 @@ pub(super) struct Flush {
     wnd: u16,
     una: u32,
     sent_any: bool,
+    /// What does not fill a segment waits.
+    corked: bool,
 }
 
 #[derive(Debug)]
@@ -334,8 +336,19 @@ impl Arq {
         self.queue.unsent() == 0 && self.buffer.unacked() == 0
     }
 
-    /// Sends delayed writes with the next transmission.
+    /// Whether the window has room for a segment that waits, delayed writes aside.
+    pub(super) fn has_sendable(&self) -> bool {
+        let delayed = self.write_delay && !self.flush_due && self.queue.unsent() < self.mss;
+        self.queue.unsent() > 0 && !delayed && self.buffer.span() < self.window()
+    }
+
+    pub(super) const fn has_window_update(&self) -> bool {
+        self.tell_window
+    }
+
+    /// Sends delayed writes and ACKs with the next transmission.
     pub(super) const fn flush(&mut self) {
+        self.acks.set_due();
         if self.flush_at.is_some() {
             self.flush_due = true;
         }
@@ -343,6 +356,10 @@ impl Arq {
 
     pub(super) fn is_readable(&self) -> bool {
         self.recv.is_readable()
+    }
+
+    pub(super) const fn readable_bytes(&self) -> usize {
+        self.recv.ready_bytes()
     }
 
     pub(super) fn has_message(&self) -> bool {
@@ -416,8 +433,13 @@ impl Arq {
     // ---- Output ----
 
     /// Begins a run of [`fill`](Self::fill) calls.
-    pub(super) fn begin_flush(&self) -> Flush {
-        Flush { wnd: self.recv.free().min(u16::MAX.into()) as u16, una: self.recv.nxt(), ..Flush::default() }
+    pub(super) fn begin_flush(&self, corked: bool) -> Flush {
+        Flush {
+            corked: corked && self.buffer.unacked() > 0,
+            wnd: self.recv.free().min(u16::MAX.into()) as u16,
+            una: self.recv.nxt(),
+            ..Flush::default()
+        }
     }
 
     /// Writes as many segments as there are to send and as fit into `out`, which is one datagram's room for them;
@@ -528,7 +550,7 @@ impl Arq {
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        let held_back = self.write_delay && !self.flush_due;
+        let held_back = flush.corked || (self.write_delay && !self.flush_due);
         while self.buffer.span() < self.window() {
             if held_back && self.queue.unsent() < self.mss {
                 break;

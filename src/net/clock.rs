@@ -1,0 +1,22 @@
+//! The operating system's monotonic clock, as the core wants it.
+
+use std::{sync::OnceLock, time::Instant as StdInstant};
+
+use crate::proto::Instant;
+
+/// The origin of [`Instant`]s in this process.
+fn epoch() -> StdInstant {
+    static EPOCH: OnceLock<StdInstant> = OnceLock::new();
+    *EPOCH.get_or_init(StdInstant::now)
+}
+
+/// Now.
+pub(super) fn now() -> Instant {
+    let elapsed = epoch().elapsed();
+    Instant::from_micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The same point in time for Tokio's timers.
+pub(super) fn to_tokio(instant: Instant) -> tokio::time::Instant {
+    (epoch() + (instant - Instant::ZERO)).into()
+}

@@ -1,0 +1,439 @@
+//! The task that serves one UDP socket: it receives, routes by (address, conv), keeps the timers, and sends what its
+//! sessions could not send themselves.
+//!
+//! One turn is: look at the sessions noticed, receive a batch, take each run of datagrams into its session under one
+//! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
+//! so is the number of turns before the task yields to others. With nothing to do it sleeps until the earliest
+//! deadline, or, with none, until it is woken.
+
+use std::{
+    boxed::Box,
+    collections::HashMap,
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    vec::Vec,
+};
+
+use tokio::time::Sleep;
+
+use super::{
+    clock,
+    error::Failure,
+    recently_closed::RecentlyClosed,
+    session::{Session, Upkeep},
+    shared::{Admission, Backlog, Ended, Shared},
+    socket::Received,
+    timers::Timers,
+};
+use crate::proto::{Command, Connection, Instant, Segments, peek_conv};
+
+/// Turns before the task yields.
+const MAX_TURNS: usize = 16;
+/// Sessions served for their deadlines in one turn.
+const MAX_TIMEOUTS: usize = 256;
+/// Failing receive calls in a row before the driver waits a little: no error keeps it from trying again.
+const MAX_RECV_ERRORS: u32 = 16;
+const RECV_ERROR_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
+
+type Route = (SocketAddr, u32);
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    table: Table,
+    timers: Timers,
+    closed: RecentlyClosed,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Sessions to be served in this turn.
+    touched: Vec<u32>,
+    noticed: Vec<Arc<Session>>,
+    /// Sessions that wait for room in the socket's buffer.
+    blocked: Vec<u32>,
+    recv_errors: u32,
+    /// Whether only the conversation begun last from an address lives.
+    one_per_address: bool,
+    listener_closed: bool,
+}
+
+/// The sessions, by key and by route.
+#[derive(Default)]
+struct Table {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    // Keyed with random state: peers choose their addresses and convs.
+    routes: HashMap<Route, u32>,
+}
+
+struct Slot {
+    session: Arc<Session>,
+    touched: bool,
+    blocked: bool,
+    /// Opened by its peer.
+    accepted: bool,
+}
+
+impl Table {
+    fn insert(&mut self, session: Arc<Session>, accepted: bool) -> u32 {
+        let route = (session.peer, session.conv);
+        let slot = Slot { session, touched: false, blocked: false, accepted };
+        let key = match self.free.pop() {
+            Some(key) => {
+                self.slots[key as usize] = Some(slot);
+                key
+            }
+            None => {
+                self.slots.push(Some(slot));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.routes.insert(route, key);
+        key
+    }
+
+    fn remove(&mut self, key: u32) -> Option<Slot> {
+        let slot = self.slots.get_mut(key as usize)?.take()?;
+        self.routes.remove(&(slot.session.peer, slot.session.conv));
+        self.free.push(key);
+        if self.routes.is_empty() {
+            *self = Self::default();
+        }
+        Some(slot)
+    }
+
+    fn get(&mut self, key: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(key as usize)?.as_mut()
+    }
+
+    fn find(&self, route: &Route) -> Option<u32> {
+        self.routes.get(route).copied()
+    }
+
+    fn len(&self) -> usize {
+        self.routes.len()
+    }
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let one_per_address =
+            shared.backlog.as_ref().is_some_and(|backlog| backlog.config.one_session_per_address());
+        Self {
+            shared,
+            table: Table::default(),
+            timers: Timers::default(),
+            closed: RecentlyClosed::default(),
+            sleep: None,
+            touched: Vec::new(),
+            noticed: Vec::new(),
+            blocked: Vec::new(),
+            recv_errors: 0,
+            one_per_address,
+            listener_closed: false,
+        }
+    }
+
+    /// Takes note of new sessions, and of those that want something.
+    fn look_at_noticed(&mut self) {
+        let mut noticed = std::mem::take(&mut self.noticed);
+        self.shared.take_noticed(&mut noticed);
+        for session in noticed.drain(..) {
+            let known = self.table.find(&(session.peer, session.conv));
+            let known = known
+                .filter(|key| self.table.get(*key).is_some_and(|slot| Arc::ptr_eq(&slot.session, &session)));
+            if let Some(key) = known.or_else(|| self.adopt(session)) {
+                self.touch(key);
+            }
+        }
+        self.noticed = noticed;
+    }
+
+    /// Takes a session that was opened here into the table.
+    fn adopt(&mut self, session: Arc<Session>) -> Option<u32> {
+        if session.is_released() {
+            return None;
+        }
+        if self.table.find(&(session.peer, session.conv)).is_some() {
+            session.fail(Failure::ConvInUse);
+            return None;
+        }
+        let key = self.table.insert(session, false);
+        self.shared.counters.sessions.set(self.table.len());
+        Some(key)
+    }
+
+    fn touch(&mut self, key: u32) {
+        if let Some(slot) = self.table.get(key)
+            && !slot.touched
+        {
+            slot.touched = true;
+            self.touched.push(key);
+        }
+    }
+
+    /// Receives one batch; returns whether there was one.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut now = None;
+        let mut count = 0;
+        let outcome = shared.socket.poll_recv(cx, |received| {
+            let now = *now.get_or_insert_with(|| {
+                // A session opened before its peer answered must be in the table by now.
+                self.look_at_noticed();
+                clock::now()
+            });
+            count += received.bytes.len().div_ceil(received.size);
+            self.route(now, received);
+        });
+        match outcome {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => {
+                self.recv_errors = 0;
+                shared.counters.recv_calls.add(1);
+                shared.counters.datagrams_received.add(count);
+                true
+            }
+            Poll::Ready(Err(_)) => {
+                // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
+                self.recv_errors += 1;
+                shared.counters.recv_errors.add(1);
+                true
+            }
+        }
+    }
+
+    /// Hands each run of datagrams with one conv to its session.
+    fn route(&mut self, now: Instant, received: Received<'_>) {
+        let Received { peer, local_ip, mut bytes, size } = received;
+        while !bytes.is_empty() {
+            let Some(conv) = peek_conv(&bytes[..size.min(bytes.len())]) else {
+                self.shared.counters.dropped_short.add(1);
+                bytes = skip(bytes, size);
+                continue;
+            };
+            let same = bytes.chunks(size).take_while(|datagram| peek_conv(datagram) == Some(conv)).count();
+            let (run, rest) = bytes.split_at_mut((same * size).min(bytes.len()));
+            bytes = rest;
+            let route = (peer, conv);
+            let key = match self.table.find(&route) {
+                Some(key) => Some(key),
+                None => self.open(now, route, local_ip, run, size),
+            };
+            let Some(key) = key else { continue };
+            if let Some(slot) = self.table.get(key) {
+                let malformed = slot.session.receive(now, run, size);
+                self.shared.counters.dropped_malformed.add(malformed);
+            }
+            self.touch(key);
+        }
+    }
+
+    /// Opens a session for datagrams of a new peer or a new conversation, if they begin one and it is wanted.
+    fn open(
+        &mut self,
+        now: Instant,
+        route: Route,
+        local_ip: Option<IpAddr>,
+        run: &[u8],
+        size: usize,
+    ) -> Option<u32> {
+        let shared = Arc::clone(&self.shared);
+        let datagrams = run.len().div_ceil(size);
+        let backlog = shared.backlog.as_ref().filter(|backlog| {
+            let begins =
+                run.chunks(size).any(|datagram| begins_session(datagram, backlog.config.recv_window()));
+            begins && !self.closed.contains(&route, now)
+        });
+        let Some(backlog) = backlog else {
+            shared.counters.dropped_no_session.add(datagrams);
+            return None;
+        };
+        match backlog.admission() {
+            Admission::Open => {}
+            Admission::Full => {
+                shared.counters.dropped_backlog.add(datagrams);
+                return None;
+            }
+            Admission::Ended => {
+                shared.counters.dropped_no_session.add(datagrams);
+                return None;
+            }
+        }
+        if self.one_per_address {
+            self.replace_others(now, route.0);
+        }
+        let connection = Connection::new(route.1, &backlog.config, now);
+        let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
+        let key = self.table.insert(Arc::clone(&session), true);
+        backlog.push(session);
+        shared.counters.accepted.add(1);
+        shared.counters.sessions.set(self.table.len());
+        Some(key)
+    }
+
+    /// kcp-go's rule: a conversation ends the one before it from the same address.
+    fn replace_others(&mut self, now: Instant, peer: SocketAddr) {
+        let others = self.table.routes.iter().filter(|((addr, _), _)| *addr == peer);
+        let others: Vec<u32> = others.map(|(_, key)| *key).collect();
+        for key in others {
+            if let Some(slot) = self.table.get(key) {
+                slot.session.fail(Failure::Replaced);
+            }
+            self.forget(now, key);
+        }
+    }
+
+    fn forget(&mut self, now: Instant, key: u32) {
+        self.timers.remove(key);
+        if let Some(slot) = self.table.remove(key)
+            && slot.accepted
+        {
+            self.closed.insert((slot.session.peer, slot.session.conv), now);
+        }
+        self.shared.counters.sessions.set(self.table.len());
+    }
+
+    /// Serves the sessions whose deadlines have come.
+    fn look_at_timers(&mut self) {
+        let now = clock::now();
+        for _ in 0..MAX_TIMEOUTS {
+            let Some(key) = self.timers.pop_expired(now) else { break };
+            self.shared.counters.timeouts.add(1);
+            self.touch(key);
+        }
+    }
+
+    /// Tries the sessions that found the socket full again, if it is not any more.
+    fn look_at_blocked(&mut self, cx: &mut Context<'_>) {
+        if self.blocked.is_empty() || self.shared.socket.poll_send_ready(cx).is_pending() {
+            return;
+        }
+        for key in std::mem::take(&mut self.blocked) {
+            if let Some(slot) = self.table.get(key) {
+                slot.blocked = false;
+            }
+            self.touch(key);
+        }
+    }
+
+    /// Serves every session touched.
+    fn serve_touched(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let now = clock::now();
+        for key in touched.drain(..) {
+            let Some(slot) = self.table.get(key) else { continue };
+            slot.touched = false;
+            match slot.session.serve(now) {
+                Upkeep::Wait(Some(at)) => self.timers.set(key, at),
+                Upkeep::Wait(None) => self.timers.remove(key),
+                Upkeep::Again => self.touch(key),
+                Upkeep::Blocked => {
+                    if !std::mem::replace(&mut slot.blocked, true) {
+                        self.blocked.push(key);
+                    }
+                }
+                Upkeep::Remove => self.forget(now, key),
+            }
+        }
+        // What asked for another look was put on the new list.
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    /// Whether nothing can come any more.
+    fn is_done(&self) -> bool {
+        self.table.len() == 0 && !self.shared.has_openers()
+    }
+
+    /// Ends the sessions of a listener that was closed.
+    fn look_at_listener(&mut self) {
+        if self.listener_closed || !self.shared.backlog.as_ref().is_some_and(Backlog::is_closed) {
+            return;
+        }
+        self.listener_closed = true;
+        for slot in self.table.slots.iter().flatten().filter(|slot| slot.accepted) {
+            slot.session.fail(Failure::ListenerClosed);
+        }
+    }
+
+    /// Sleeps until the earliest deadline; returns whether it has come.
+    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut deadline = self.timers.next();
+        if self.recv_errors >= MAX_RECV_ERRORS {
+            let retry = clock::now() + RECV_ERROR_WAIT;
+            deadline = Some(deadline.map_or(retry, |at| at.min(retry)));
+        }
+        let Some(deadline) = deadline else {
+            self.sleep = None;
+            return Poll::Pending;
+        };
+        let deadline = clock::to_tokio(deadline);
+        match &mut self.sleep {
+            // Waking early and looking again is cheaper than moving the timer for every packet.
+            Some(sleep) if sleep.deadline() <= deadline && !sleep.is_elapsed() => {}
+            Some(sleep) => sleep.as_mut().reset(deadline),
+            None => self.sleep = Some(Box::pin(tokio::time::sleep_until(deadline))),
+        }
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.shared.counters.wakeups.add(1);
+        this.shared.register_driver(cx.waker());
+        if this.recv_errors >= MAX_RECV_ERRORS {
+            this.recv_errors = 0;
+        }
+        this.look_at_listener();
+        for _ in 0..MAX_TURNS {
+            this.look_at_noticed();
+            let received = this.recv_errors < MAX_RECV_ERRORS && this.receive(cx);
+            this.look_at_timers();
+            this.look_at_blocked(cx);
+            this.serve_touched();
+            if received || !this.touched.is_empty() {
+                continue;
+            }
+            if this.is_done() {
+                return Poll::Ready(());
+            }
+            ready!(this.poll_sleep(cx));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The runtime is shutting down, or there is nothing left: nobody may wait for this driver any more.
+        self.look_at_noticed();
+        if let Some(backlog) = &self.shared.backlog {
+            drop(backlog.end(Ended::DriverGone));
+        }
+        for slot in self.table.slots.iter().flatten() {
+            slot.session.fail(Failure::DriverGone);
+        }
+    }
+}
+
+fn skip(bytes: &mut [u8], count: usize) -> &mut [u8] {
+    let count = count.min(bytes.len());
+    &mut bytes[count..]
+}
+
+/// Whether a datagram may be the first of a session: it carries a PUSH from the first window. What else comes from an
+/// unknown peer belongs to a session that is gone.
+fn begins_session(datagram: &[u8], window: u32) -> bool {
+    Segments::new(datagram)
+        .map_while(Result::ok)
+        .any(|(header, _)| header.cmd == Command::Push && header.sn < window)
+}

@@ -1,0 +1,152 @@
+//! Accepting sessions.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_core::Stream;
+use tokio::net::ToSocketAddrs;
+
+use super::{
+    endpoint::bind_first,
+    error::Failure,
+    shared::{Backlog, Ended, Shared},
+    socket::Socket,
+    stats::EndpointStats,
+    stream::KcpStream,
+};
+use crate::proto::KcpConfig;
+
+/// A UDP socket on which peers open sessions.
+///
+/// A session begins with the first valid datagram of a new conversation; one peer may hold many. It is a [`Stream`] of
+/// connections too. Dropping the listener lets the accepted sessions go on; [`close`](Self::close) ends them.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use kcp9::{KcpConfig, KcpListener};
+/// use tokio::io;
+///
+/// let listener = KcpListener::bind("0.0.0.0:4000", KcpConfig::default()).await?;
+/// loop {
+///     let (stream, peer) = listener.accept().await?;
+///     tokio::spawn(async move {
+///         let (mut reader, mut writer) = stream.into_split();
+///         if let Err(error) = io::copy(&mut reader, &mut writer).await {
+///             eprintln!("{peer}: {error}");
+///         }
+///     });
+/// }
+/// # }
+/// ```
+pub struct KcpListener {
+    shared: Arc<Shared>,
+}
+
+impl KcpListener {
+    /// Listens on the first of the addresses that `addr` resolves to that can be bound. `config` is that of every
+    /// session accepted.
+    ///
+    /// # Errors
+    /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
+    pub async fn bind<A: ToSocketAddrs>(addr: A, config: KcpConfig) -> io::Result<Self> {
+        let socket = bind_first(addr).await?;
+        Self::start(socket, config)
+    }
+
+    /// Listens on a socket that the application made, with its options as they are.
+    ///
+    /// # Errors
+    /// Those of the socket; `Other` outside a Tokio runtime.
+    pub fn from_socket(socket: std::net::UdpSocket, config: KcpConfig) -> io::Result<Self> {
+        Self::start(Socket::from_std(socket)?, config)
+    }
+
+    fn start(socket: Socket, config: KcpConfig) -> io::Result<Self> {
+        Ok(Self { shared: Shared::start(socket, Some(Backlog::new(config)))? })
+    }
+
+    /// Waits for the next session. Cancelling it loses none, and several tasks may wait at once.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` once the listener is closed.
+    pub async fn accept(&self) -> io::Result<(KcpStream, SocketAddr)> {
+        let stream = std::future::poll_fn(|cx| self.poll_accept(cx)).await?;
+        let peer = stream.peer_addr();
+        Ok((stream, peer))
+    }
+
+    /// As [`accept`](Self::accept), for use in a `poll` function.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<KcpStream>> {
+        let waiting = match &self.shared.backlog {
+            Some(backlog) => backlog.pop(cx.waker()),
+            None => Err(Ended::Dropped),
+        };
+        match waiting {
+            Ok(Some(session)) => Poll::Ready(Ok(KcpStream::new(session))),
+            Ok(None) => Poll::Pending,
+            Err(Ended::DriverGone) => Poll::Ready(Err(Failure::DriverGone.to_io())),
+            Err(Ended::Closed | Ended::Dropped) => Poll::Ready(Err(Failure::ListenerClosed.to_io())),
+        }
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.shared.socket.local_addr()
+    }
+
+    /// Stops listening and ends the accepted sessions: what is pending, on them and in [`accept`](Self::accept), fails
+    /// with `ConnectionAborted`.
+    pub fn close(&self) {
+        self.end(Ended::Closed);
+    }
+
+    fn end(&self, ended: Ended) {
+        if let Some(backlog) = &self.shared.backlog {
+            for session in backlog.end(ended) {
+                session.release();
+            }
+        }
+        self.shared.wake_driver();
+    }
+
+    /// Counters of the socket and its driver.
+    #[must_use]
+    pub fn endpoint_stats(&self) -> EndpointStats {
+        self.shared.counters.snapshot()
+    }
+
+    super::socket_options!(shared);
+}
+
+impl Stream for KcpListener {
+    type Item = io::Result<KcpStream>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_accept(cx).map(Some)
+    }
+}
+
+impl Drop for KcpListener {
+    fn drop(&mut self) {
+        self.end(Ended::Dropped);
+        self.shared.remove_opener();
+    }
+}
+
+impl fmt::Debug for KcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KcpListener").field("local_addr", &self.local_addr().ok()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! The Tokio layer: streams, listeners and the sockets below them.
+//!
+//! ```text
+//! stream, split      AsyncRead and AsyncWrite; the application's handle of a session
+//! listener           accepts sessions that peers open
+//! endpoint           opens many sessions over one socket
+//!   session          the core's Connection under a lock, with those who wait for it
+//!   driver           one task a socket: receive, route, timers
+//!     timers         the sessions' deadlines
+//!     recently_closed
+//!   shared           what they have in common: attention list, backlog, counters
+//!   socket           batches of datagrams (quinn-udp)
+//! ```
+//!
+//! A write goes all the way to the system call in the writer's own task, and a read takes bytes where the driver put
+//! them: between the two tasks there is no channel, only the session's lock, which is never held over a system call
+//! in the ordinary course.
+
+/// The options of the UDP socket, on everything that has one.
+macro_rules! socket_options {
+    ($($shared:ident).+) => {
+        /// Asks the operating system for a receive buffer of `bytes` for the UDP socket. It may grant less.
+        ///
+        /// # Errors
+        /// Those of the socket.
+        pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+            self.$($shared).+.socket.options().set_recv_buffer_size(bytes)
+        }
+
+        /// Asks the operating system for a send buffer of `bytes` for the UDP socket. It may grant less.
+        ///
+        /// # Errors
+        /// Those of the socket.
+        pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+            self.$($shared).+.socket.options().set_send_buffer_size(bytes)
+        }
+
+        /// Bytes that the UDP socket's receive buffer holds, as the operating system counts them.
+        ///
+        /// # Errors
+        /// Those of the socket.
+        pub fn recv_buffer_size(&self) -> io::Result<usize> {
+            self.$($shared).+.socket.options().recv_buffer_size()
+        }
+
+        /// Bytes that the UDP socket's send buffer holds, as the operating system counts them.
+        ///
+        /// # Errors
+        /// Those of the socket.
+        pub fn send_buffer_size(&self) -> io::Result<usize> {
+            self.$($shared).+.socket.options().send_buffer_size()
+        }
+
+        /// Marks what the UDP socket sends with a DSCP, 0 to 63 (46 is expedited forwarding).
+        ///
+        /// # Errors
+        /// `InvalidInput` for a larger one; those of the socket.
+        pub fn set_dscp(&self, dscp: u8) -> io::Result<()> {
+            self.$($shared).+.socket.set_dscp(dscp)
+        }
+    };
+}
+use socket_options;
+
+mod clock;
+mod driver;
+mod endpoint;
+mod entropy;
+mod error;
+mod listener;
+mod recently_closed;
+mod session;
+mod shared;
+mod socket;
+mod split;
+mod stats;
+mod stream;
+mod timers;
+mod waiters;
+
+pub use self::{
+    endpoint::KcpEndpoint,
+    listener::KcpListener,
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
+    stats::EndpointStats,
+    stream::KcpStream,
+};

@@ -1,0 +1,435 @@
+//! One session between its stream and its driver.
+//!
+//! Both work on the [`Connection`] under one short lock. Whoever changes it also transmits what has become sendable,
+//! outside the lock; a flag keeps two from doing so at once, which would reorder datagrams. What cannot be done on the
+//! spot (a full socket, an earlier deadline, a session to be removed) is left to the driver by putting the session on
+//! its attention list.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    vec::Vec,
+};
+
+use bytes::Bytes;
+
+use super::{
+    clock,
+    error::Failure,
+    shared::Shared,
+    socket,
+    waiters::{Waiters, Woken},
+};
+use crate::proto::{CloseReason, Connection, Event, Instant, ReadError, Transmit, WriteError};
+
+/// Batches that one call sends before it leaves the rest to the driver's next turn.
+const MAX_BATCHES: usize = 8;
+/// How long every send may fail before the session gives up: longer than a change of network.
+const SEND_FAILURE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) peer: SocketAddr,
+    /// The local address that the peer talks to, where the socket is bound to all.
+    local_ip: Option<IpAddr>,
+    pub(super) conv: u32,
+    pub(super) shared: Arc<Shared>,
+    /// Whether it is on the driver's attention list.
+    pub(super) noticed: AtomicBool,
+    /// The deadline that the driver will look at it, in microseconds; `u64::MAX` for none.
+    armed: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    connection: Connection,
+    /// Someone is transmitting outside the lock.
+    transmitting: bool,
+    /// A batch that found the socket full.
+    blocked: Option<Blocked>,
+    /// Since when every send has failed, and how.
+    failing: Option<(Instant, Failure)>,
+    /// Why calls fail, when it is not for the connection's own reason.
+    failure: Option<Failure>,
+    /// Everything written before a shutdown is acknowledged.
+    flushed: bool,
+    /// No stream refers to it any more.
+    released: bool,
+    readers: Waiters,
+    writers: Waiters,
+    /// Tasks that wait for a shutdown to complete.
+    closers: Waiters,
+}
+
+#[derive(Debug)]
+struct Blocked {
+    bytes: Vec<u8>,
+    transmit: Transmit,
+}
+
+/// What a driver should do about a session after it has served it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upkeep {
+    /// Look at it again at its deadline, if it has one.
+    Wait(Option<Instant>),
+    /// Look at it again at once: there is more to send.
+    Again,
+    /// Look at it again when the socket takes datagrams.
+    Blocked,
+    /// Forget it.
+    Remove,
+}
+
+impl Session {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: Connection,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+    ) -> Self {
+        Self {
+            peer,
+            local_ip,
+            conv: connection.conv(),
+            shared,
+            noticed: AtomicBool::new(false),
+            armed: AtomicU64::new(u64::MAX),
+            state: Mutex::new(State {
+                connection,
+                transmitting: false,
+                blocked: None,
+                failing: None,
+                failure: None,
+                flushed: false,
+                released: false,
+                readers: Waiters::default(),
+                writers: Waiters::default(),
+                closers: Waiters::default(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics by design; if something did, the session's state is still the best there is.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at or changes the connection; transmits what that makes sendable if `transmit`.
+    pub(super) fn with<R>(self: &Arc<Self>, transmit: bool, work: impl FnOnce(&mut Connection) -> R) -> R {
+        let mut woken = Woken::default();
+        let mut state = self.lock();
+        let result = work(&mut state.connection);
+        if transmit {
+            state.collect_events(&mut woken);
+            let (state, upkeep) = self.transmit(state, clock::now(), false);
+            drop(state);
+            self.leave_to_driver(upkeep);
+        }
+        result
+    }
+
+    // ---- The stream's side ----
+
+    pub(super) fn poll_read(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.lock();
+        match state.connection.read(out) {
+            Ok(count) => {
+                self.after_read(state);
+                Poll::Ready(Ok(count))
+            }
+            Err(error) => state.wait_to_read(cx, error),
+        }
+    }
+
+    pub(super) fn poll_recv(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let mut state = self.lock();
+        match state.connection.recv() {
+            Ok(message) => {
+                self.after_read(state);
+                Poll::Ready(Ok(message))
+            }
+            Err(error) => state.wait_to_read(cx, error),
+        }
+    }
+
+    /// Bytes that a read would return at once.
+    pub(super) fn readable_bytes(&self) -> usize {
+        self.lock().connection.readable_bytes()
+    }
+
+    fn after_read(self: &Arc<Self>, state: MutexGuard<'_, State>) {
+        if state.connection.has_window_update() {
+            let (state, upkeep) = self.transmit(state, clock::now(), false);
+            drop(state);
+            self.leave_to_driver(upkeep);
+        }
+    }
+
+    /// Writes with `write`, transmits, and returns what it returned.
+    pub(super) fn poll_write<R>(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
+    ) -> Poll<io::Result<R>> {
+        let now = clock::now();
+        let mut state = self.lock();
+        match write(&mut state.connection, now) {
+            Ok(result) => {
+                // Full segments go out at once; what is left over shares a segment with the next write, unless the
+                // driver comes first.
+                let (state, upkeep) = self.transmit(state, now, true);
+                drop(state);
+                self.leave_to_driver(upkeep);
+                Poll::Ready(Ok(result))
+            }
+            Err(WriteError::Blocked) => {
+                state.writers.add(cx.waker());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(state.error_or(error.into()))),
+        }
+    }
+
+    /// Sends what is held back.
+    pub(super) fn flush(self: &Arc<Self>) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.connection.close_reason().is_some() {
+            return Err(state.close_error());
+        }
+        state.connection.flush();
+        let (state, upkeep) = self.transmit(state, clock::now(), false);
+        drop(state);
+        self.leave_to_driver(upkeep);
+        Ok(())
+    }
+
+    /// Begins the shutdown, and waits for everything written to be acknowledged.
+    pub(super) fn poll_shutdown(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut woken = Woken::default();
+        let now = clock::now();
+        let mut state = self.lock();
+        if !state.flushed && state.connection.close_reason().is_some() {
+            return Poll::Ready(Err(state.close_error()));
+        }
+        state.connection.shutdown(now);
+        state.collect_events(&mut woken);
+        if state.flushed {
+            return Poll::Ready(Ok(()));
+        }
+        state.closers.add(cx.waker());
+        let (state, upkeep) = self.transmit(state, now, false);
+        drop(state);
+        self.leave_to_driver(upkeep);
+        Poll::Pending
+    }
+
+    /// Begins a shutdown that nobody waits for.
+    pub(super) fn start_shutdown(self: &Arc<Self>) {
+        let now = clock::now();
+        self.with(true, |connection| connection.shutdown(now));
+    }
+
+    /// The stream is gone: one last chance for what can be sent at once, ACKs above all, and out with the session.
+    pub(super) fn release(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.released = true;
+        state.connection.flush();
+        let (mut state, _) = self.transmit(state, clock::now(), false);
+        state.connection.close(CloseReason::Aborted);
+        state.blocked = None;
+        drop(state);
+        self.leave_to_driver(Upkeep::Remove);
+    }
+
+    /// Whether no stream refers to it any more.
+    pub(super) fn is_released(&self) -> bool {
+        self.lock().released
+    }
+
+    /// Ends the session: everything pending fails with `failure`.
+    pub(super) fn fail(&self, failure: Failure) {
+        let mut woken = Woken::default();
+        let mut state = self.lock();
+        state.fail(failure);
+        state.collect_events(&mut woken);
+    }
+
+    // ---- The driver's side ----
+
+    /// Takes in datagrams of one size (the last may be shorter); returns how many were malformed.
+    pub(super) fn receive(&self, now: Instant, datagrams: &mut [u8], size: usize) -> usize {
+        let mut state = self.lock();
+        let datagrams = datagrams.chunks_mut(size);
+        let outcomes = datagrams.map(|datagram| state.connection.handle_datagram(now, datagram));
+        outcomes.filter(Result::is_err).count()
+    }
+
+    /// Does what is due, wakes whom it concerns, and transmits.
+    pub(super) fn serve(&self, now: Instant) -> Upkeep {
+        let mut woken = Woken::default();
+        let mut state = self.lock();
+        self.armed.store(u64::MAX, Ordering::Relaxed);
+        if state.released {
+            return Upkeep::Remove;
+        }
+        state.connection.handle_timeout(now);
+        state.collect_events(&mut woken);
+        // Before the system calls: the reader can start on another core.
+        drop(state);
+        woken.wake_all();
+        let state = self.lock();
+        let (mut state, upkeep) = self.transmit(state, now, false);
+        state.collect_events(&mut woken);
+        if let Upkeep::Wait(Some(at)) = upkeep {
+            self.armed.store(at.as_micros(), Ordering::Relaxed);
+        }
+        upkeep
+    }
+
+    // ---- Both ----
+
+    /// Sends what is sendable. The lock is let go of for each system call.
+    fn transmit<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        now: Instant,
+        corked: bool,
+    ) -> (MutexGuard<'a, State>, Upkeep) {
+        if state.transmitting {
+            // Whoever is at it looks again before it stops.
+            return (state, Upkeep::Wait(None));
+        }
+        if let Some(blocked) = state.blocked.take() {
+            let outcome = self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes);
+            if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                state.blocked = Some(blocked);
+                return (state, Upkeep::Blocked);
+            }
+            state.note_send(now, outcome);
+        }
+        state.transmitting = true;
+        let (mut state, upkeep) = socket::with_transmit_buffer(|buffer| {
+            for _ in 0..MAX_BATCHES {
+                let transmit = if corked {
+                    state.connection.poll_transmit_corked(now, buffer)
+                } else {
+                    state.connection.poll_transmit(now, buffer)
+                };
+                let Some(transmit) = transmit else {
+                    let upkeep = state.upkeep(corked);
+                    return (state, upkeep);
+                };
+                drop(state);
+                let outcome = self.shared.send(self.peer, self.local_ip, transmit, buffer);
+                state = self.lock();
+                match outcome {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let bytes = buffer[..transmit.len].to_vec();
+                        state.blocked = Some(Blocked { bytes, transmit });
+                        return (state, Upkeep::Blocked);
+                    }
+                    outcome => state.note_send(now, outcome),
+                }
+            }
+            (state, Upkeep::Again)
+        });
+        state.transmitting = false;
+        (state, upkeep)
+    }
+
+    /// Puts the session on the driver's attention list if it has to do something about it, or sooner than it plans to.
+    fn leave_to_driver(self: &Arc<Self>, upkeep: Upkeep) {
+        match upkeep {
+            Upkeep::Wait(None) => return,
+            Upkeep::Wait(Some(at)) => {
+                let at = at.as_micros();
+                if self.armed.fetch_min(at, Ordering::Relaxed) <= at {
+                    return;
+                }
+            }
+            Upkeep::Again | Upkeep::Blocked | Upkeep::Remove => {}
+        }
+        self.shared.notice(self);
+    }
+}
+
+impl State {
+    /// What is left to do once there is nothing more to transmit.
+    fn upkeep(&self, corked: bool) -> Upkeep {
+        if corked && self.connection.has_sendable() {
+            return Upkeep::Again;
+        }
+        Upkeep::Wait(self.connection.poll_timeout())
+    }
+
+    /// Hands the wakers of those whom the connection's events concern to `woken`.
+    fn collect_events(&mut self, woken: &mut Woken) {
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Readable => self.readers.take_into(woken),
+                Event::Writable => self.writers.take_into(woken),
+                Event::Flushed => {
+                    self.flushed = true;
+                    self.closers.take_into(woken);
+                }
+                Event::Closed(_) => {
+                    self.readers.take_into(woken);
+                    self.writers.take_into(woken);
+                    self.closers.take_into(woken);
+                }
+            }
+        }
+    }
+
+    fn wait_to_read<R>(&mut self, cx: &mut Context<'_>, error: ReadError) -> Poll<io::Result<R>> {
+        if error == ReadError::Blocked {
+            self.readers.add(cx.waker());
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(self.error_or(error.into())))
+    }
+
+    /// Why the session failed, or `error`.
+    fn error_or(&self, error: io::Error) -> io::Error {
+        match &self.failure {
+            Some(failure) if self.connection.close_reason().is_some() => failure.to_io(),
+            _ => error,
+        }
+    }
+
+    /// Why the session, which has ended, has.
+    fn close_error(&self) -> io::Error {
+        let reason = self.connection.close_reason().unwrap_or(CloseReason::Aborted);
+        self.error_or(reason.into())
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        if self.connection.close_reason().is_none() {
+            self.failure = Some(failure);
+            self.connection.close(CloseReason::Aborted);
+        }
+    }
+
+    /// A send that failed lost its datagrams, as any may be; only when none has succeeded for a while is it over.
+    fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
+        let Err(error) = outcome else {
+            self.failing = None;
+            return;
+        };
+        match &mut self.failing {
+            None => self.failing = Some((now, Failure::from_io(&error))),
+            Some((since, _)) if now - *since >= SEND_FAILURE_LIMIT => self.fail(Failure::from_io(&error)),
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What the streams, the listener and the driver of one socket share.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Waker,
+    vec::Vec,
+};
+
+use super::{
+    driver::Driver,
+    session::Session,
+    socket::Socket,
+    stats::Counters,
+    waiters::{Waiters, Woken},
+};
+use crate::proto::{KcpConfig, Transmit};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) socket: Socket,
+    pub(super) counters: Counters,
+    /// Sessions that the driver is to look at.
+    attention: Mutex<Vec<Arc<Session>>>,
+    driver: Mutex<Option<Waker>>,
+    /// The listener or endpoint that may open further sessions, while there is one.
+    openers: AtomicUsize,
+    /// Sessions that wait to be accepted, where datagrams from new peers open any.
+    pub(super) backlog: Option<Backlog>,
+}
+
+impl Shared {
+    /// Starts a driver for `socket`, with `backlog` for a listener's. The caller counts as its one opener.
+    ///
+    /// # Errors
+    /// When no Tokio runtime runs here.
+    pub(super) fn start(socket: Socket, backlog: Option<Backlog>) -> io::Result<Arc<Self>> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        let shared = Arc::new(Self {
+            socket,
+            counters: Counters::default(),
+            attention: Mutex::default(),
+            driver: Mutex::default(),
+            openers: AtomicUsize::new(1),
+            backlog,
+        });
+        runtime.spawn(Driver::new(Arc::clone(&shared)));
+        Ok(shared)
+    }
+
+    /// Has the driver look at `session` soon.
+    pub(super) fn notice(&self, session: &Arc<Session>) {
+        if !session.noticed.swap(true, Ordering::AcqRel) {
+            lock(&self.attention).push(Arc::clone(session));
+            self.wake_driver();
+        }
+    }
+
+    /// Moves the sessions to be looked at into `sessions`.
+    pub(super) fn take_noticed(&self, sessions: &mut Vec<Arc<Session>>) {
+        sessions.append(&mut lock(&self.attention));
+        for session in sessions {
+            session.noticed.store(false, Ordering::Release);
+        }
+    }
+
+    pub(super) fn register_driver(&self, waker: &Waker) {
+        let mut driver = lock(&self.driver);
+        if !driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
+            *driver = Some(waker.clone());
+        }
+    }
+
+    pub(super) fn wake_driver(&self) {
+        let driver = lock(&self.driver).clone();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    pub(super) fn send(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        transmit: Transmit,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let outcome = self.socket.try_send(peer, local_ip, transmit, bytes);
+        match &outcome {
+            Ok(()) => {
+                self.counters.send_calls.add(1);
+                self.counters.datagrams_sent.add(transmit.datagrams());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.counters.send_blocked.add(1),
+            Err(_) => self.counters.send_errors.add(1),
+        }
+        outcome
+    }
+
+    pub(super) fn remove_opener(&self) {
+        if self.openers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.wake_driver();
+        }
+    }
+
+    pub(super) fn has_openers(&self) -> bool {
+        self.openers.load(Ordering::Acquire) > 0
+    }
+}
+
+/// Sessions opened by their peers and not yet accepted; at most
+/// [`accept_backlog`](crate::KcpConfigBuilder::accept_backlog).
+#[derive(Debug)]
+pub(super) struct Backlog {
+    pub(super) config: KcpConfig,
+    state: Mutex<BacklogState>,
+}
+
+#[derive(Debug, Default)]
+struct BacklogState {
+    waiting: VecDeque<Arc<Session>>,
+    acceptors: Waiters,
+    /// How the listener ended.
+    ended: Option<Ended>,
+}
+
+/// How a listener ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was dropped: its sessions go on.
+    Dropped,
+    /// It was closed: its sessions end.
+    Closed,
+    /// Its driver is gone.
+    DriverGone,
+}
+
+/// What became of a session offered to a [`Backlog`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    Open,
+    Full,
+    Ended,
+}
+
+impl Backlog {
+    pub(super) fn new(config: KcpConfig) -> Self {
+        Self { config, state: Mutex::default() }
+    }
+
+    /// Whether one more session would be taken.
+    pub(super) fn admission(&self) -> Admission {
+        let state = lock(&self.state);
+        if state.ended.is_some() {
+            Admission::Ended
+        } else if state.waiting.len() >= self.config.accept_backlog() {
+            Admission::Full
+        } else {
+            Admission::Open
+        }
+    }
+
+    pub(super) fn push(&self, session: Arc<Session>) {
+        let mut woken = Woken::default();
+        let mut state = lock(&self.state);
+        state.waiting.push_back(session);
+        state.acceptors.take_into(&mut woken);
+    }
+
+    /// The session that has waited longest. `Err` once the listener has ended.
+    pub(super) fn pop(&self, waker: &Waker) -> Result<Option<Arc<Session>>, Ended> {
+        let mut state = lock(&self.state);
+        if let Some(session) = state.waiting.pop_front() {
+            return Ok(Some(session));
+        }
+        if let Some(ended) = state.ended {
+            return Err(ended);
+        }
+        state.acceptors.add(waker);
+        Ok(None)
+    }
+
+    /// Ends the listener and returns the sessions that nobody accepted.
+    pub(super) fn end(&self, ended: Ended) -> VecDeque<Arc<Session>> {
+        let mut woken = Woken::default();
+        let mut state = lock(&self.state);
+        state.ended.get_or_insert(ended);
+        state.acceptors.take_into(&mut woken);
+        std::mem::take(&mut state.waiting)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.state).ended == Some(Ended::Closed)
+    }
+}
+
+/// Locks whatever the last holder left: nothing in this crate panics while it holds a lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

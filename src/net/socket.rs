@@ -1,0 +1,279 @@
+//! The UDP socket: batches in, batches out.
+//!
+//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It marks every datagram with an ECN
+//! field of its own, which overrides a socket's DSCP on Linux; with a DSCP set, batches go out through `socket2`
+//! instead, with the same GSO.
+
+use std::{
+    cell::RefCell,
+    format,
+    io::{self, IoSliceMut},
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll},
+    vec,
+    vec::Vec,
+};
+
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
+use socket2::SockRef;
+use tokio::{io::Interest, net::UdpSocket};
+
+use crate::proto::Transmit;
+
+/// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
+/// few milliseconds on a fast link. It grants as much as it allows.
+const BUFFER_SIZE: usize = 4 << 20;
+/// Receive slots of one system call.
+const SLOTS: usize = quinn_udp::BATCH_SIZE;
+/// Bytes of a slot: the largest datagram, or GRO's largest batch.
+const SLOT_SIZE: usize = 65_536;
+/// Bytes that one transmission may take.
+const TRANSMIT_SIZE: usize = 65_536;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    io: UdpSocket,
+    state: UdpSocketState,
+    /// A DSCP was set.
+    marked: AtomicBool,
+}
+
+/// One receive slot's datagrams: equal in size, but for the last.
+pub(super) struct Received<'a> {
+    pub(super) peer: SocketAddr,
+    /// The address that the peer sent to.
+    pub(super) local_ip: Option<IpAddr>,
+    pub(super) bytes: &'a mut [u8],
+    pub(super) size: usize,
+}
+
+struct RecvBuffers {
+    bytes: Vec<u8>,
+    meta: [RecvMeta; SLOTS],
+}
+
+std::thread_local! {
+    // Both are used within one call only, so that a socket or session that is idle holds no buffer.
+    static RECV: RefCell<Option<RecvBuffers>> = const { RefCell::new(None) };
+    static TRANSMIT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lends this thread's transmit buffer.
+pub(super) fn with_transmit_buffer<R>(lend: impl FnOnce(&mut [u8]) -> R) -> R {
+    TRANSMIT.with(|buffer| {
+        let mut buffer = buffer.borrow_mut();
+        if buffer.is_empty() {
+            *buffer = vec![0; TRANSMIT_SIZE];
+        }
+        lend(&mut buffer)
+    })
+}
+
+impl Socket {
+    /// Opens a socket with large buffers.
+    pub(super) fn bind(addr: SocketAddr) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::bind(addr)?;
+        let options = SockRef::from(&socket);
+        // As much as the system allows; a small buffer is slower, not wrong.
+        let _ = options.set_recv_buffer_size(BUFFER_SIZE);
+        let _ = options.set_send_buffer_size(BUFFER_SIZE);
+        Self::from_std(socket)
+    }
+
+    /// Takes a socket over as it is.
+    pub(super) fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self { io: UdpSocket::from_std(socket)?, state, marked: AtomicBool::new(false) })
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr()
+    }
+
+    pub(super) fn options(&self) -> SockRef<'_> {
+        SockRef::from(&self.io)
+    }
+
+    /// Sets the DSCP (0 to 63) of what is sent.
+    pub(super) fn set_dscp(&self, dscp: u8) -> io::Result<()> {
+        if dscp > 63 {
+            let message = format!("dscp is {dscp}, outside 0..=63");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let tos = u32::from(dscp) << 2;
+        let options = self.options();
+        if self.local_addr()?.is_ipv6() {
+            options.set_tclass_v6(tos)?;
+            // Reaches IPv4 peers of a dual-stack socket; an IPv6-only one refuses it.
+            let _ = options.set_tos_v4(tos);
+        } else {
+            options.set_tos_v4(tos)?;
+        }
+        self.marked.store(dscp != 0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sends the datagrams of `transmit`, which lie in `bytes`.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket's buffer is full and nothing was sent; others when the datagrams were lost.
+    pub(super) fn try_send(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        transmit: Transmit,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let contents = &bytes[..transmit.len];
+        let most = self.state.max_gso_segments().max(1);
+        if transmit.datagrams() <= most {
+            match self.send_batch(peer, local_ip, transmit.segment_size, contents) {
+                // The kernel or the interface cannot do GSO after all: quinn-udp has noted that. One by one, then.
+                Err(error) if most > 1 && transmit.datagrams() > 1 && self.state.max_gso_segments() == 1 => {
+                    let _ = error;
+                }
+                outcome => return outcome,
+            }
+        }
+        let step = self.state.max_gso_segments().max(1) * transmit.segment_size;
+        for (i, part) in contents.chunks(step).enumerate() {
+            match self.send_batch(peer, local_ip, transmit.segment_size, part) {
+                // Part of the batch is out: what is not counts as lost.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && i > 0 => return Ok(()),
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    fn send_batch(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        segment_size: usize,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let segment_size = (contents.len() > segment_size).then_some(segment_size);
+        self.io.try_io(Interest::WRITABLE, || {
+            if self.marked.load(Ordering::Relaxed) {
+                return marked::send(&self.io, peer, segment_size, contents);
+            }
+            let transmit = quinn_udp::Transmit {
+                destination: peer,
+                ecn: None,
+                contents,
+                segment_size,
+                src_ip: local_ip,
+            };
+            self.state.try_send(UdpSockRef::from(&self.io), &transmit)
+        })
+    }
+
+    /// Waits until a send may succeed.
+    pub(super) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.poll_send_ready(cx)
+    }
+
+    /// Receives what has arrived, at most one system call's worth, and hands it out slot by slot.
+    pub(super) fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        mut handle: impl FnMut(Received<'_>),
+    ) -> Poll<io::Result<()>> {
+        loop {
+            std::task::ready!(self.io.poll_recv_ready(cx))?;
+            let outcome: io::Result<()> = RECV.with(|buffers| {
+                let mut buffers = buffers.borrow_mut();
+                let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
+                    bytes: vec![0; SLOTS * SLOT_SIZE],
+                    meta: [RecvMeta::default(); SLOTS],
+                });
+                let mut slots: [IoSliceMut<'_>; SLOTS] = {
+                    let mut chunks = bytes.chunks_mut(SLOT_SIZE);
+                    std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
+                };
+                let count = self.io.try_io(Interest::READABLE, || {
+                    self.state.recv(UdpSockRef::from(&self.io), &mut slots, meta)
+                })?;
+                for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
+                    handle(Received {
+                        peer: meta.addr,
+                        local_ip: meta.dst_ip,
+                        bytes: &mut slot[..meta.len],
+                        size: meta.stride.max(1),
+                    });
+                }
+                Ok(())
+            });
+            match outcome {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+}
+
+/// Sending with the socket's own DSCP.
+mod marked {
+    use std::{io, net::SocketAddr};
+
+    use socket2::SockRef;
+    use tokio::net::UdpSocket;
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn send(
+        io: &UdpSocket,
+        peer: SocketAddr,
+        segment_size: Option<usize>,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let addr = peer.into();
+        let slices = [io::IoSlice::new(contents)];
+        let message = socket2::MsgHdr::new().with_addr(&addr).with_buffers(&slices);
+        let socket = SockRef::from(io);
+        match segment_size {
+            None => socket.sendmsg(&message, 0),
+            Some(size) => socket.sendmsg(&message.with_control(&gso_control(size)), 0),
+        }
+        .map(drop)
+    }
+
+    /// A control message that has the kernel cut the payload into datagrams of `size` bytes: a `cmsghdr` (length,
+    /// level, type) and a `u16`, padded to the size of a pointer.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn gso_control(size: usize) -> [u8; CONTROL_LEN] {
+        const SOL_UDP: i32 = 17;
+        const UDP_SEGMENT: i32 = 103;
+        let mut control = [0; CONTROL_LEN];
+        let (header, data) = control.split_at_mut(HEADER_LEN);
+        header[..WORD].copy_from_slice(&(HEADER_LEN + 2).to_ne_bytes());
+        header[WORD..WORD + 4].copy_from_slice(&SOL_UDP.to_ne_bytes());
+        header[WORD + 4..].copy_from_slice(&UDP_SEGMENT.to_ne_bytes());
+        data[..2].copy_from_slice(&(size as u16).to_ne_bytes());
+        control
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const WORD: usize = size_of::<usize>();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const HEADER_LEN: usize = WORD + 8;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CONTROL_LEN: usize = HEADER_LEN + WORD;
+
+    /// Elsewhere, one datagram a call.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn send(
+        io: &UdpSocket,
+        peer: SocketAddr,
+        segment_size: Option<usize>,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let addr = peer.into();
+        for datagram in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
+            SockRef::from(io).send_to(datagram, &addr)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! The two directions of a stream, apart.
+
+use std::{
+    error::Error,
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::stream::{Handle, KcpStream};
+use crate::proto::Stats;
+
+/// The reading half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
+#[derive(Debug)]
+pub struct ReadHalf<'a>(&'a Arc<Handle>);
+
+/// The writing half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
+#[derive(Debug)]
+pub struct WriteHalf<'a>(&'a Arc<Handle>);
+
+/// The reading half of a [`KcpStream`], owned; from [`KcpStream::into_split`].
+#[derive(Debug)]
+pub struct OwnedReadHalf(Arc<Handle>);
+
+/// The writing half of a [`KcpStream`], owned; from [`KcpStream::into_split`].
+///
+/// Dropping it shuts the writing direction down in the background, as far as the reading half outlives it: the session
+/// ends with the last of the two.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    handle: Arc<Handle>,
+    shutdown_on_drop: bool,
+}
+
+pub(super) const fn split(handle: &Arc<Handle>) -> (ReadHalf<'_>, WriteHalf<'_>) {
+    (ReadHalf(handle), WriteHalf(handle))
+}
+
+pub(super) fn into_split(handle: Arc<Handle>) -> (OwnedReadHalf, OwnedWriteHalf) {
+    (OwnedReadHalf(Arc::clone(&handle)), OwnedWriteHalf { handle, shutdown_on_drop: true })
+}
+
+impl OwnedReadHalf {
+    /// Puts the two halves of one stream together again.
+    ///
+    /// # Errors
+    /// Returns both when they are of different streams.
+    pub fn reunite(self, other: OwnedWriteHalf) -> Result<KcpStream, ReuniteError> {
+        if !Arc::ptr_eq(&self.0, &other.handle) {
+            return Err(ReuniteError(self, other));
+        }
+        other.forget();
+        Ok(KcpStream::from_handle(self.0))
+    }
+}
+
+impl OwnedWriteHalf {
+    /// Puts the two halves of one stream together again.
+    ///
+    /// # Errors
+    /// Returns both when they are of different streams.
+    pub fn reunite(self, other: OwnedReadHalf) -> Result<KcpStream, ReuniteError> {
+        other.reunite(self)
+    }
+
+    /// Drops the half and leaves the stream open, as tokio's half of the same name.
+    pub fn forget(mut self) {
+        self.shutdown_on_drop = false;
+    }
+}
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        if self.shutdown_on_drop {
+            self.handle.start_shutdown();
+        }
+    }
+}
+
+/// Two halves that are not of one stream; from [`OwnedReadHalf::reunite`].
+#[derive(Debug)]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+impl fmt::Display for ReuniteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the halves are of different streams")
+    }
+}
+
+impl Error for ReuniteError {}
+
+macro_rules! read_half {
+    ($half:ty, $self:ident => $handle:expr) => {
+        impl $half {
+            /// Receives the next whole message: see [`KcpStream::recv`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::recv`].
+            pub async fn recv(&$self) -> io::Result<Bytes> {
+                std::future::poll_fn(|cx| $handle.poll_recv(cx)).await
+            }
+        }
+
+        impl AsyncRead for $half {
+            fn poll_read(
+                $self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                $handle.poll_read(cx, buf)
+            }
+        }
+    };
+}
+
+macro_rules! write_half {
+    ($half:ty, $self:ident => $handle:expr) => {
+        impl $half {
+            /// Sends one message, whole: see [`KcpStream::send`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::send`].
+            pub async fn send(&$self, message: &[u8]) -> io::Result<()> {
+                std::future::poll_fn(|cx| $handle.poll_send(cx, message)).await
+            }
+        }
+
+        impl AsyncWrite for $half {
+            fn poll_write(
+                $self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                $handle.poll_write(cx, bytes)
+            }
+
+            fn poll_write_vectored(
+                $self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                $handle.poll_write_vectored(cx, slices)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush($self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready($handle.flush())
+            }
+
+            fn poll_shutdown($self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                $handle.poll_shutdown(cx)
+            }
+        }
+    };
+}
+
+macro_rules! either_half {
+    ($half:ty, $self:ident => $handle:expr) => {
+        impl $half {
+            /// The peer's address.
+            #[must_use]
+            pub fn peer_addr(&$self) -> SocketAddr {
+                $handle.peer_addr()
+            }
+
+            /// The address that the socket is bound to.
+            ///
+            /// # Errors
+            /// Those of the socket.
+            pub fn local_addr(&$self) -> io::Result<SocketAddr> {
+                $handle.local_addr()
+            }
+
+            /// Counters and gauges of the session.
+            #[must_use]
+            pub fn stats(&$self) -> Stats {
+                $handle.stats()
+            }
+        }
+    };
+}
+
+read_half!(ReadHalf<'_>, self => self.0);
+read_half!(OwnedReadHalf, self => self.0);
+write_half!(WriteHalf<'_>, self => self.0);
+write_half!(OwnedWriteHalf, self => self.handle);
+either_half!(ReadHalf<'_>, self => self.0);
+either_half!(OwnedReadHalf, self => self.0);
+either_half!(WriteHalf<'_>, self => self.0);
+either_half!(OwnedWriteHalf, self => self.handle);

@@ -1,0 +1,39 @@
+//! Tasks that wait for something.
+
+use std::{task::Waker, vec::Vec};
+
+/// The wakers of tasks waiting for the same thing; mostly none or one.
+#[derive(Debug, Default)]
+pub(super) struct Waiters(Vec<Waker>);
+
+impl Waiters {
+    pub(super) fn add(&mut self, waker: &Waker) {
+        if !self.0.iter().any(|waiting| waiting.will_wake(waker)) {
+            self.0.push(waker.clone());
+        }
+    }
+
+    /// Moves all to `woken`, to be woken once no lock is held.
+    pub(super) fn take_into(&mut self, woken: &mut Woken) {
+        woken.0.append(&mut self.0);
+    }
+}
+
+/// Wakers on their way to being woken; dropping it wakes them.
+#[derive(Debug, Default)]
+#[must_use = "declare it before the lock, so that it is dropped after it"]
+pub(super) struct Woken(Vec<Waker>);
+
+impl Woken {
+    pub(super) fn wake_all(&mut self) {
+        for waker in self.0.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        self.wake_all();
+    }
+}
