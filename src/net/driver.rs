@@ -343,7 +343,8 @@ impl Driver {
 
     /// Whether nothing can come any more.
     fn is_done(&self) -> bool {
-        self.table.len() == 0 && !self.shared.has_openers()
+        // In this order: who opens a session has it noticed before it stops being an opener.
+        self.table.len() == 0 && !self.shared.has_openers() && !self.shared.has_noticed()
     }
 
     /// Ends the sessions of a listener that was closed.
@@ -397,8 +398,8 @@ impl Future for Driver {
             this.look_at_noticed();
             let received = this.recv_errors < MAX_RECV_ERRORS && this.receive(cx);
             this.look_at_timers();
-            this.look_at_blocked(cx);
             this.serve_touched();
+            this.look_at_blocked(cx);
             if received || !this.touched.is_empty() {
                 continue;
             }

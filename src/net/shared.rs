@@ -61,6 +61,11 @@ impl Shared {
         }
     }
 
+    /// Whether a session waits to be looked at.
+    pub(super) fn has_noticed(&self) -> bool {
+        !lock(&self.attention).is_empty()
+    }
+
     /// Moves the sessions to be looked at into `sessions`.
     pub(super) fn take_noticed(&self, sessions: &mut Vec<Arc<Session>>) {
         sessions.append(&mut lock(&self.attention));

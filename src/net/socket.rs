@@ -156,10 +156,10 @@ impl Socket {
         contents: &[u8],
     ) -> io::Result<()> {
         let segment_size = (contents.len() > segment_size).then_some(segment_size);
-        self.io.try_io(Interest::WRITABLE, || {
-            if self.marked.load(Ordering::Relaxed) {
-                return marked::send(&self.io, peer, segment_size, contents);
-            }
+        // Tokio learns of a new socket's readiness only in time, so ask the socket itself, and tell Tokio when it is full.
+        let outcome = if self.marked.load(Ordering::Relaxed) {
+            marked::send(&self.io, peer, segment_size, contents)
+        } else {
             let transmit = quinn_udp::Transmit {
                 destination: peer,
                 ecn: None,
@@ -168,7 +168,13 @@ impl Socket {
                 src_ip: local_ip,
             };
             self.state.try_send(UdpSockRef::from(&self.io), &transmit)
-        })
+        };
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.io.try_io(Interest::WRITABLE, || Err(error))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Waits until a send may succeed.

@@ -184,21 +184,18 @@ impl Arq {
             if origin == Origin::Received {
                 self.peer_window = header.wnd.into();
             }
-            confirmed += self.buffer.ack_before(header.una);
+            // An ACK before its `una`, which would confirm the segment without its times; skips after, so that they
+            // count what is missing only.
+            let acked = (header.cmd == Command::Ack).then(|| self.buffer.ack(header.sn)).flatten();
+            confirmed += u32::from(acked.is_some()) + self.buffer.ack_before(header.una);
             match header.cmd {
                 Command::Ack => {
                     self.stats.acks_received += 1;
-                    if seq::within(header.sn, self.buffer.una(), self.buffer.nxt()) {
-                        if let Some(acked) = self.buffer.ack(header.sn) {
-                            confirmed += 1;
-                            // An ACK of an earlier transmission says nothing exact about the time since.
-                            if acked.sent_at.as_ts() == header.ts {
-                                newest = newest.max(Some(acked.sent_at));
-                            }
-                        }
-                        if self.nodelay.resend > 0 {
-                            skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
-                        }
+                    // An ACK of an earlier transmission says nothing exact about the time since.
+                    newest = newest.max(acked.filter(|sent_at| sent_at.as_ts() == header.ts));
+                    if self.nodelay.resend > 0 && seq::within(header.sn, self.buffer.una(), self.buffer.nxt())
+                    {
+                        skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
                     }
                 }
                 Command::Push => self.input_push(now, &header, payload),

@@ -32,7 +32,6 @@ pub(super) struct InFlight {
     next: u32,
     /// ACKs of later segments since the last transmission, as far as they matter.
     skips: u32,
-    pub(super) transmissions: u32,
     list: u8,
     pub(super) frg: u8,
     acked: bool,
@@ -93,13 +92,6 @@ impl Backoff {
     fn wait(&self, level: u8) -> Duration {
         (self.rto + self.step * u32::from(level)).min(MAX_RTO)
     }
-}
-
-/// What an ACK told about the segment it acknowledges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Acked {
-    pub(super) sent_at: Instant,
-    pub(super) transmissions: u32,
 }
 
 #[derive(Debug, Default)]
@@ -168,8 +160,7 @@ impl SendBuffer {
         let sn = self.nxt;
         self.nxt = sn.wrapping_add(1);
         self.unacked += 1;
-        *self.slot_mut(sn) =
-            InFlight { sent_at: now, position, len, transmissions: 1, frg, ..InFlight::default() };
+        *self.slot_mut(sn) = InFlight { sent_at: now, position, len, frg, ..InFlight::default() };
         self.link(sn, Class::Waiting { level: 0, resent: false });
         sn
     }
@@ -255,8 +246,8 @@ impl SendBuffer {
         })
     }
 
-    /// Marks `sn` as arrived. `None` when it is not in flight or was marked before.
-    pub(super) fn ack(&mut self, sn: u32) -> Option<Acked> {
+    /// Marks `sn` as arrived and returns when it was last sent. `None` when it is not in flight or was marked before.
+    pub(super) fn ack(&mut self, sn: u32) -> Option<Instant> {
         if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
             return None;
         }
@@ -264,7 +255,7 @@ impl SendBuffer {
         self.unacked -= 1;
         let slot = self.slot_mut(sn);
         slot.acked = true;
-        Some(Acked { sent_at: slot.sent_at, transmissions: slot.transmissions })
+        Some(slot.sent_at)
     }
 
     /// Takes note that everything before `una` has arrived and returns how many segments that newly confirms.
@@ -360,8 +351,8 @@ impl SendBuffer {
         deadlines.min()
     }
 
-    /// Notes that `sn` is sent again now; returns how often it has been sent.
-    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant) -> u32 {
+    /// Notes that `sn` is sent again now.
+    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant) {
         let level = match Class::of(self.slot(sn).list) {
             Class::Due => 0,
             Class::Waiting { level, .. } => level,
@@ -370,14 +361,11 @@ impl SendBuffer {
         let slot = self.slot_mut(sn);
         slot.sent_at = now;
         slot.skips = 0;
-        slot.transmissions += 1;
-        let transmissions = slot.transmissions;
         let class = match cause {
             Cause::Timeout => Class::Waiting { level: (level + 1).min(MAX_LEVEL), resent: false },
             Cause::Fast | Cause::Early => Class::Waiting { level: 0, resent: true },
         };
         self.link(sn, class);
-        transmissions
     }
 
     /// The largest payload in flight.
@@ -463,7 +451,6 @@ mod tests {
         assert_eq!(resend_all(&mut buffer, ms(250)), [(0, Cause::Timeout)]);
         buffer.ack(1);
         assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(450)));
-        assert_eq!(buffer.get(0).transmissions, 3);
     }
 
     #[test]
