@@ -1,4 +1,87 @@
-//! Reliable streams over UDP.
+//! Reliable, ordered streams over UDP: the [KCP] protocol behind Tokio's [`AsyncRead`] and [`AsyncWrite`], and as a
+//! `no_std` state machine.
+//!
+//! KCP resends what is lost after little more than a round trip and can do without congestion control. On links that
+//! lose packets it keeps latency low where TCP stalls, at the price of more traffic. Every byte on the wire is that of
+//! kcp-go, kcptun and ikcp.
+//!
+//! ```
+//! # #[cfg(feature = "tokio")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! use kcp9::{KcpConfig, KcpListener, KcpStream};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await?;
+//! let addr = listener.local_addr()?;
+//!
+//! let server = tokio::spawn(async move {
+//!     let (mut stream, _peer) = listener.accept().await?;
+//!     let mut question = [0; 4];
+//!     stream.read_exact(&mut question).await?;
+//!     stream.write_all(b"pong").await?;
+//!     stream.shutdown().await // until the peer has acknowledged it all
+//! });
+//!
+//! let mut client = KcpStream::connect(addr, KcpConfig::default()).await?;
+//! client.write_all(b"ping").await?;
+//! let mut answer = [0; 4];
+//! client.read_exact(&mut answer).await?;
+//! assert_eq!(&answer, b"pong");
+//! server.await?
+//! # }
+//! # #[cfg(not(feature = "tokio"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Layers
+//!
+//! ```text
+//!   your tasks        AsyncRead + AsyncWrite, send/recv of whole messages
+//!  ┌─────────────────────────────────────────────────────────────────────┐
+//!  │ KcpStream   KcpListener   KcpEndpoint                  crate root   │  feature `tokio`
+//!  │   driver: one task a UDP socket (GSO/GRO batches, routes, timers)   │
+//!  ├─────────────────────────────────────────────────────────────────────┤
+//!  │ proto::Connection    one session, driven from outside  proto        │  no_std + alloc
+//!  │   pipeline           room for FEC and encryption, none yet          │
+//!  │   arq                queues, ACKs, timers, resends, windows         │
+//!  │   wire               the 24-byte segment header                     │
+//!  └─────────────────────────────────────────────────────────────────────┘
+//!   UDP datagrams
+//! ```
+//!
+//! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.
+//! * [`KcpConfig`]: every setting, validated when it is built; [`NoDelay`]: the presets by name.
+//! * [`Stats`]: what happens on a session; [`EndpointStats`]: on a socket.
+//! * [`proto`]: the protocol without I/O or clock, for other runtimes and for embedded targets.
+//!
+//! # What differs from TCP
+//!
+//! KCP has no handshake and no close on the wire. Connecting sends nothing; a peer that is not there shows as a timeout
+//! once data has waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). A peer that shuts down is not seen:
+//! applications say in their own bytes where their data ends. Nothing is encrypted or authenticated yet.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `tokio` | yes | the Tokio layer; implies `std` |
+//! | `std` | with `tokio` | conversions of the core's errors into `std::io::Error` |
+//!
+//! Without either the crate needs only `core` and `alloc`.
+//!
+//! [KCP]: https://github.com/skywind3000/kcp/blob/master/README.en.md
+#![cfg_attr(
+    feature = "tokio",
+    doc = "[`AsyncRead`]: tokio::io::AsyncRead\n[`AsyncWrite`]: tokio::io::AsyncWrite"
+)]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "[`AsyncRead`]: https://docs.rs/tokio/latest/tokio/io/trait.AsyncRead.html\n\
+           [`AsyncWrite`]: https://docs.rs/tokio/latest/tokio/io/trait.AsyncWrite.html\n\
+           [`KcpStream`]: https://docs.rs/kcp9\n[`KcpListener`]: https://docs.rs/kcp9\n\
+           [`KcpEndpoint`]: https://docs.rs/kcp9\n[`EndpointStats`]: https://docs.rs/kcp9"
+)]
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -8,12 +8,13 @@
 
 use std::{
     boxed::Box,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     future::Future,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
     vec::Vec,
 };
 
@@ -36,7 +37,9 @@ const MAX_TURNS: usize = 16;
 const MAX_TIMEOUTS: usize = 256;
 /// Failing receive calls in a row before the driver waits a little: no error keeps it from trying again.
 const MAX_RECV_ERRORS: u32 = 16;
-const RECV_ERROR_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
+const RECV_ERROR_WAIT: Duration = Duration::from_millis(10);
+/// How long a session keeps memory for further traffic after it went idle.
+const IDLE_MEMORY: Duration = Duration::from_secs(1);
 
 type Route = (SocketAddr, u32);
 
@@ -51,6 +54,8 @@ pub(super) struct Driver {
     noticed: Vec<Arc<Session>>,
     /// Sessions that wait for room in the socket's buffer.
     blocked: Vec<u32>,
+    /// Sessions that went idle, and when to look whether they still are.
+    idle: VecDeque<(Instant, u32)>,
     recv_errors: u32,
     /// Whether only the conversation begun last from an address lives.
     one_per_address: bool,
@@ -70,6 +75,9 @@ struct Slot {
     session: Arc<Session>,
     touched: bool,
     blocked: bool,
+    /// Whether it is among those that went idle.
+    idle: bool,
+    served_at: Instant,
     /// Opened by its peer.
     accepted: bool,
 }
@@ -77,7 +85,8 @@ struct Slot {
 impl Table {
     fn insert(&mut self, session: Arc<Session>, accepted: bool) -> u32 {
         let route = (session.peer, session.conv);
-        let slot = Slot { session, touched: false, blocked: false, accepted };
+        let slot =
+            Slot { session, touched: false, blocked: false, idle: false, served_at: Instant::ZERO, accepted };
         let key = match self.free.pop() {
             Some(key) => {
                 self.slots[key as usize] = Some(slot);
@@ -128,6 +137,7 @@ impl Driver {
             touched: Vec::new(),
             noticed: Vec::new(),
             blocked: Vec::new(),
+            idle: VecDeque::new(),
             recv_errors: 0,
             one_per_address,
             listener_closed: false,
@@ -304,6 +314,24 @@ impl Driver {
         }
     }
 
+    /// Has sessions that stayed idle give back the memory that they kept for further traffic.
+    fn look_at_idle(&mut self) {
+        let now = clock::now();
+        while let Some((at, key)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
+            self.idle.pop_front();
+            let Some(slot) = self.table.get(key).filter(|slot| slot.idle) else { continue };
+            if slot.served_at + IDLE_MEMORY > at {
+                self.idle.push_back((slot.served_at + IDLE_MEMORY, key));
+            } else {
+                slot.idle = false;
+                slot.session.trim();
+            }
+        }
+        if self.idle.is_empty() {
+            self.idle = VecDeque::new();
+        }
+    }
+
     /// Tries the sessions that found the socket full again, if it is not any more.
     fn look_at_blocked(&mut self, cx: &mut Context<'_>) {
         if self.blocked.is_empty() || self.shared.socket.poll_send_ready(cx).is_pending() {
@@ -324,9 +352,18 @@ impl Driver {
         for key in touched.drain(..) {
             let Some(slot) = self.table.get(key) else { continue };
             slot.touched = false;
+            slot.served_at = now;
             match slot.session.serve(now) {
-                Upkeep::Wait(Some(at)) => self.timers.set(key, at),
-                Upkeep::Wait(None) => self.timers.remove(key),
+                Upkeep::Wait(deadline) => {
+                    if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
+                        slot.idle = true;
+                        self.idle.push_back((now + IDLE_MEMORY, key));
+                    }
+                    match deadline {
+                        Some(at) => self.timers.set(key, at),
+                        None => self.timers.remove(key),
+                    }
+                }
                 Upkeep::Again => self.touch(key),
                 Upkeep::Blocked => {
                     if !std::mem::replace(&mut slot.blocked, true) {
@@ -360,7 +397,8 @@ impl Driver {
 
     /// Sleeps until the earliest deadline; returns whether it has come.
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut deadline = self.timers.next();
+        let idle = self.idle.front().map(|(at, _)| *at);
+        let mut deadline = [self.timers.next(), idle].into_iter().flatten().min();
         if self.recv_errors >= MAX_RECV_ERRORS {
             let retry = clock::now() + RECV_ERROR_WAIT;
             deadline = Some(deadline.map_or(retry, |at| at.min(retry)));
@@ -398,6 +436,7 @@ impl Future for Driver {
             this.look_at_noticed();
             let received = this.recv_errors < MAX_RECV_ERRORS && this.receive(cx);
             this.look_at_timers();
+            this.look_at_idle();
             this.serve_touched();
             this.look_at_blocked(cx);
             if received || !this.touched.is_empty() {

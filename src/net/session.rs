@@ -296,6 +296,11 @@ impl Session {
         upkeep
     }
 
+    /// Gives back the memory kept for further traffic.
+    pub(super) fn trim(&self) {
+        self.lock().connection.trim();
+    }
+
     // ---- Both ----
 
     /// Sends what is sendable. The lock is let go of for each system call.

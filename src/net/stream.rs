@@ -28,7 +28,7 @@ use crate::proto::{Connection, Instant, KcpConfig, NoDelay, SettingError, Stats,
 /// A reliable, ordered stream of bytes (or messages) to a peer, over UDP.
 ///
 /// It has a `TcpStream`'s manners where the protocol allows: reads and writes wait and are safe to cancel, a full peer
-/// holds the writer back, and [`shutdown`](tokio::io::AsyncWriteExt::shutdown) returns when the peer has acknowledged
+/// holds the writer back, and [`shutdown`](tokio::io::AsyncWrite::poll_shutdown) returns when the peer has acknowledged
 /// everything. Two things differ, because KCP has no segment for them:
 ///
 /// * **Connecting** sends nothing. A peer that is not there shows once data has waited for

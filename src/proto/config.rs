@@ -153,13 +153,11 @@ impl Default for KcpConfig {
 
 impl KcpConfig {
     /// A builder that starts from the default settings.
-    #[must_use]
     pub fn builder() -> KcpConfigBuilder {
         Self::default().to_builder()
     }
 
     /// A builder that starts from these settings.
-    #[must_use]
     pub const fn to_builder(self) -> KcpConfigBuilder {
         KcpConfigBuilder { config: self }
     }
