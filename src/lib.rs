@@ -98,4 +98,4 @@ pub use net::{
     EndpointStats, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf,
     ReuniteError, WriteHalf,
 };
-pub use proto::{ConfigError, KcpConfig, KcpConfigBuilder, NoDelay, Stats};
+pub use proto::{ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, Stats};

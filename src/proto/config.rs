@@ -79,6 +79,19 @@ impl FromStr for NoDelay {
     }
 }
 
+/// How the sender adapts to the path while [`nc`](NoDelay::nc) is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CongestionControl {
+    /// Keeps in flight what the path has been seen to deliver in a round trip, and a little more: fast on lossy paths,
+    /// and does not flood slow ones. After BBR.
+    #[default]
+    Bandwidth,
+    /// ikcp's and kcp-go's: slow start, additive growth, half the window after a loss and one segment after a timeout.
+    /// Polite, and slow where packets are lost at random.
+    Kcp,
+}
+
 /// Settings of a session, valid by construction. Build one with [`KcpConfig::builder`] or take the [`Default`].
 ///
 /// ```
@@ -101,6 +114,7 @@ pub struct KcpConfig {
     pub(crate) send_window: u32,
     pub(crate) recv_window: u32,
     pub(crate) nodelay: NoDelay,
+    pub(crate) congestion_control: CongestionControl,
     pub(crate) stream: bool,
     pub(crate) ack_no_delay: bool,
     pub(crate) write_delay: bool,
@@ -127,8 +141,10 @@ impl Default for KcpConfig {
             // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
             send_window: 2_048,
             recv_window: 2_048,
-            // kcptun's fast3: what people who pick KCP pick.
-            nodelay: NoDelay::FAST3,
+            // kcptun's fast3, what people who pick KCP pick, but with congestion control: without it a window larger
+            // than the path holds floods it.
+            nodelay: NoDelay { nc: false, ..NoDelay::FAST3 },
+            congestion_control: CongestionControl::Bandwidth,
             // `AsyncWrite` is a byte stream; small writes share segments.
             stream: true,
             // An ACK per batch of datagrams costs traffic; `interval` is short enough.
@@ -184,6 +200,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn nodelay(&self) -> NoDelay {
         self.nodelay
+    }
+
+    /// How the sender adapts to the path while `nc` is off.
+    #[must_use]
+    pub const fn congestion_control(&self) -> CongestionControl {
+        self.congestion_control
     }
 
     /// Whether writes form a byte stream.
@@ -274,9 +296,15 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// The four knobs of `ikcp_nodelay`, default [`NoDelay::FAST3`].
+    /// The four knobs of `ikcp_nodelay`. Default: those of [`NoDelay::FAST3`], but with congestion control.
     pub const fn nodelay(mut self, nodelay: NoDelay) -> Self {
         self.config.nodelay = nodelay;
+        self
+    }
+
+    /// How the sender adapts to the path while [`nc`](NoDelay::nc) is off. Default [`CongestionControl::Bandwidth`].
+    pub const fn congestion_control(mut self, control: CongestionControl) -> Self {
+        self.config.congestion_control = control;
         self
     }
 
@@ -306,9 +334,9 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Transmissions of one segment, none answered by anything at all, that end the session before
-    /// [`dead_timeout`](Self::dead_timeout): ikcp's `dead_link`. 0 (default) for no limit; kcp-go and ikcp note 20 and
-    /// do nothing.
+    /// How often one segment may be sent without anything at all coming back; when it would have to be sent once more,
+    /// the session ends before [`dead_timeout`](Self::dead_timeout). ikcp's `dead_link`: it and kcp-go note 20 and do
+    /// nothing. 0 (default) for no limit.
     pub const fn dead_link(mut self, transmissions: u32) -> Self {
         self.config.dead_link = transmissions;
         self

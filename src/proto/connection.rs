@@ -191,7 +191,7 @@ impl Connection {
             return Some(reason);
         }
         let sends = self.arq.unanswered_sends();
-        (self.dead_link > 0 && sends >= self.dead_link).then_some(CloseReason::DeadLink)
+        (self.dead_link > 0 && sends > self.dead_link).then_some(CloseReason::DeadLink)
     }
 
     /// When the session ends if nothing more is heard from the peer.
@@ -295,7 +295,7 @@ impl Connection {
         }
     }
 
-    /// Whether [`read`](Self::read) would return bytes.
+    /// Whether something waits to be read: bytes, or a message, which may be empty.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.arq.is_readable()
@@ -381,7 +381,7 @@ impl Connection {
         let mut size = self.mtu;
         let mut len = 0;
         let mut count = 0;
-        let mut flush = self.arq.begin_flush(corked);
+        let mut flush = self.arq.begin_flush(now, corked);
         while count < MAX_BATCH && len + size <= room {
             let out = &mut buf[len + head..len + size - tail];
             let written = self.arq.fill(now, out, &mut flush);

@@ -23,7 +23,7 @@ mod time;
 mod wire;
 
 pub use self::{
-    config::{KcpConfig, KcpConfigBuilder, NoDelay},
+    config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
     error::{
         CloseReason, ConfigError, DatagramError, ReadError, SegmentError, SettingError, UnknownPreset,

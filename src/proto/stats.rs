@@ -65,6 +65,9 @@ pub struct Stats {
     pub peer_window: u32,
     /// Congestion window, in segments; `u32::MAX` without congestion control.
     pub congestion_window: u32,
+    /// Rate at which the path has delivered lately, in payload bytes a second, where congestion control measures it;
+    /// else 0.
+    pub delivery_rate: u64,
     /// Bytes written that no segment carries yet.
     pub send_queue_bytes: usize,
     /// Segments sent and not yet covered by the peer's `una`.

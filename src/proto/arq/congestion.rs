@@ -1,98 +1,152 @@
-//! The congestion window.
-//!
-//! KCP's own control is a Reno: slow start to `ssthresh`, then additive growth; half of what is in flight after a fast
-//! resend, one segment after a timeout. It grows by what an ACK newly confirms rather than by the number of datagrams
-//! that carry ACKs, so that a receiver may batch them. With `nc` there is no congestion window.
+//! Which congestion control a session has, if any.
 
-/// Least value of `ssthresh`, in segments.
-const MIN_SSTHRESH: u32 = 2;
-/// Window of a new session: RFC 6928's.
-const INITIAL_WINDOW: u32 = 10;
-/// Unit of the fraction of a segment that the window has earned.
-const ONE: u32 = 1 << 16;
+use core::time::Duration;
 
-/// Congestion control of one session, in segments.
+use super::{
+    bandwidth::{Bandwidth, Newest, Snapshot},
+    reno::Reno,
+};
+use crate::proto::{
+    config::{CongestionControl, NoDelay},
+    time::Instant,
+};
+
+/// What the ACKs of one datagram newly confirm.
+#[derive(Debug, Default)]
+pub(super) struct Confirmed {
+    pub(super) segments: u32,
+    pub(super) bytes: u64,
+    pub(super) newest: Option<Newest>,
+}
+
+impl Confirmed {
+    /// Adds one segment.
+    #[inline]
+    pub(super) fn add(&mut self, bytes: u32, sent_at: Instant, snapshot: Snapshot) {
+        self.segments += 1;
+        self.bytes += u64::from(bytes);
+        if self.newest.is_none_or(|newest| newest.sent_at <= sent_at) {
+            self.newest = Some(Newest { sent_at, snapshot });
+        }
+    }
+}
+
+/// What is under way: sent and not confirmed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InFlightTotal {
+    pub(super) segments: u32,
+    pub(super) bytes: u64,
+}
+
 #[derive(Debug)]
-pub(super) struct Congestion {
-    enabled: bool,
-    window: u32,
-    ssthresh: u32,
-    /// Fraction of a segment earned towards the next, in [`ONE`]ths.
-    credit: u32,
+pub(super) enum Congestion {
+    /// `nc`: the peers' windows are the only limit.
+    Off,
+    Kcp(Reno),
+    Bandwidth(Bandwidth),
 }
 
 impl Congestion {
-    pub(super) const fn new(enabled: bool) -> Self {
-        Self { enabled, window: INITIAL_WINDOW, ssthresh: u32::MAX, credit: 0 }
-    }
-
-    pub(super) const fn set_enabled(&mut self, enabled: bool) {
-        self.enabled = enabled;
-    }
-
-    /// Segments that may be in flight.
-    pub(super) const fn window(&self) -> u32 {
-        if self.enabled { self.window } else { u32::MAX }
-    }
-
-    /// `confirmed` segments were newly acknowledged. The window does not outgrow `limit`, the smaller of the two
-    /// peers' windows.
-    pub(super) fn on_ack(&mut self, confirmed: u32, limit: u32) {
-        if !self.enabled {
-            return;
+    pub(super) fn new(nodelay: &NoDelay, control: CongestionControl, mss: usize) -> Self {
+        match control {
+            _ if nodelay.nc => Self::Off,
+            CongestionControl::Kcp => Self::Kcp(Reno::new()),
+            CongestionControl::Bandwidth => Self::Bandwidth(Bandwidth::new(mss)),
         }
-        for _ in 0..confirmed {
-            if self.window >= limit {
-                break;
+    }
+
+    pub(super) const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+
+    /// Whether one more new segment may be sent.
+    #[inline]
+    pub(super) const fn permits(&self, in_flight: InFlightTotal) -> bool {
+        match self {
+            Self::Off => true,
+            Self::Kcp(reno) => in_flight.segments < reno.window(),
+            Self::Bandwidth(bandwidth) => in_flight.bytes < bandwidth.window(),
+        }
+    }
+
+    /// Bytes that may be resent in a round trip because their RTO passed.
+    pub(super) const fn timeout_allowance(&self) -> u64 {
+        match self {
+            Self::Off | Self::Kcp(_) => u64::MAX,
+            Self::Bandwidth(bandwidth) => bandwidth.window(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn on_send(&mut self, now: Instant, in_flight: InFlightTotal) -> Snapshot {
+        match self {
+            Self::Off | Self::Kcp(_) => Snapshot::default(),
+            Self::Bandwidth(bandwidth) => bandwidth.on_send(now, in_flight.bytes),
+        }
+    }
+
+    pub(super) const fn on_app_limited(&mut self, in_flight: InFlightTotal) {
+        if let Self::Bandwidth(bandwidth) = self {
+            bandwidth.on_app_limited(in_flight.bytes);
+        }
+    }
+
+    /// `limit` is the smaller of the two peers' windows, in segments.
+    pub(super) fn on_ack(
+        &mut self,
+        now: Instant,
+        confirmed: &Confirmed,
+        in_flight: InFlightTotal,
+        rtt: Option<Duration>,
+        limit: u32,
+    ) {
+        match self {
+            Self::Off => {}
+            Self::Kcp(reno) => reno.on_ack(confirmed.segments, limit),
+            Self::Bandwidth(bandwidth) => {
+                if let Some(newest) = confirmed.newest {
+                    bandwidth.on_ack(now, confirmed.bytes, in_flight.bytes, newest, rtt);
+                }
             }
-            // Past ssthresh, a window's worth of ACKs earns one segment and a sixteenth of the window, as in ikcp.
-            self.credit += if self.window < self.ssthresh { ONE } else { ONE / self.window + ONE / 16 };
-            self.window += self.credit / ONE;
-            self.credit %= ONE;
         }
     }
 
-    /// Segments were resent because later ones were acknowledged.
     pub(super) fn on_fast_resend(&mut self, in_flight: u32, resend: u32) {
-        self.ssthresh = (in_flight / 2).max(MIN_SSTHRESH);
-        self.window = self.ssthresh.saturating_add(resend);
-        self.credit = 0;
+        if let Self::Kcp(reno) = self {
+            reno.on_fast_resend(in_flight, resend);
+        }
     }
 
-    /// Segments were resent because their RTO passed, with `window` segments allowed in flight.
     pub(super) fn on_timeout(&mut self, window: u32) {
-        self.ssthresh = (window / 2).max(MIN_SSTHRESH);
-        self.window = 1;
-        self.credit = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn by_hand() {
-        let mut congestion = Congestion::new(true);
-        congestion.on_ack(6, 128);
-        assert_eq!(congestion.window(), 16);
-        congestion.on_fast_resend(16, 2);
-        assert_eq!((congestion.ssthresh, congestion.window()), (8, 10));
-        // Ten ACKs of 1/10 + 1/16 each (rounded down) earn one segment.
-        congestion.on_ack(6, 128);
-        assert_eq!(congestion.window(), 10);
-        congestion.on_ack(1, 128);
-        assert_eq!(congestion.window(), 11);
-        congestion.on_timeout(11);
-        assert_eq!((congestion.ssthresh, congestion.window()), (5, 1));
-        congestion.on_ack(1_000_000, 32);
-        assert_eq!(congestion.window(), 32);
+        if let Self::Kcp(reno) = self {
+            reno.on_timeout(window);
+        }
     }
 
-    #[test]
-    fn without_control_there_is_no_window() {
-        let mut congestion = Congestion::new(false);
-        congestion.on_timeout(10);
-        assert_eq!(congestion.window(), u32::MAX);
+    /// The window in segments of `mss` bytes, for the statistics and KCP's own arithmetic.
+    pub(super) fn window(&self, mss: usize) -> u32 {
+        match self {
+            Self::Off => u32::MAX,
+            Self::Kcp(reno) => reno.window(),
+            Self::Bandwidth(bandwidth) => {
+                u32::try_from(bandwidth.window().div_ceil(mss as u64)).unwrap_or(u32::MAX)
+            }
+        }
+    }
+
+    /// Bytes a second that new segments are spread over, 0 for no limit.
+    pub(super) fn pacing_rate(&self) -> u64 {
+        match self {
+            Self::Off | Self::Kcp(_) => 0,
+            Self::Bandwidth(bandwidth) => bandwidth.pacing_rate(),
+        }
+    }
+
+    /// The rate at which the path has delivered, in bytes a second; 0 where it is not measured.
+    pub(super) fn rate(&self) -> u64 {
+        match self {
+            Self::Off | Self::Kcp(_) => 0,
+            Self::Bandwidth(bandwidth) => bandwidth.rate(),
+        }
     }
 }

@@ -14,10 +14,13 @@
 //! window.
 
 mod acks;
+mod bandwidth;
 mod bytes_queue;
 mod congestion;
+mod pacer;
 mod probe;
 mod recv_buffer;
+mod reno;
 mod rtt;
 mod send_buffer;
 mod send_queue;
@@ -28,7 +31,8 @@ use bytes::Bytes;
 
 use self::{
     acks::{Ack, Acks},
-    congestion::Congestion,
+    congestion::{Confirmed, Congestion},
+    pacer::Pacer,
     probe::Probe,
     recv_buffer::{Insert, RecvBuffer},
     rtt::Rtt,
@@ -36,7 +40,7 @@ use self::{
     send_queue::{Cut, MAX_FRAGMENTS, SendQueue},
 };
 use super::{
-    config::{KcpConfig, NoDelay},
+    config::{CongestionControl, KcpConfig, NoDelay},
     error::{DatagramError, SettingError, WriteError},
     seq,
     stats::Stats,
@@ -92,6 +96,10 @@ pub(super) struct Arq {
     acks: Acks,
     rtt: Rtt,
     congestion: Congestion,
+    congestion_control: CongestionControl,
+    pacer: Pacer,
+    /// Resends after timeouts in the current round trip: when it began, and how many bytes.
+    timeout_round: (Instant, u64),
     probe: Probe,
     peer_window: u32,
     /// A WINS is to be sent.
@@ -101,9 +109,8 @@ pub(super) struct Arq {
     /// When segments that were skipped too seldom for a fast resend are resent if nothing new is sent.
     early_at: Option<Instant>,
     early_due: bool,
-    /// When delayed writes are sent.
+    /// Until when writes that do not fill a segment wait for more.
     flush_at: Option<Instant>,
-    flush_due: bool,
     /// Since when something is in flight and the peer has been silent.
     unanswered_since: Option<Instant>,
     /// Transmissions of the oldest segment since the peer was heard last.
@@ -131,7 +138,10 @@ impl Arq {
             recv: RecvBuffer::new(first_sn, config.recv_window, mss),
             acks: Acks::default(),
             rtt: Rtt::default(),
-            congestion: Congestion::new(!config.nodelay.nc),
+            congestion: Congestion::new(&config.nodelay, config.congestion_control, mss),
+            congestion_control: config.congestion_control,
+            pacer: Pacer::new(now),
+            timeout_round: (now, 0),
             probe: Probe::default(),
             peer_window: INITIAL_PEER_WINDOW,
             tell_window: false,
@@ -139,7 +149,6 @@ impl Arq {
             early_at: None,
             early_due: false,
             flush_at: None,
-            flush_due: false,
             unanswered_since: None,
             unanswered_sends: 0,
             last_heard: now,
@@ -160,8 +169,8 @@ impl Arq {
         datagram: &[u8],
         origin: Origin,
     ) -> Result<(), DatagramError> {
-        let mut newest: Option<Instant> = None;
-        let mut confirmed = 0;
+        let mut echoed = None;
+        let mut confirmed = Confirmed::default();
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
@@ -184,15 +193,15 @@ impl Arq {
             if origin == Origin::Received {
                 self.peer_window = header.wnd.into();
             }
-            // An ACK before its `una`, which would confirm the segment without its times; skips after, so that they
-            // count what is missing only.
-            let acked = (header.cmd == Command::Ack).then(|| self.buffer.ack(header.sn)).flatten();
-            confirmed += u32::from(acked.is_some()) + self.buffer.ack_before(header.una);
+            if header.cmd == Command::Ack {
+                echoed = Some(header.ts);
+                self.buffer.ack(header.sn, &mut confirmed);
+            }
+            // Skips are counted behind `una`, so that they count what is missing only.
+            self.buffer.ack_before(header.una, &mut confirmed);
             match header.cmd {
                 Command::Ack => {
                     self.stats.acks_received += 1;
-                    // An ACK of an earlier transmission says nothing exact about the time since.
-                    newest = newest.max(acked.filter(|sent_at| sent_at.as_ts() == header.ts));
                     if self.nodelay.resend > 0 && seq::within(header.sn, self.buffer.una(), self.buffer.nxt())
                     {
                         skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
@@ -204,7 +213,8 @@ impl Arq {
             }
         }
         if heard {
-            self.after_input(now, confirmed, skipped, newest.filter(|_| origin == Origin::Received));
+            let echoed = echoed.filter(|_| origin == Origin::Received);
+            self.after_input(now, &confirmed, skipped, echoed);
         }
         outcome
     }
@@ -215,6 +225,8 @@ impl Arq {
         match outcome {
             Insert::Refused => {
                 self.stats.out_of_window += 1;
+                // No ACK, but a sign of life, and the window as it is.
+                self.tell_window = true;
                 return;
             }
             Insert::Duplicate => self.stats.duplicates += 1,
@@ -228,14 +240,16 @@ impl Arq {
         }
     }
 
-    fn after_input(&mut self, now: Instant, confirmed: u32, skipped: bool, newest: Option<Instant>) {
-        if let Some(sent_at) = newest {
-            self.rtt.sample(now - sent_at, &self.nodelay);
+    fn after_input(&mut self, now: Instant, confirmed: &Confirmed, skipped: bool, echoed: Option<u32>) {
+        let rtt = echoed.and_then(|ts| self.round_trip(now, ts, confirmed));
+        if let Some(rtt) = rtt {
+            self.rtt.sample(rtt, &self.nodelay);
         }
-        if confirmed > 0 {
+        if confirmed.segments > 0 {
             let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
             self.queue.bytes.release_before(free_before);
-            self.congestion.on_ack(confirmed, self.send_window.min(self.peer_window));
+            let limit = self.send_window.min(self.peer_window);
+            self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
         }
         if skipped && self.early_at.is_none() {
             self.early_at = Some(now + self.early_delay());
@@ -244,6 +258,17 @@ impl Arq {
         self.unanswered_sends = 0;
         self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
         self.update_probe(now);
+    }
+
+    /// The round-trip time that an ACK of a transmission at `ts` tells. Where that was the last transmission of the newest
+    /// segment confirmed, its own clock is finer than `ts`.
+    fn round_trip(&self, now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> {
+        let newest = confirmed.newest?;
+        if newest.sent_at.as_ts() == ts {
+            return Some(now - newest.sent_at);
+        }
+        let millis = u64::try_from(seq::distance(ts, now.as_ts())).ok()?;
+        Some(Duration::from_millis(millis)).filter(|rtt| *rtt < rtt::MAX_RTO)
     }
 
     /// Stream position of the first byte that no segment carries.
@@ -266,6 +291,9 @@ impl Arq {
 
     /// Takes as many of `bytes` as the queue has room for, 0 when it is full.
     pub(super) fn write(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        if bytes.is_empty() {
+            return 0;
+        }
         let mut taken = 0;
         if self.stream {
             let room = (self.queue_limit() as usize * self.mss).saturating_sub(self.queue.unsent());
@@ -335,8 +363,8 @@ impl Arq {
 
     /// Whether the window has room for a segment that waits, delayed writes aside.
     pub(super) fn has_sendable(&self) -> bool {
-        let delayed = self.write_delay && !self.flush_due && self.queue.unsent() < self.mss;
-        self.queue.unsent() > 0 && !delayed && self.buffer.span() < self.window()
+        let delayed = self.flush_at.is_some() && self.queue.unsent() < self.mss;
+        self.queue.unsent() > 0 && !delayed && self.has_window()
     }
 
     pub(super) const fn has_window_update(&self) -> bool {
@@ -346,9 +374,7 @@ impl Arq {
     /// Sends delayed writes and ACKs with the next transmission.
     pub(super) const fn flush(&mut self) {
         self.acks.set_due();
-        if self.flush_at.is_some() {
-            self.flush_due = true;
-        }
+        self.flush_at = None;
     }
 
     pub(super) fn is_readable(&self) -> bool {
@@ -391,9 +417,7 @@ impl Arq {
         if self.early_at.is_some_and(|at| at <= now) {
             self.early_due = true;
         }
-        if self.flush_at.is_some_and(|at| at <= now) {
-            self.flush_due = true;
-        }
+        self.flush_at.take_if(|at| *at <= now);
     }
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -403,7 +427,8 @@ impl Arq {
             self.probe.deadline(),
             self.early_at,
             self.flush_at,
-            self.buffer.next_timeout(&self.backoff()),
+            self.next_paced(),
+            self.buffer.next_timeout(&self.backoff()).max(self.timeouts_held_until()),
         ];
         timers.into_iter().flatten().min()
     }
@@ -430,7 +455,8 @@ impl Arq {
     // ---- Output ----
 
     /// Begins a run of [`fill`](Self::fill) calls.
-    pub(super) fn begin_flush(&self, corked: bool) -> Flush {
+    pub(super) fn begin_flush(&mut self, now: Instant, corked: bool) -> Flush {
+        self.pacer.refill(now, self.congestion.pacing_rate());
         Flush {
             corked: corked && self.buffer.unacked() > 0,
             wnd: self.recv.free().min(u16::MAX.into()) as u16,
@@ -449,7 +475,7 @@ impl Arq {
         // Control segments that fill a datagram by themselves are not held up by a stream of payload.
         let urgent = self.acks.is_due() && self.acks.owed() >= self.mtu / HEADER_LEN && !flush.sent_any;
         if urgent {
-            at = self.fill_control(out, at, flush);
+            at = self.fill_control(now, out, at, flush);
         }
         at = self.fill_resends(now, out, at, flush);
         at = self.fill_new(now, out, at, flush);
@@ -459,7 +485,7 @@ impl Arq {
         // What is sent anyway takes waiting ACKs along.
         let piggyback = at > 0 && !self.acks.is_empty();
         if piggyback || self.has_control() {
-            at = self.fill_control(out, at, flush);
+            at = self.fill_control(now, out, at, flush);
         }
         flush.sent_any |= at > 0;
         at
@@ -476,13 +502,13 @@ impl Arq {
         }
         if self.queue.unsent() == 0 {
             self.flush_at = None;
-            self.flush_due = false;
         }
         if flush.skipped > 0 {
             self.congestion.on_fast_resend(self.buffer.span(), self.nodelay.resend);
         }
         if flush.timeouts > 0 {
-            self.congestion.on_timeout(self.window());
+            let window = self.send_window.min(self.peer_window).min(self.congestion.window(self.mss));
+            self.congestion.on_timeout(window);
         }
     }
 
@@ -490,15 +516,31 @@ impl Arq {
         self.acks.is_due() || self.probe.asks() || self.tell_window
     }
 
-    /// Segments that may be in flight.
-    fn window(&self) -> u32 {
-        self.send_window.min(self.peer_window).min(self.congestion.window())
+    /// Whether the windows leave room for one more new segment.
+    fn has_window(&self) -> bool {
+        self.buffer.span() < self.send_window.min(self.peer_window)
+            && self.congestion.permits(self.buffer.in_flight())
+    }
+
+    /// When the pacer lets the next segment go, if that is all that it waits for.
+    fn next_paced(&self) -> Option<Instant> {
+        self.pacer.deadline().filter(|_| self.has_sendable())
+    }
+
+    /// Whether a round trip's allowance of resends after timeouts is used up, and until when. Without it, an outage
+    /// would end in a burst of all that is in flight.
+    fn timeouts_held_until(&self) -> Option<Instant> {
+        let (began, bytes) = self.timeout_round;
+        (bytes >= self.congestion.timeout_allowance())
+            .then(|| began + self.rtt.smoothed().max(self.nodelay.interval))
     }
 
     fn fill_resends(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         let backoff = self.backoff();
+        let held = self.timeouts_held_until().is_some_and(|until| now < until);
         while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
-            if !fits(out, at, self.buffer.get(sn).len as usize) {
+            let len = self.buffer.get(sn).len;
+            if !fits(out, at, len as usize) || (cause == Cause::Timeout && held) {
                 break;
             }
             at = self.resend(now, sn, cause, out, at, flush);
@@ -537,9 +579,14 @@ impl Arq {
             Cause::Timeout => {
                 self.stats.timeout_resends += 1;
                 flush.timeouts += 1;
+                if now - self.timeout_round.0 >= self.rtt.smoothed().max(self.nodelay.interval) {
+                    self.timeout_round = (now, 0);
+                }
+                self.timeout_round.1 += u64::from(self.buffer.get(sn).len);
             }
         }
-        self.buffer.resent(sn, cause, now);
+        let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
+        self.buffer.resent(sn, cause, now, snapshot);
         if sn == self.buffer.una() {
             self.unanswered_sends += 1;
         }
@@ -547,18 +594,22 @@ impl Arq {
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        let held_back = flush.corked || (self.write_delay && !self.flush_due);
-        while self.buffer.span() < self.window() {
+        let held_back = flush.corked || self.flush_at.is_some();
+        while self.pacer.permits() && self.has_window() {
             if held_back && self.queue.unsent() < self.mss {
                 break;
             }
-            let Some(cut) = self.queue.peek(self.mss) else { break };
+            let Some(cut) = self.queue.peek(self.mss) else {
+                self.congestion.on_app_limited(self.buffer.in_flight());
+                break;
+            };
             if !fits(out, at, cut.len) {
                 break;
             }
             let Cut { len, frg } = cut;
             let position = self.queue.take(cut);
-            let sn = self.buffer.push(position, len as u32, frg, now);
+            let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
+            let sn = self.buffer.push(position, len as u32, frg, now, snapshot);
             if sn == self.buffer.una() {
                 self.unanswered_sends = 1;
             }
@@ -575,11 +626,12 @@ impl Arq {
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
+        self.pacer.spend(HEADER_LEN + len as usize);
         end + len as usize
     }
 
     /// ACKs, WASK and WINS, as many as fit.
-    fn fill_control(&mut self, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+    fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         let mut acks = core::mem::take(&mut self.acks);
         acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), |ack| {
             self.stats.acks_sent += 1;
@@ -588,6 +640,7 @@ impl Arq {
         self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
+            self.unanswered_since.get_or_insert(now);
             self.stats.window_probes += 1;
             at = self.emit_header(Command::Wask, 0, 0, 0, 0, out, at, flush);
         }
@@ -623,7 +676,9 @@ impl Arq {
 
     pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
         self.nodelay = nodelay;
-        self.congestion.set_enabled(!nodelay.nc);
+        if self.congestion.is_off() != nodelay.nc {
+            self.congestion = Congestion::new(&nodelay, self.congestion_control, self.mss);
+        }
         self.rtt.update_rto(&nodelay);
     }
 
@@ -681,7 +736,8 @@ impl Arq {
             send_window: self.send_window,
             recv_window: self.recv_window,
             peer_window: self.peer_window,
-            congestion_window: self.congestion.window(),
+            congestion_window: self.congestion.window(self.mss),
+            delivery_rate: self.congestion.rate(),
             send_queue_bytes: self.queue.unsent(),
             in_flight: self.buffer.span(),
             recv_queue: self.recv.ready() as u32,

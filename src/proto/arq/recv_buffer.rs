@@ -110,9 +110,15 @@ impl RecvBuffer {
 
     /// Free window, in segments: what is told to the peer.
     pub(super) fn free(&self) -> u32 {
-        if self.held_bytes() >= self.memory_limit() {
+        // Past the memory limit the reader must catch up first, unless there is nothing whole that it could take.
+        if self.held_bytes() >= self.memory_limit() && self.has_message() {
             return 0;
         }
+        self.room().min(if self.held_bytes() >= self.memory_limit() { 1 } else { u32::MAX })
+    }
+
+    /// Segments that the queue has room for, their bytes aside.
+    fn room(&self) -> u32 {
         self.window.saturating_sub((self.pieces.len() - self.open) as u32)
     }
 
@@ -191,7 +197,8 @@ impl RecvBuffer {
     /// Moves segments whose turn has come from the ring into the queue; returns whether any moved.
     pub(super) fn advance(&mut self) -> bool {
         let first = self.nxt;
-        while self.early > 0 && self.free() > 0 {
+        // What moves is held already: its bytes do not count again.
+        while self.early > 0 && self.room() > 0 {
             let mask = self.ring.len() - 1;
             let slot = &mut self.ring[self.nxt as usize & mask];
             if !slot.filled {

@@ -17,13 +17,18 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::rtt::MAX_RTO;
+use super::{
+    bandwidth::Snapshot,
+    congestion::{Confirmed, InFlightTotal},
+    rtt::MAX_RTO,
+};
 use crate::proto::{seq, time::Instant};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct InFlight {
     /// When it was last sent: its `ts`, with microseconds.
     pub(super) sent_at: Instant,
+    snapshot: Snapshot,
     /// Stream position of the payload.
     pub(super) position: u32,
     pub(super) len: u32,
@@ -103,7 +108,11 @@ pub(super) struct SendBuffer {
     /// Bit i is set while list i has members.
     occupied: u64,
     unacked: u32,
+    unacked_bytes: u64,
 }
+
+/// Segments not before the one acknowledged that skip counting looks past in a list that is not in order of sn.
+const MAX_PASSED: u32 = 8;
 
 /// Ring slots kept by a session that has nothing in flight.
 const MIN_RING: usize = 16;
@@ -133,6 +142,11 @@ impl SendBuffer {
         self.unacked
     }
 
+    /// What no ACK has confirmed.
+    pub(super) const fn in_flight(&self) -> InFlightTotal {
+        InFlightTotal { segments: self.unacked, bytes: self.unacked_bytes }
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.una == self.nxt
     }
@@ -153,14 +167,15 @@ impl SendBuffer {
     }
 
     /// Adds the next new segment, sent now.
-    pub(super) fn push(&mut self, position: u32, len: u32, frg: u8, now: Instant) -> u32 {
+    pub(super) fn push(&mut self, position: u32, len: u32, frg: u8, now: Instant, snapshot: Snapshot) -> u32 {
         if self.span() as usize == self.ring.len() {
             self.grow();
         }
         let sn = self.nxt;
         self.nxt = sn.wrapping_add(1);
         self.unacked += 1;
-        *self.slot_mut(sn) = InFlight { sent_at: now, position, len, frg, ..InFlight::default() };
+        self.unacked_bytes += u64::from(len);
+        *self.slot_mut(sn) = InFlight { sent_at: now, snapshot, position, len, frg, ..InFlight::default() };
         self.link(sn, Class::Waiting { level: 0, resent: false });
         sn
     }
@@ -246,35 +261,33 @@ impl SendBuffer {
         })
     }
 
-    /// Marks `sn` as arrived and returns when it was last sent. `None` when it is not in flight or was marked before.
-    pub(super) fn ack(&mut self, sn: u32) -> Option<Instant> {
-        if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
-            return None;
+    /// Marks `sn` as arrived, if it is in flight.
+    pub(super) fn ack(&mut self, sn: u32, confirmed: &mut Confirmed) {
+        if seq::within(sn, self.una, self.nxt) && !self.slot(sn).acked {
+            self.confirm(sn, confirmed);
+            self.slot_mut(sn).acked = true;
         }
-        self.unlink(sn);
-        self.unacked -= 1;
-        let slot = self.slot_mut(sn);
-        slot.acked = true;
-        Some(slot.sent_at)
     }
 
-    /// Takes note that everything before `una` has arrived and returns how many segments that newly confirms.
-    /// A `una` that was never sent is ignored.
-    pub(super) fn ack_before(&mut self, una: u32) -> u32 {
-        let count = una.wrapping_sub(self.una);
-        if count > self.span() {
-            return 0;
+    fn confirm(&mut self, sn: u32, confirmed: &mut Confirmed) {
+        self.unlink(sn);
+        let InFlight { len, sent_at, snapshot, .. } = *self.slot(sn);
+        self.unacked -= 1;
+        self.unacked_bytes -= u64::from(len);
+        confirmed.add(len, sent_at, snapshot);
+    }
+
+    /// Takes note that everything before `una` has arrived. A `una` that was never sent is ignored.
+    pub(super) fn ack_before(&mut self, una: u32, confirmed: &mut Confirmed) {
+        if una.wrapping_sub(self.una) > self.span() {
+            return;
         }
-        let mut confirmed = 0;
         while self.una != una {
             if !self.slot(self.una).acked {
-                self.unlink(self.una);
-                confirmed += 1;
+                self.confirm(self.una, confirmed);
             }
             self.una = self.una.wrapping_add(1);
         }
-        self.unacked -= confirmed;
-        confirmed
     }
 
     /// Lets go of the segments at the front that have arrived; returns the stream position up to which payload can be
@@ -294,6 +307,7 @@ impl SendBuffer {
             if resent {
                 continue;
             }
+            let mut passed = 0;
             let mut cursor = self.head(Class::Waiting { level, resent });
             while let Some(hole) = cursor {
                 cursor = self.successor(hole);
@@ -302,8 +316,9 @@ impl SendBuffer {
                     break;
                 }
                 if !seq::before(hole, sn) {
-                    // First transmissions stand in order of sn; resent ones need not.
-                    if level == 0 {
+                    // First transmissions stand in order of sn, and resent ones nearly.
+                    passed += 1;
+                    if level == 0 || passed > MAX_PASSED {
                         break;
                     }
                     continue;
@@ -352,7 +367,7 @@ impl SendBuffer {
     }
 
     /// Notes that `sn` is sent again now.
-    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant) {
+    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant, snapshot: Snapshot) {
         let level = match Class::of(self.slot(sn).list) {
             Class::Due => 0,
             Class::Waiting { level, .. } => level,
@@ -360,6 +375,7 @@ impl SendBuffer {
         self.unlink(sn);
         let slot = self.slot_mut(sn);
         slot.sent_at = now;
+        slot.snapshot = snapshot;
         slot.skips = 0;
         let class = match cause {
             Cause::Timeout => Class::Waiting { level: (level + 1).min(MAX_LEVEL), resent: false },
@@ -401,16 +417,29 @@ mod tests {
     fn filled(first: u32, count: u32) -> SendBuffer {
         let mut buffer = SendBuffer::new(first);
         for i in 0..count {
-            let sn = buffer.push(i * 10, 10, 0, ms(u64::from(i)));
+            let sn = buffer.push(i * 10, 10, 0, ms(u64::from(i)), Snapshot::default());
             assert_eq!(sn, first.wrapping_add(i));
         }
         buffer
     }
 
+    /// Returns whether it was news.
+    fn ack(buffer: &mut SendBuffer, sn: u32) -> bool {
+        let mut confirmed = Confirmed::default();
+        buffer.ack(sn, &mut confirmed);
+        confirmed.segments == 1
+    }
+
+    fn ack_before(buffer: &mut SendBuffer, una: u32) -> u32 {
+        let mut confirmed = Confirmed::default();
+        buffer.ack_before(una, &mut confirmed);
+        confirmed.segments
+    }
+
     fn resend_all(buffer: &mut SendBuffer, now: Instant) -> Vec<(u32, Cause)> {
         let mut sent = Vec::new();
         while let Some((sn, cause)) = buffer.next_resend(now, &BACKOFF) {
-            buffer.resent(sn, cause, now);
+            buffer.resent(sn, cause, now, Snapshot::default());
             sent.push((sn, cause));
         }
         sent
@@ -421,18 +450,18 @@ mod tests {
         let first = u32::MAX - 20;
         let mut buffer = filled(first, 100);
         for i in (0..100).rev().step_by(3) {
-            assert!(buffer.ack(first.wrapping_add(i)).is_some());
-            assert!(buffer.ack(first.wrapping_add(i)).is_none());
+            assert!(ack(&mut buffer, first.wrapping_add(i)));
+            assert!(!ack(&mut buffer, first.wrapping_add(i)));
         }
         assert_eq!(buffer.unacked(), 66);
-        assert_eq!(buffer.ack_before(first.wrapping_add(50)), 33);
+        assert_eq!(ack_before(&mut buffer, first.wrapping_add(50)), 33);
         assert_eq!(buffer.una(), first.wrapping_add(50));
         assert_eq!(buffer.retire(), Some(500));
-        assert!(buffer.ack(first.wrapping_sub(1)).is_none());
-        assert!(buffer.ack(first.wrapping_add(100)).is_none());
-        assert_eq!(buffer.ack_before(first.wrapping_add(101)), 0);
-        assert_eq!(buffer.ack_before(first.wrapping_add(49)), 0);
-        assert_eq!(buffer.ack_before(first.wrapping_add(100)), 33);
+        assert!(!ack(&mut buffer, first.wrapping_sub(1)));
+        assert!(!ack(&mut buffer, first.wrapping_add(100)));
+        assert_eq!(ack_before(&mut buffer, first.wrapping_add(101)), 0);
+        assert_eq!(ack_before(&mut buffer, first.wrapping_add(49)), 0);
+        assert_eq!(ack_before(&mut buffer, first.wrapping_add(100)), 33);
         assert_eq!(buffer.retire(), None);
         assert_eq!((buffer.unacked(), buffer.occupied), (0, 0));
         assert_eq!(buffer.next_timeout(&BACKOFF), None);
@@ -449,22 +478,22 @@ mod tests {
         // The second wait is 150 ms from the second transmission, the third 200 ms.
         assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(250)));
         assert_eq!(resend_all(&mut buffer, ms(250)), [(0, Cause::Timeout)]);
-        buffer.ack(1);
+        ack(&mut buffer, 1);
         assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(450)));
     }
 
     #[test]
     fn a_segment_skipped_often_enough_is_resent_once_and_then_waits() {
         let mut buffer = filled(0, 5);
-        assert!(buffer.ack(1).is_some());
+        assert!(ack(&mut buffer, 1));
         assert!(buffer.skip_before(1, 1, 2));
         assert_eq!(buffer.next_resend(ms(10), &BACKOFF), None);
         assert_eq!(buffer.next_early(), Some(0));
-        assert!(buffer.ack(2).is_some());
+        assert!(ack(&mut buffer, 2));
         assert!(buffer.skip_before(2, 2, 2));
         assert_eq!(resend_all(&mut buffer, ms(10)), [(0, Cause::Fast)]);
         for sn in 3..5 {
-            buffer.ack(sn);
+            ack(&mut buffer, sn);
             assert!(!buffer.skip_before(sn, sn, 2));
         }
         assert_eq!(resend_all(&mut buffer, ms(109)), []);
@@ -475,9 +504,9 @@ mod tests {
     fn an_ack_older_than_the_last_transmission_skips_nothing() {
         let mut buffer = filled(0, 3);
         assert_eq!(resend_all(&mut buffer, ms(100)), [(0, Cause::Timeout)]);
-        buffer.ack(1);
+        ack(&mut buffer, 1);
         assert!(!buffer.skip_before(1, 1, 1));
-        buffer.ack(2);
+        ack(&mut buffer, 2);
         assert!(buffer.skip_before(2, 100, 1));
         assert_eq!(resend_all(&mut buffer, ms(101)), [(0, Cause::Fast)]);
     }
@@ -486,17 +515,19 @@ mod tests {
     fn the_ring_grows_around_what_is_in_flight() {
         let mut buffer = SendBuffer::new(u32::MAX - 3);
         for i in 0..1_000_u32 {
-            buffer.push(i, 1, 0, ms(0));
+            buffer.push(i, 1, 0, ms(0), Snapshot::default());
             if i % 5 == 4 {
-                buffer.ack_before(buffer.una().wrapping_add(3));
+                let una = buffer.una().wrapping_add(3);
+                ack_before(&mut buffer, una);
             }
         }
         assert_eq!(buffer.span(), 400);
         assert_eq!(buffer.get(buffer.una()).position, 600);
         assert_eq!(resend_all(&mut buffer, ms(100)).len(), 400);
-        buffer.ack_before(buffer.nxt());
+        let nxt = buffer.nxt();
+        ack_before(&mut buffer, nxt);
         buffer.trim();
         assert_eq!(buffer.ring.capacity(), 0);
-        buffer.push(0, 1, 0, ms(0));
+        buffer.push(0, 1, 0, ms(0), Snapshot::default());
     }
 }

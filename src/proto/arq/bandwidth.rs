@@ -1,0 +1,253 @@
+//! Congestion control by bandwidth and round-trip time, after BBR (Cardwell et al., 2016).
+//!
+//! A path is modelled by the highest rate at which it has delivered lately and by its shortest round trip. Their
+//! product is what fits the path without queueing, and the window stays close to it: losses by themselves do not shrink
+//! it, so a lossy link stays fast, and a full queue does not either fill up further, so an ordinary one is not flooded.
+//!
+//! * **Startup** adds what is acknowledged to the window, doubling it every round trip, until three rounds in a row have
+//!   not raised the rate by a quarter.
+//! * From then on the window is the model's product times a gain that cycles: a quarter more for a round trip, to find
+//!   out whether the path can carry more; a quarter less, to drain what that queued; then six of just so. On top comes
+//!   what ACKs are batched by, measured: peers hold ACKs back for up to their `interval`.
+//!
+//! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
+//! measure the round trip, since the draining phase does so well enough.
+
+use core::time::Duration;
+
+use crate::proto::time::Instant;
+
+/// Rounds that the highest rate, and the largest batch of ACKs, are remembered for.
+const ROUNDS: usize = 10;
+/// How long the shortest round trip is remembered for.
+const MIN_RTT_MEMORY: Duration = Duration::from_secs(10);
+/// Round trips below this tell more of schedulers than of paths.
+const LEAST_RTT: Duration = Duration::from_millis(1);
+/// Gains of the phases, in quarters.
+const GAINS: [u64; 8] = [5, 3, 4, 4, 4, 4, 4, 4];
+/// The phase that follows startup: it drains.
+const DRAINING: usize = 1;
+/// Rounds without growth that end startup.
+const FULL_ROUNDS: u8 = 3;
+/// Window at first and at least, in full segments.
+const INITIAL_WINDOW: u64 = 32;
+const MIN_WINDOW: u64 = 16;
+
+/// How delivery stood when a segment was sent; kept with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Snapshot {
+    delivered: u64,
+    delivered_at: Instant,
+    /// When the last segment acknowledged by then had been sent.
+    first_sent_at: Instant,
+    /// The application, not the window, limited the sender.
+    app_limited: bool,
+}
+
+/// The segment sent last among those that a datagram acknowledges.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Newest {
+    pub(super) sent_at: Instant,
+    pub(super) snapshot: Snapshot,
+}
+
+#[derive(Debug)]
+pub(super) struct Bandwidth {
+    segment: u64,
+    window: u64,
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    /// Segments sent before this much is delivered were sent while the application had no more to send.
+    app_limited_until: u64,
+    /// The round ends when a segment sent after this much was delivered is acknowledged.
+    round_end: u64,
+    round: usize,
+    /// Highest rate of each of the last rounds, in bytes a second.
+    rates: [u64; ROUNDS],
+    /// Largest batch of ACKs of each of the last rounds: bytes beyond what the rate explains.
+    batches: [u64; ROUNDS],
+    batch_began: Instant,
+    batch: u64,
+    min_rtt: Option<(Duration, Instant)>,
+    startup: bool,
+    full_rate: u64,
+    full_rounds: u8,
+    phase: usize,
+    phase_began: Instant,
+}
+
+impl Bandwidth {
+    pub(super) fn new(segment: usize) -> Self {
+        let segment = segment as u64;
+        Self {
+            segment,
+            window: INITIAL_WINDOW * segment,
+            delivered: 0,
+            delivered_at: Instant::ZERO,
+            first_sent_at: Instant::ZERO,
+            app_limited_until: 0,
+            round_end: 0,
+            round: 0,
+            rates: [0; ROUNDS],
+            batches: [0; ROUNDS],
+            batch_began: Instant::ZERO,
+            batch: 0,
+            min_rtt: None,
+            startup: true,
+            full_rate: 0,
+            full_rounds: 0,
+            phase: DRAINING,
+            phase_began: Instant::ZERO,
+        }
+    }
+
+    /// Bytes that may be in flight.
+    pub(super) const fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// The highest rate at which the path has delivered lately, in bytes a second.
+    pub(super) fn rate(&self) -> u64 {
+        self.rates.into_iter().max().unwrap_or(0)
+    }
+
+    /// Bytes a second that new segments are spread over: enough for the window to be what limits the sender, little
+    /// enough that a window opened at once does not leave at once. 0 before the first sample.
+    pub(super) fn pacing_rate(&self) -> u64 {
+        let rate = self.rate();
+        if self.startup { rate.saturating_mul(3) } else { rate / 4 * GAINS[self.phase].max(5) }
+    }
+
+    /// A segment is sent with `in_flight` bytes under way before it.
+    pub(super) fn on_send(&mut self, now: Instant, in_flight: u64) -> Snapshot {
+        if in_flight == 0 {
+            self.first_sent_at = now;
+            self.delivered_at = now;
+        }
+        Snapshot {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            app_limited: self.app_limited_until > self.delivered,
+        }
+    }
+
+    /// The application has no more to send with `in_flight` bytes under way.
+    pub(super) const fn on_app_limited(&mut self, in_flight: u64) {
+        if in_flight < self.window {
+            self.app_limited_until = self.delivered + in_flight;
+            if self.app_limited_until == 0 {
+                self.app_limited_until = 1;
+            }
+        }
+    }
+
+    /// `acked` bytes are newly acknowledged, `in_flight` still under way.
+    pub(super) fn on_ack(
+        &mut self,
+        now: Instant,
+        acked: u64,
+        in_flight: u64,
+        newest: Newest,
+        rtt: Option<Duration>,
+    ) {
+        self.delivered += acked;
+        self.delivered_at = now;
+        self.first_sent_at = newest.sent_at;
+        if let Some(rtt) = rtt {
+            self.sample_rtt(now, rtt);
+        }
+        if newest.snapshot.delivered >= self.round_end {
+            self.begin_round(newest.snapshot.app_limited);
+        }
+        self.sample_rate(now, newest);
+        self.sample_batch(now, acked);
+        self.update_window(now, acked, in_flight);
+    }
+
+    fn sample_rtt(&mut self, now: Instant, rtt: Duration) {
+        match self.min_rtt {
+            Some((min, at)) if rtt > min && now - at < MIN_RTT_MEMORY => {}
+            _ => self.min_rtt = Some((rtt, now)),
+        }
+    }
+
+    fn begin_round(&mut self, app_limited: bool) {
+        self.round_end = self.delivered;
+        // A round in which the application had little to send says nothing of the path, and forgets nothing.
+        if app_limited {
+            return;
+        }
+        let rate = self.rate();
+        self.round = (self.round + 1) % ROUNDS;
+        self.rates[self.round] = 0;
+        self.batches[self.round] = 0;
+        if !self.startup {
+            return;
+        }
+        if rate >= self.full_rate + self.full_rate / 4 {
+            self.full_rate = rate;
+            self.full_rounds = 0;
+            return;
+        }
+        self.full_rounds += 1;
+        if self.full_rounds >= FULL_ROUNDS {
+            self.startup = false;
+        }
+    }
+
+    fn sample_rate(&mut self, now: Instant, newest: Newest) {
+        let Snapshot { delivered, delivered_at, first_sent_at, app_limited } = newest.snapshot;
+        let elapsed = (now - delivered_at).max(newest.sent_at - first_sent_at).as_micros() as u64;
+        let shortest = self.min_rtt.map_or(0, |(rtt, _)| rtt.as_micros() as u64);
+        if elapsed == 0 || elapsed < shortest {
+            return;
+        }
+        let rate = (self.delivered - delivered).saturating_mul(1_000_000) / elapsed;
+        if !app_limited || rate > self.rate() {
+            let best = &mut self.rates[self.round];
+            *best = rate.max(*best);
+        }
+    }
+
+    /// Measures by how much ACKs come in batches: how far they are ahead of the rate since a batch began.
+    fn sample_batch(&mut self, now: Instant, acked: u64) {
+        let since = (now - self.batch_began).as_micros() as u64;
+        let expected =
+            u64::try_from(u128::from(self.rate()) * u128::from(since) / 1_000_000).unwrap_or(u64::MAX);
+        if self.batch <= expected {
+            self.batch = 0;
+            self.batch_began = now;
+            self.batch = acked;
+            self.note_batch(acked);
+            return;
+        }
+        self.batch += acked;
+        self.note_batch(self.batch.saturating_sub(expected));
+    }
+
+    fn note_batch(&mut self, bytes: u64) {
+        let largest = &mut self.batches[self.round];
+        *largest = bytes.min(self.window).max(*largest);
+    }
+
+    fn update_window(&mut self, now: Instant, acked: u64, in_flight: u64) {
+        if self.startup {
+            // Only what the window held back proves that it is too small.
+            if in_flight + acked >= self.window / 2 {
+                self.window += acked;
+            }
+            return;
+        }
+        let rtt = self.min_rtt.map_or(LEAST_RTT, |(rtt, _)| rtt.max(LEAST_RTT));
+        if now - self.phase_began >= rtt {
+            self.phase = (self.phase + 1) % GAINS.len();
+            self.phase_began = now;
+        }
+        let product = u128::from(self.rate()) * rtt.as_micros() / 1_000_000;
+        let product = u64::try_from(product).unwrap_or(u64::MAX / 8);
+        let batch = self.batches.into_iter().max().unwrap_or(0);
+        self.window = (product / 4 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
+    }
+}
