@@ -190,8 +190,8 @@ impl Connection {
         if at <= now {
             return Some(reason);
         }
-        let sends = self.arq.unanswered_sends();
-        (self.dead_link > 0 && sends > self.dead_link).then_some(CloseReason::DeadLink)
+        let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
+        dead.then_some(CloseReason::DeadLink)
     }
 
     /// When the session ends if nothing more is heard from the peer.

@@ -5,9 +5,9 @@
 //! it, so a lossy link stays fast, and a full queue does not either fill up further, so an ordinary one is not flooded.
 //!
 //! * **Startup** adds what is acknowledged to the window, doubling it every round trip, until three rounds in a row have
-//!   not raised the rate by a quarter.
+//!   not raised the rate by a quarter, or two with losses have not.
 //! * From then on the window is the model's product times a gain that cycles: a quarter more for a round trip, to find
-//!   out whether the path can carry more; a quarter less, to drain what that queued; then six of just so. On top comes
+//!   out whether the path can carry more; an eighth less, to drain what that queued; then six of just so. On top comes
 //!   what ACKs are batched by, measured: peers hold ACKs back for up to their `interval`.
 //!
 //! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
@@ -23,8 +23,8 @@ const ROUNDS: usize = 10;
 const MIN_RTT_MEMORY: Duration = Duration::from_secs(10);
 /// Round trips below this tell more of schedulers than of paths.
 const LEAST_RTT: Duration = Duration::from_millis(1);
-/// Gains of the phases, in quarters.
-const GAINS: [u64; 8] = [5, 3, 4, 4, 4, 4, 4, 4];
+/// Gains of the phases, in eighths.
+const GAINS: [u64; 8] = [10, 7, 8, 8, 8, 8, 8, 8];
 /// The phase that follows startup: it drains.
 const DRAINING: usize = 1;
 /// Rounds without growth that end startup.
@@ -73,6 +73,8 @@ pub(super) struct Bandwidth {
     startup: bool,
     full_rate: u64,
     full_rounds: u8,
+    /// Something was resent in this round.
+    lossy_round: bool,
     phase: usize,
     phase_began: Instant,
 }
@@ -97,6 +99,7 @@ impl Bandwidth {
             startup: true,
             full_rate: 0,
             full_rounds: 0,
+            lossy_round: false,
             phase: DRAINING,
             phase_began: Instant::ZERO,
         }
@@ -116,7 +119,7 @@ impl Bandwidth {
     /// enough that a window opened at once does not leave at once. 0 before the first sample.
     pub(super) fn pacing_rate(&self) -> u64 {
         let rate = self.rate();
-        if self.startup { rate.saturating_mul(3) } else { rate / 4 * GAINS[self.phase].max(5) }
+        if self.startup { rate.saturating_mul(3) } else { rate / 8 * GAINS[self.phase].max(10) }
     }
 
     /// A segment is sent with `in_flight` bytes under way before it.
@@ -141,6 +144,17 @@ impl Bandwidth {
                 self.app_limited_until = 1;
             }
         }
+    }
+
+    /// Segments are resent.
+    pub(super) const fn on_loss(&mut self) {
+        self.lossy_round = true;
+    }
+
+    /// By how much the control itself may lengthen round trips: the queue of its probing phase.
+    pub(super) fn probe_delay(&self) -> Duration {
+        let app_limited = self.app_limited_until > self.delivered;
+        self.min_rtt.filter(|_| !app_limited).map_or(Duration::ZERO, |(rtt, _)| rtt / 4)
     }
 
     /// `acked` bytes are newly acknowledged, `in_flight` still under way.
@@ -175,6 +189,7 @@ impl Bandwidth {
 
     fn begin_round(&mut self, app_limited: bool) {
         self.round_end = self.delivered;
+        let lossy = core::mem::take(&mut self.lossy_round);
         // A round in which the application had little to send says nothing of the path, and forgets nothing.
         if app_limited {
             return;
@@ -191,7 +206,8 @@ impl Bandwidth {
             self.full_rounds = 0;
             return;
         }
-        self.full_rounds += 1;
+        // Losses with no more rate to show for them: a queue overflows.
+        self.full_rounds += if lossy { 2 } else { 1 };
         if self.full_rounds >= FULL_ROUNDS {
             self.startup = false;
         }
@@ -204,7 +220,9 @@ impl Bandwidth {
         if elapsed == 0 || elapsed < shortest {
             return;
         }
-        let rate = (self.delivered - delivered).saturating_mul(1_000_000) / elapsed;
+        // Sent before this control took over from another, it says nothing.
+        let Some(delivered) = self.delivered.checked_sub(delivered) else { return };
+        let rate = delivered.saturating_mul(1_000_000) / elapsed;
         if !app_limited || rate > self.rate() {
             let best = &mut self.rates[self.round];
             *best = rate.max(*best);
@@ -248,6 +266,6 @@ impl Bandwidth {
         let product = u128::from(self.rate()) * rtt.as_micros() / 1_000_000;
         let product = u64::try_from(product).unwrap_or(u64::MAX / 8);
         let batch = self.batches.into_iter().max().unwrap_or(0);
-        self.window = (product / 4 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
+        self.window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
     }
 }

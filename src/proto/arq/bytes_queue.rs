@@ -2,7 +2,7 @@
 //!
 //! A first-in-first-out queue of fixed-size chunks. Segments refer to it by position and length, so that a payload is
 //! stored once however often it is sent, whatever its size, and freed by moving one index. Chunks that drain are kept
-//! for the next write, at most about as many as are in use: a steady transfer allocates nothing, and
+//! for the next write, at most about as many as were in use of late: a steady transfer allocates nothing, and
 //! [`trim`](BytesQueue::trim) gives the memory of a session that went idle back.
 
 use alloc::{boxed::Box, collections::VecDeque, vec, vec::Vec};
@@ -20,6 +20,8 @@ pub(super) struct BytesQueue {
     len: usize,
     /// Stream position (modulo 2^32) of the first byte.
     start: u32,
+    /// Most chunks in use of late.
+    peak: usize,
 }
 
 impl BytesQueue {
@@ -68,6 +70,7 @@ impl BytesQueue {
     pub(super) fn release_before(&mut self, position: u32) {
         let count = position.wrapping_sub(self.start) as usize;
         debug_assert!(count <= self.len);
+        self.peak = self.chunks.len().max(self.peak - self.peak.div_ceil(64));
         self.start = position;
         self.len -= count;
         self.head += count;
@@ -79,12 +82,13 @@ impl BytesQueue {
             self.head = 0;
             self.spare.extend(self.chunks.drain(..));
         }
-        self.spare.truncate(self.chunks.len() + MIN_SPARE);
+        self.spare.truncate(self.peak.saturating_sub(self.chunks.len()).max(MIN_SPARE));
     }
 
     /// Gives back the memory that is not in use.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
+        self.peak = 0;
         if self.chunks.is_empty() {
             self.chunks = VecDeque::new();
         }

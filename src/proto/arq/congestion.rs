@@ -112,14 +112,26 @@ impl Congestion {
     }
 
     pub(super) fn on_fast_resend(&mut self, in_flight: u32, resend: u32) {
-        if let Self::Kcp(reno) = self {
-            reno.on_fast_resend(in_flight, resend);
+        match self {
+            Self::Off => {}
+            Self::Kcp(reno) => reno.on_fast_resend(in_flight, resend),
+            Self::Bandwidth(bandwidth) => bandwidth.on_loss(),
         }
     }
 
     pub(super) fn on_timeout(&mut self, window: u32) {
-        if let Self::Kcp(reno) = self {
-            reno.on_timeout(window);
+        match self {
+            Self::Off => {}
+            Self::Kcp(reno) => reno.on_timeout(window),
+            Self::Bandwidth(bandwidth) => bandwidth.on_loss(),
+        }
+    }
+
+    /// By how much the control itself may lengthen round trips, which is no reason for a timeout.
+    pub(super) fn probe_delay(&self) -> Duration {
+        match self {
+            Self::Off | Self::Kcp(_) => Duration::ZERO,
+            Self::Bandwidth(bandwidth) => bandwidth.probe_delay(),
         }
     }
 

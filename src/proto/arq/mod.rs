@@ -55,6 +55,9 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 /// writer is woken, little enough that it costs no memory worth naming.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
 
+/// Full segments that a corked transmission waits for.
+const CORKED_SEGMENTS: usize = 16;
+
 /// How a datagram came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -116,6 +119,8 @@ pub(super) struct Arq {
     /// Transmissions of the oldest segment since the peer was heard last.
     unanswered_sends: u32,
     last_heard: Instant,
+    /// Longest wait for an answer: several fit the time after which a silent peer counts as dead.
+    max_wait: Duration,
     stats: Stats,
 }
 
@@ -152,6 +157,7 @@ impl Arq {
             unanswered_since: None,
             unanswered_sends: 0,
             last_heard: now,
+            max_wait: rtt::MAX_RTO.min(config.dead_timeout / 4),
             stats: Stats::default(),
         }
     }
@@ -334,8 +340,9 @@ impl Arq {
             return;
         }
         self.stats.bytes_written += taken as u64;
-        if self.write_delay {
-            self.flush_at.get_or_insert(now + self.nodelay.interval);
+        // What was waiting already is due, or waits for the window: it takes this along.
+        if self.write_delay && self.queue.unsent() == taken {
+            self.flush_at = Some(now + self.nodelay.interval);
         }
         self.update_probe(now);
     }
@@ -428,9 +435,15 @@ impl Arq {
             self.early_at,
             self.flush_at,
             self.next_paced(),
-            self.buffer.next_timeout(&self.backoff()).max(self.timeouts_held_until()),
+            self.next_rto(),
         ];
         timers.into_iter().flatten().min()
+    }
+
+    /// When the next RTO passes whose resend is not held back.
+    fn next_rto(&self) -> Option<Instant> {
+        let at = self.buffer.next_timeout(&self.backoff())?;
+        Some(self.timeouts_held_until().map_or(at, |until| at.max(until)))
     }
 
     /// Since when an answer is due and nothing has come.
@@ -438,9 +451,10 @@ impl Arq {
         self.unanswered_since
     }
 
-    /// Transmissions of the oldest segment since the peer was heard last.
-    pub(super) const fn unanswered_sends(&self) -> u32 {
-        self.unanswered_sends
+    /// Whether the oldest segment, sent `limit` times since the peer was heard last, would have to be sent again.
+    pub(super) fn is_link_dead(&self, now: Instant, limit: u32) -> bool {
+        self.unanswered_sends >= limit
+            && self.buffer.next_timeout(&self.backoff()).is_some_and(|at| at <= now)
     }
 
     pub(super) const fn last_heard(&self) -> Instant {
@@ -449,7 +463,11 @@ impl Arq {
 
     fn backoff(&self) -> Backoff {
         let rto = self.rtt.rto();
-        Backoff { rto, step: if self.nodelay.nodelay { rto / 2 } else { rto } }
+        Backoff {
+            rto: rto + self.congestion.probe_delay(),
+            step: if self.nodelay.nodelay { rto / 2 } else { rto },
+            max: self.max_wait,
+        }
     }
 
     // ---- Output ----
@@ -594,7 +612,12 @@ impl Arq {
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        // Less than a batch waits for the writer to write more: a system call costs as much as many segments.
+        let least = if flush.corked { CORKED_SEGMENTS * self.mss } else { self.mss };
         let held_back = flush.corked || self.flush_at.is_some();
+        if held_back && self.queue.unsent() < least {
+            return at;
+        }
         while self.pacer.permits() && self.has_window() {
             if held_back && self.queue.unsent() < self.mss {
                 break;

@@ -20,7 +20,6 @@ use core::time::Duration;
 use super::{
     bandwidth::Snapshot,
     congestion::{Confirmed, InFlightTotal},
-    rtt::MAX_RTO,
 };
 use crate::proto::{seq, time::Instant};
 
@@ -91,11 +90,12 @@ pub(super) struct Backoff {
     pub(super) rto: Duration,
     /// What each timeout adds: the RTO, half of it in no-delay mode.
     pub(super) step: Duration,
+    pub(super) max: Duration,
 }
 
 impl Backoff {
     fn wait(&self, level: u8) -> Duration {
-        (self.rto + self.step * u32::from(level)).min(MAX_RTO)
+        (self.rto + self.step * u32::from(level)).min(self.max)
     }
 }
 
@@ -408,7 +408,11 @@ impl SendBuffer {
 mod tests {
     use super::*;
 
-    const BACKOFF: Backoff = Backoff { rto: Duration::from_millis(100), step: Duration::from_millis(50) };
+    const BACKOFF: Backoff = Backoff {
+        rto: Duration::from_millis(100),
+        step: Duration::from_millis(50),
+        max: Duration::from_secs(60),
+    };
 
     const fn ms(millis: u64) -> Instant {
         Instant::from_millis(millis)

@@ -1,0 +1,279 @@
+//! Cost of reliability per segment, at windows from 32 to 16,384 segments: it must not grow with the window.
+//!
+//! Every turn does the same work at every size ([`BATCH`] segments in, as many out), so the times compare as they are.
+//! The peer is played by ready-made datagrams in which only the counters are changed, so that one end is measured alone:
+//!
+//! * `cumulative`: one ACK confirms a batch by its `una`, which is how a receiver without losses answers; a batch is
+//!   written and sent.
+//! * `selective`: the first segment of every batch was lost. The others are acknowledged one by one, the loss is resent
+//!   by fast resend, and confirmed a whole window later: at the front of what is in flight there is always a hole, and
+//!   one for every batch of the window behind it.
+//! * `flush_idle`: a window full and unanswered, nothing due: what asking for output costs.
+//! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use kcp9::{
+    KcpConfig, NoDelay,
+    proto::{Command, Connection, HEADER_LEN, Instant, SegmentHeader},
+};
+
+/// Segments acknowledged, sent or received by one turn.
+const BATCH: u32 = 32;
+/// Segments in flight.
+const WINDOWS: [u32; 3] = [32, 1_024, 16_384];
+/// Payload bytes of a segment: a window that mostly fits the caches, and one of full datagrams that does not.
+const PAYLOADS: [usize; 2] = [64, 1_376];
+/// Virtual time of a turn: short enough that a whole window passes before any timeout.
+const TURN: Duration = Duration::from_micros(1);
+/// Offsets of counters in a segment's header.
+const TS: usize = 8;
+const SN: usize = 12;
+const UNA: usize = 16;
+
+fn connection(payload: usize) -> Connection {
+    let config = KcpConfig::builder()
+        .mtu(HEADER_LEN + payload)
+        .send_window(65_535)
+        .recv_window(65_535)
+        .nodelay(NoDelay::FAST3)
+        .build()
+        .expect("settings in range");
+    Connection::new(7, &config, Instant::ZERO)
+}
+
+/// `count` segments without payload.
+fn control(cmd: Command, count: u32) -> Vec<u8> {
+    let header = SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn: 0, una: 0, len: 0 };
+    header.to_bytes().repeat(count as usize)
+}
+
+fn put(datagram: &mut [u8], at: usize, value: u32) {
+    datagram[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A session that sends, `window` segments ahead of what its peer has answered.
+struct Sender {
+    connection: Connection,
+    window: u32,
+    now: Instant,
+    payload: Vec<u8>,
+    buffer: Vec<u8>,
+    ack: Vec<u8>,
+    sacks: Vec<u8>,
+    /// First segment of the batch to be acknowledged next, and to be sent next.
+    acked: u32,
+    sent: u32,
+}
+
+impl Sender {
+    fn new(window: u32, payload: usize) -> Self {
+        let mut sender = Self {
+            connection: connection(payload),
+            window,
+            now: Instant::ZERO,
+            payload: vec![0x5a; payload * BATCH as usize],
+            buffer: vec![0; 65_536],
+            ack: control(Command::Ack, 1),
+            sacks: control(Command::Ack, BATCH - 1),
+            acked: 0,
+            sent: 0,
+        };
+        let mut open = control(Command::Wins, 1);
+        sender.connection.handle_datagram(sender.now, &mut open).expect("a window");
+        while sender.sent < window {
+            sender.send_batch();
+        }
+        sender
+    }
+
+    fn send_batch(&mut self) {
+        self.now += TURN;
+        let written = self.connection.write(self.now, &self.payload);
+        debug_assert_eq!(written, Ok(self.payload.len()));
+        self.sent += BATCH;
+        self.transmit();
+    }
+
+    fn transmit(&mut self) {
+        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut self.buffer) {
+            black_box(&self.buffer[..transmit.len]);
+        }
+    }
+
+    /// `ts` of the batch to be acknowledged: it was sent a window ago.
+    fn echo(&self) -> u32 {
+        let turns = self.acked / BATCH + 1;
+        Instant::from_micros(u64::from(turns) * TURN.as_micros() as u64).as_ts()
+    }
+
+    fn cumulative(&mut self) {
+        let echo = self.echo();
+        put(&mut self.ack, TS, echo);
+        put(&mut self.ack, SN, self.acked + BATCH - 1);
+        put(&mut self.ack, UNA, self.acked + BATCH);
+        self.acked += BATCH;
+        let _ = self.connection.handle_datagram(self.now, &mut self.ack);
+        self.send_batch();
+    }
+
+    fn selective(&mut self) {
+        let echo = self.echo();
+        // The peer has got the resend of the hole a window before this one.
+        let una = (self.acked + BATCH).saturating_sub(self.window);
+        for (i, header) in (1..BATCH).zip(self.sacks.chunks_exact_mut(HEADER_LEN)) {
+            put(header, TS, echo);
+            put(header, SN, self.acked + i);
+            put(header, UNA, una);
+        }
+        self.acked += BATCH;
+        let _ = self.connection.handle_datagram(self.now, &mut self.sacks);
+        self.send_batch();
+    }
+
+    /// That the turns did what they claim.
+    fn check(&self, losses: bool) {
+        let stats = self.connection.stats();
+        let turns = u64::from(self.acked / BATCH);
+        let span =
+            if losses && turns > u64::from(self.window / BATCH) { 2 * self.window } else { self.window };
+        if !losses || span == 2 * self.window {
+            assert!(stats.in_flight.abs_diff(span) <= BATCH, "{} in flight of {span}", stats.in_flight);
+        }
+        assert_eq!(stats.fast_resends, if losses { turns } else { 0 });
+        assert_eq!((stats.timeout_resends, stats.early_resends), (0, 0));
+        assert_eq!(stats.push_sent, u64::from(self.sent));
+    }
+}
+
+fn sender(c: &mut Criterion, name: &str, losses: bool, turn: impl Fn(&mut Sender)) {
+    for payload in PAYLOADS {
+        let mut group = c.benchmark_group(format!("arq/{name}/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        for window in WINDOWS {
+            group.bench_function(BenchmarkId::from_parameter(window), |b| {
+                let mut sender = Sender::new(window, payload);
+                // Until what is in flight has turned over twice, and every hole is as old as it gets.
+                for _ in 0..4 * window / BATCH {
+                    turn(&mut sender);
+                }
+                b.iter(|| turn(&mut sender));
+                sender.check(losses);
+            });
+        }
+        group.finish();
+    }
+}
+
+fn cumulative(c: &mut Criterion) {
+    sender(c, "cumulative", false, Sender::cumulative);
+}
+
+fn selective(c: &mut Criterion) {
+    sender(c, "selective", true, Sender::selective);
+}
+
+fn flush_idle(c: &mut Criterion) {
+    let mut group = c.benchmark_group("arq/flush_idle");
+    group.throughput(Throughput::Elements(1));
+    for window in WINDOWS {
+        group.bench_function(BenchmarkId::from_parameter(window), |b| {
+            let mut sender = Sender::new(window, 64);
+            b.iter(|| {
+                let transmit = sender.connection.poll_transmit(sender.now, &mut sender.buffer);
+                assert!(transmit.is_none());
+                sender.connection.poll_timeout()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A session that receives.
+struct Receiver {
+    connection: Connection,
+    datagram: Vec<u8>,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+    now: Instant,
+    next: u32,
+    /// How many segments after its turn the first of every batch comes.
+    late: u32,
+}
+
+impl Receiver {
+    fn new(late: u32, payload: usize) -> Self {
+        let header = SegmentHeader {
+            conv: 7,
+            cmd: Command::Push,
+            frg: 0,
+            wnd: u16::MAX,
+            ts: 0,
+            sn: 0,
+            una: 0,
+            len: payload as u32,
+        };
+        let mut datagram = header.to_bytes().to_vec();
+        datagram.resize(HEADER_LEN + payload, 0x5a);
+        Self {
+            connection: connection(payload),
+            datagram,
+            buffer: vec![0; 65_536],
+            out: vec![0; payload * BATCH as usize],
+            now: Instant::ZERO,
+            next: 0,
+            late,
+        }
+    }
+
+    fn push(&mut self, sn: u32) {
+        put(&mut self.datagram, SN, sn);
+        let _ = self.connection.handle_datagram(self.now, &mut self.datagram);
+    }
+
+    fn turn(&mut self) {
+        self.now += TURN;
+        if self.late == 0 {
+            self.push(self.next);
+        }
+        for sn in self.next + 1..self.next + BATCH {
+            self.push(sn);
+        }
+        if self.late > 0 && self.next >= self.late {
+            self.push(self.next - self.late);
+        }
+        self.next += BATCH;
+        while let Ok(count) = self.connection.read(&mut self.out) {
+            black_box(&self.out[..count]);
+        }
+        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut self.buffer) {
+            black_box(&self.buffer[..transmit.len]);
+        }
+    }
+}
+
+fn receive(c: &mut Criterion) {
+    for payload in PAYLOADS {
+        let mut group = c.benchmark_group(format!("arq/receive/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        let cases = WINDOWS.map(|window| (format!("late_by_{window}"), window));
+        for (name, late) in [("in_order".to_owned(), 0)].into_iter().chain(cases) {
+            group.bench_function(name, |b| {
+                let mut receiver = Receiver::new(late, payload);
+                for _ in 0..=2 * late / BATCH {
+                    receiver.turn();
+                }
+                b.iter(|| receiver.turn());
+                let stats = receiver.connection.stats();
+                assert_eq!((stats.duplicates, stats.out_of_window, stats.recv_queue), (0, 0, 0));
+                // All but the first of every batch that is late.
+                assert!(stats.out_of_order.abs_diff(late - late / BATCH) <= BATCH);
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, cumulative, selective, flush_idle, receive);
+criterion_main!(benches);

@@ -1,0 +1,188 @@
+//! The command line.
+
+use std::{io, str::FromStr, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kcp9::{KcpConfig, NoDelay};
+
+/// Measures kcp9 over real sockets.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves until a signal comes.
+    Serve(Serve),
+    /// Moves bytes to a server and prints the figures.
+    Drive(Drive),
+    /// Both ends in one process.
+    #[command(name = "self")]
+    Self_(Drive),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Address to bind.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(crate) addr: String,
+    /// Seconds without input after which a session is dropped; 0: never.
+    #[arg(long, default_value_t = 30.0)]
+    idle: f64,
+    #[command(flatten)]
+    pub(crate) session: Session,
+}
+
+impl Serve {
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        limit(self.idle)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drive {
+    /// Address to connect to; for `self`, to bind.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(crate) addr: String,
+    /// Payload bytes in all, shared among the connections; K, M and G are decimal.
+    #[arg(long, default_value = "10M", value_parser = parse_count)]
+    pub(crate) bytes: u64,
+    /// Bytes per write.
+    #[arg(long, default_value = "65536", value_parser = parse_size)]
+    pub(crate) msg: usize,
+    /// Connections, all at the same time.
+    #[arg(long, default_value = "1", value_parser = parse_size)]
+    pub(crate) conns: usize,
+    /// Seed of the payload.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds to keep the connections open and idle afterwards. They count in `cpu_s`, not in `secs`.
+    #[arg(long, default_value_t = 0.0)]
+    hold: f64,
+    /// Open all connections over one socket instead of one each.
+    #[arg(long)]
+    pub(crate) one_socket: bool,
+    #[command(flatten)]
+    pub(crate) session: Session,
+}
+
+impl Drive {
+    pub(crate) fn hold(&self) -> Option<Duration> {
+        limit(self.hold)
+    }
+}
+
+/// What both ends have to agree on, and what each may choose.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Session {
+    /// What the server does.
+    #[arg(long, value_enum, default_value_t = Mode::Echo)]
+    pub(crate) mode: Mode,
+    /// Cipher; only `null` (none, and no header) so far.
+    #[arg(long, default_value = "null", value_parser = parse_crypt)]
+    pub(crate) crypt: String,
+    /// Raw key bytes; unused with `null`.
+    #[arg(long, default_value = "")]
+    pub(crate) key: String,
+    /// Data and parity shards; only 0/0 (none) so far.
+    #[arg(long, default_value = "0/0", value_parser = parse_fec)]
+    pub(crate) fec: String,
+    /// UDP payload bytes per datagram.
+    #[arg(long)]
+    mtu: Option<usize>,
+    /// Send and receive window, segments.
+    #[arg(long)]
+    wnd: Option<u32>,
+    /// nodelay,interval,resend,nc, or a preset: normal, fast, fast2, fast3, ikcp.
+    #[arg(long, value_parser = NoDelay::from_str)]
+    nodelay: Option<NoDelay>,
+    /// Stream mode, true or false.
+    #[arg(long)]
+    stream: Option<bool>,
+    /// Acknowledge every batch of datagrams at once, true or false.
+    #[arg(long)]
+    ack_nodelay: Option<bool>,
+    /// Seconds until the whole run counts as failed; 0: never. Default 60, for serve 0.
+    #[arg(long)]
+    timeout: Option<f64>,
+    /// Print the counters of sessions and sockets on stderr.
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    Echo,
+    Sink,
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Sink => "sink",
+        }
+    }
+}
+
+impl Session {
+    /// The default settings, but for the flags given.
+    pub(crate) fn config(&self, idle: Option<Duration>) -> io::Result<KcpConfig> {
+        let default = KcpConfig::default();
+        KcpConfig::builder()
+            .mtu(self.mtu.unwrap_or(default.mtu()))
+            .send_window(self.wnd.unwrap_or(default.send_window()))
+            .recv_window(self.wnd.unwrap_or(default.recv_window()))
+            .nodelay(self.nodelay.unwrap_or(default.nodelay()))
+            .stream(self.stream.unwrap_or(default.stream()))
+            .ack_no_delay(self.ack_nodelay.unwrap_or(default.ack_no_delay()))
+            .idle_timeout(idle)
+            .build()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    }
+
+    /// The limit of the whole run, `default` seconds if the command line says nothing.
+    pub(crate) fn timeout(&self, default: f64) -> Option<Duration> {
+        limit(self.timeout.unwrap_or(default))
+    }
+}
+
+/// Seconds, of which 0 means none.
+fn limit(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
+}
+
+fn parse_crypt(name: &str) -> Result<String, String> {
+    match name {
+        "null" => Ok(name.to_owned()),
+        _ => Err(format!("{name:?} is not supported: only \"null\" is, so far")),
+    }
+}
+
+fn parse_fec(shards: &str) -> Result<String, String> {
+    let numbers = shards.split_once('/').map(|(data, parity)| (data.parse::<u8>(), parity.parse::<u8>()));
+    match numbers {
+        Some((Ok(0), Ok(0))) => Ok("0/0".to_owned()),
+        Some((Ok(_), Ok(_))) => Err("FEC is not supported: only 0/0 is, so far".to_owned()),
+        _ => Err("expected DATA/PARITY".to_owned()),
+    }
+}
+
+/// A number of at least 1, with a decimal suffix.
+fn parse_count(text: &str) -> Result<u64, String> {
+    let (digits, scale) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
+        Some((at, 'g' | 'G')) => (&text[..at], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    number.checked_mul(scale).filter(|count| *count > 0).ok_or_else(|| "out of range".to_owned())
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    usize::try_from(parse_count(text)?).map_err(|error| format!("{error}"))
+}

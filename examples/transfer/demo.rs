@@ -1,0 +1,116 @@
+//! The product in a few seconds: a file through a bad network on this machine.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use indicatif::HumanBytes;
+use kcp9::KcpListener;
+use sha2::{Digest, Sha256};
+use tokio::task;
+
+use super::{
+    endpoints::{connect, open_link, wait_for_quiet},
+    options,
+    progress::{Screen, Tally, link_report},
+    protocol::{Hash, digest},
+    random::Random,
+    receive::Receiver,
+    relay::{Relay, Weather},
+    source,
+    stop::Stop,
+    store::{Store, hash_up_to},
+};
+
+/// Sends a file from here to here, through a [`Relay`], and tells what that took. The files it makes are removed,
+/// however it ends.
+pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) -> io::Result<bool> {
+    let folder = tempfile::Builder::new().prefix("kcp9-transfer-").tempdir()?;
+    let path = match &options.file {
+        Some(path) => path.clone(),
+        None => {
+            let path = folder.path().join("sample.bin");
+            make_sample(&path)?;
+            path
+        }
+    };
+    let (sources, errors) = source::list(std::slice::from_ref(&path));
+    let [source] = &sources[..] else {
+        return Err(io::Error::other(errors.into_iter().next().unwrap_or("one file, please".to_owned())));
+    };
+
+    let received = folder.path().join("received");
+    let listener = KcpListener::bind("127.0.0.1:0", options.link.config()?).await?;
+    let weather = Weather {
+        loss: options.loss / 100.0,
+        delay: Duration::from_millis(options.delay),
+        jitter: Duration::from_millis(options.jitter),
+        reordered: 0.01,
+    };
+    let relay = Relay::start(listener.local_addr()?, weather)?;
+    let receiver = Receiver {
+        store: Arc::new(Store::open(&received, false)?),
+        screen: Screen::silent(),
+        stop: stop.clone(),
+        timeout: options.link.timeout(),
+    };
+    let timeout = options.link.timeout();
+    let serving = task::spawn(async move {
+        let (stream, _) = listener.accept().await?;
+        receiver.serve(open_link(stream, timeout)).await.1
+    });
+
+    screen.line(format_args!(
+        "file      {} ({})",
+        source.path.display(),
+        HumanBytes(fs::metadata(&path)?.len())
+    ));
+    screen.line(format_args!("network   {weather}"));
+    let mut sender = connect(&relay.address().to_string(), &options.link, screen, stop).await?;
+    let (mut tally, started) = (Tally::default(), Instant::now());
+    sender.send_files(&sources, &mut tally).await?;
+    let time = started.elapsed();
+    let link = sender.finish().await?;
+    let stats = link.incoming.reader.stats();
+    wait_for_quiet(&link).await;
+    serving.await??;
+    if tally.failed > 0 {
+        return Ok(false);
+    }
+
+    let (sent, arrived) = (path, source.name.below(&received));
+    let (sent, arrived) = task::spawn_blocking(move || (hash_of(&sent), hash_of(&arrived))).await?;
+    let (sent, arrived) = (sent?, arrived?);
+    let hex: String = arrived.iter().map(|byte| format!("{byte:02x}")).collect();
+    screen.line(format_args!(
+        "sha256    {hex}: {}",
+        if sent == arrived { "the same at both ends" } else { "DIFFERENT" }
+    ));
+    screen.line(format_args!("rate      {:.1} MB/s", tally.bytes as f64 / time.as_secs_f64() / 1e6));
+    screen.line(link_report(&stats));
+    screen.line(format_args!("relay ->  {}", relay.to_server()));
+    screen.line(format_args!("relay <-  {}", relay.to_client()));
+    Ok(sent == arrived)
+}
+
+fn make_sample(path: &Path) -> io::Result<()> {
+    let mut random = Random::new(9);
+    let mut file = BufWriter::new(File::create(path)?);
+    for _ in 0..SAMPLE / 8 {
+        file.write_all(&random.next().to_le_bytes())?;
+    }
+    file.flush()
+}
+
+fn hash_of(path: &Path) -> io::Result<Hash> {
+    let mut hasher = Sha256::new();
+    hash_up_to(&mut File::open(path)?, &mut hasher, u64::MAX)?;
+    Ok(digest(&hasher))
+}
+
+/// Bytes of the file that is made when none is given.
+const SAMPLE: usize = 64 * 1_024 * 1_024;

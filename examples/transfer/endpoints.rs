@@ -1,0 +1,148 @@
+//! The two ends as KCP sessions: sending to an address, and receiving from whoever comes.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf};
+use tokio::{net::lookup_host, task::JoinSet, time};
+
+use super::{
+    link::Link,
+    options,
+    progress::{Screen, Tally, link_report},
+    receive::Receiver,
+    send::Sender,
+    source,
+    stop::Stop,
+    store::Store,
+};
+
+/// Sends what the command line names. Returns whether all of it arrived.
+pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -> io::Result<bool> {
+    let (sources, errors) = source::list(&options.files);
+    for error in &errors {
+        screen.error(format_args!("FAILED    {error}"));
+    }
+    let mut tally = Tally { failed: errors.len(), ..Tally::default() };
+    let started = Instant::now();
+    let mut sender = connect(&options.to, &options.link, screen, stop).await?;
+    let outcome = sender.send_files(&sources, &mut tally).await;
+    let time = started.elapsed();
+    // What was not sent, or not to its end.
+    let told = tally.transferred + tally.already_there + tally.failed;
+    tally.failed += (sources.len() + errors.len()).saturating_sub(told);
+    screen.line(tally.summary(time));
+    let in_order =
+        outcome.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::Interrupted, |()| true);
+    if in_order && let Ok(link) = sender.finish().await {
+        screen.line(link_report(&link.incoming.reader.stats()));
+        wait_for_quiet(&link).await;
+    }
+    outcome?;
+    Ok(tally.failed == 0)
+}
+
+/// Receives until it is stopped, or from one sender. Returns whether everything that was begun was received.
+pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut stop: Stop) -> io::Result<bool> {
+    let timeout = options.link.timeout();
+    let receiver = Receiver {
+        store: Arc::new(Store::open(&options.folder, options.overwrite)?),
+        screen: screen.clone(),
+        stop: stop.clone(),
+        timeout,
+    };
+    let listener = KcpListener::bind(&*options.listen, options.link.config()?).await?;
+    screen.line(format_args!("listening on {}", listener.local_addr()?));
+    let mut sessions = JoinSet::new();
+    let (mut total, mut all_ended_well) = (Tally::default(), true);
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if sessions.len() < MAX_SESSIONS => {
+                let (stream, peer) = accepted?;
+                let (receiver, started) = (receiver.clone(), Instant::now());
+                sessions.spawn(async move {
+                    let (tally, outcome) = receiver.serve(open_link(stream, timeout)).await;
+                    report(&receiver.screen, peer, &tally, &outcome, started.elapsed());
+                    (tally, outcome)
+                });
+            }
+            Some(ended) = sessions.join_next() => {
+                let (tally, outcome) = ended?;
+                total.add(&tally);
+                all_ended_well &= outcome.is_ok();
+                if options.once {
+                    break;
+                }
+            }
+            () = stop.wait() => break,
+        }
+    }
+    // Stopping: each session tells its sender.
+    while let Some(ended) = sessions.join_next().await {
+        let (tally, outcome) = ended?;
+        total.add(&tally);
+        all_ended_well &= outcome.is_ok() || tally == Tally::default();
+    }
+    Ok(total.failed == 0 && (all_ended_well || !options.once))
+}
+
+/// Opens a session with a receiver. A name may stand for several addresses, and KCP has no handshake to tell which one
+/// answers: the first that says Hello is taken.
+pub(crate) async fn connect(
+    to: &str,
+    options: &options::Link,
+    screen: &Screen,
+    stop: Stop,
+) -> io::Result<Sender<OwnedReadHalf, OwnedWriteHalf>> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
+    for address in lookup_host(to).await? {
+        let stream = KcpStream::connect(address, options.config()?).await?;
+        let link = open_link(stream, options.timeout());
+        match Sender::start(link, screen.clone(), stop.clone()).await {
+            Ok(sender) => return Ok(sender),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                last = io::Error::new(error.kind(), format!("no answer from {address}"));
+            }
+            Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+pub(crate) fn open_link(stream: KcpStream, timeout: Duration) -> Link<OwnedReadHalf, OwnedWriteHalf> {
+    let (reader, writer) = stream.into_split();
+    Link::new(reader, writer, timeout)
+}
+
+/// Stays until the peer sends nothing more: it sends its last message again for as long as our acknowledgement of it is
+/// lost.
+pub(crate) async fn wait_for_quiet(link: &Link<OwnedReadHalf, OwnedWriteHalf>) {
+    let deadline = Instant::now() + LONGEST_STAY;
+    loop {
+        let before = link.incoming.reader.stats();
+        time::sleep((before.rto * 2).clamp(SHORTEST_STAY, LONGEST_STAY)).await;
+        let heard = link.incoming.reader.stats().datagrams_received > before.datagrams_received;
+        if !heard || Instant::now() >= deadline {
+            return;
+        }
+    }
+}
+
+fn report(screen: &Screen, peer: SocketAddr, tally: &Tally, outcome: &io::Result<()>, time: Duration) {
+    match outcome {
+        Ok(()) => screen.line(format_args!("{peer}: {}", tally.summary(time))),
+        Err(error) => {
+            screen.error(format_args!("{peer}: ended early: {error}; {}", tally.summary(time)));
+        }
+    }
+}
+
+/// Senders served at once; the listener keeps a few more waiting.
+const MAX_SESSIONS: usize = 256;
+/// Longer than an acknowledgement is held back.
+const SHORTEST_STAY: Duration = Duration::from_millis(200);
+const LONGEST_STAY: Duration = Duration::from_secs(2);

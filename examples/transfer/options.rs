@@ -1,0 +1,152 @@
+//! The command line.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use kcp9::{KcpConfig, NoDelay};
+
+/// Sends files over KCP, and checks that they arrive.
+///
+/// Without a command it shows itself: a file goes through a relay on this machine that loses, delays and reorders
+/// datagrams.
+#[derive(Debug, Parser)]
+#[command(name = "transfer", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) demo: Demo,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Send a file through a bad network on this machine (what happens without a command)
+    Demo(Demo),
+    /// Send files and folders to a receiver
+    ///
+    /// What a broken transfer has left at the receiver is resumed. Files that it has already are not sent again.
+    Send(Send),
+    /// Receive files into a folder
+    ///
+    /// Serves any number of senders until it is stopped. A file appears under its name when it is complete and its
+    /// SHA-256 is that of the sender's. One that is there already is not overwritten.
+    Receive(Receive),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// The file to send; 64 MiB made on the spot when not given
+    pub(crate) file: Option<PathBuf>,
+    /// Datagrams that the relay loses each way, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
+    pub(crate) loss: f64,
+    /// Delay each way, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=1_000))]
+    pub(crate) delay: u64,
+    /// What the delay swings by, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=1_000))]
+    pub(crate) jitter: u64,
+    #[command(flatten)]
+    pub(crate) link: Link,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Send {
+    /// Files and folders
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The receiver
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) link: Link,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Receive {
+    /// The folder to put files into; made when it is not there
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// The address to listen on
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4009")]
+    pub(crate) listen: String,
+    /// Replace files that are there already
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// End after the first sender
+    #[arg(long)]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) link: Link,
+}
+
+/// How the link between the two ends is set up. What both ends have to agree on (ciphers, keys, FEC) belongs here as well.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Link")]
+pub(crate) struct Link {
+    /// normal, fast, fast2, fast3, ikcp, or nodelay,interval,resend,nc in numbers
+    #[arg(long, value_name = "NAME", default_value = "fast3")]
+    preset: NoDelay,
+    /// Largest datagram, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1_400)]
+    mtu: usize,
+    /// Segments in flight, each way
+    #[arg(long, value_name = "SEGMENTS", default_value_t = 2_048)]
+    window: u32,
+    /// How long the other end may be silent, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    timeout: u64,
+}
+
+impl Link {
+    pub(crate) fn config(&self) -> io::Result<KcpConfig> {
+        let config = KcpConfig::builder()
+            .nodelay(self.preset)
+            .mtu(self.mtu)
+            .send_window(self.window)
+            .recv_window(self.window)
+            .dead_timeout(self.timeout())
+            .linger(self.timeout())
+            .build()?;
+        Ok(config)
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..=90.0).contains(&percent) => Ok(percent),
+        _ => Err("not a number from 0 to 90".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_lines() {
+        Options::command().debug_assert();
+        let parse = |line: &str| Options::try_parse_from(line.split(' '));
+        assert!(parse("transfer").unwrap().command.is_none());
+        assert_eq!(parse("transfer file").unwrap().demo.file, Some("file".into()));
+        assert!(matches!(parse("transfer demo file --loss 3").unwrap().command, Some(Command::Demo(_))));
+        let Some(Command::Send(send)) = parse("transfer send a b host:1 --preset 1,10,2,1").unwrap().command
+        else {
+            panic!("not a send");
+        };
+        assert_eq!((send.files, send.to), (vec!["a".into(), "b".into()], "host:1".to_owned()));
+        for bad in ["transfer send a", "transfer receive", "transfer --loss 100", "transfer --preset faster"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let Some(Command::Receive(receive)) = parse("transfer receive d --mtu 3").unwrap().command else {
+            panic!("not a receive");
+        };
+        assert!(receive.link.config().is_err());
+    }
+}

@@ -1,0 +1,433 @@
+//! Bytes as what a hostile peer sends, into a live session with data in flight.
+//!
+//! The input is a script: settings, then operations (raw datagrams, segments built around the session's true counters so
+//! that they reach past the first checks, time, writes, reads, settings). Proves that whatever comes in
+//! * nothing panics, and no poll loop is endless or spins: the next deadline lies in the future once output is drained;
+//! * output keeps its contract: datagrams of one size but the last, none above the mtu, whole segments of the session's
+//!   own conversation, numbered from its own counters;
+//! * memory stays bounded: every gauge within what the settings allow, whatever the peer claims;
+//! * counters add up, and a session that has ended stays so.
+
+#![no_main]
+
+use std::time::Duration;
+
+use kcp9::{
+    KcpConfig, NoDelay, Stats,
+    proto::{
+        Command, Connection, DatagramError, HEADER_LEN, Instant, ReadError, SegmentHeader, Segments,
+        WriteError,
+    },
+};
+use libfuzzer_sys::fuzz_target;
+
+const CONV: u32 = 7;
+const MAX_OPERATIONS: usize = 200;
+/// Bytes written to the session at most, and its patience with a silent peer: they bound what a run costs.
+const MAX_WRITTEN: u64 = 400_000;
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Datagrams one drain may produce before it counts as endless.
+const MAX_DATAGRAMS: usize = 20_000;
+/// Largest payload handed in: beyond what the memory limit counts per segment.
+const MAX_PAYLOAD: usize = 4_096;
+/// The core's limits, as its documentation states them.
+const MAX_FRAGMENTS: usize = 255;
+const MAX_QUEUE: usize = 256;
+
+/// Reads the script; zeros behind its end.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn short(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken.to_vec()
+    }
+
+    /// A counter near `base` mostly, anything at times.
+    fn near(&mut self, base: u32) -> u32 {
+        match self.byte() {
+            255 => self.word(),
+            254 => base.wrapping_add(u32::from(self.short())),
+            253 => base.wrapping_sub(u32::from(self.short())),
+            step => base.wrapping_add_signed(i32::from(step) - 100),
+        }
+    }
+
+    fn nodelay(&mut self) -> NoDelay {
+        let flags = self.byte();
+        NoDelay {
+            nodelay: flags & 1 != 0,
+            nc: flags & 2 != 0,
+            resend: if flags & 4 != 0 { u32::MAX } else { u32::from(flags >> 4) },
+            interval: Duration::from_millis(1 + u64::from(self.byte()) * 19),
+        }
+    }
+
+    fn window(&mut self) -> u32 {
+        match self.byte() {
+            255 => 65_535,
+            choice @ 200.. => u32::from(choice) * 20,
+            choice => 1 + u32::from(choice),
+        }
+    }
+
+    fn mtu(&mut self) -> usize {
+        match self.byte() {
+            255 => 65_507,
+            choice @ 128.. => 1_000 + usize::from(choice) * 4,
+            choice => 64 + usize::from(choice),
+        }
+    }
+}
+
+struct Session {
+    connection: Connection,
+    now: Instant,
+    buffer: Vec<u8>,
+    before: Stats,
+    /// Counters as the session's own segments told them: where it is, so that input can aim.
+    next_sn: u32,
+    first_unacked: u32,
+    una: u32,
+    /// The largest settings there have been: what bounds the gauges.
+    max_send: u32,
+    max_recv: u32,
+    max_mss: usize,
+    /// Payload bytes handed in.
+    received: u64,
+}
+
+impl Session {
+    fn new(script: &mut Script<'_>) -> Self {
+        let flags = script.byte();
+        let (send, recv, mtu) = (script.window(), script.window(), script.mtu());
+        let config = KcpConfig::builder()
+            .mtu(mtu)
+            .send_window(send)
+            .recv_window(recv)
+            .nodelay(script.nodelay())
+            .stream(flags & 1 != 0)
+            .ack_no_delay(flags & 2 != 0)
+            .write_delay(flags & 4 != 0)
+            .dead_link(if flags & 8 != 0 { u32::from(flags >> 4) } else { 0 })
+            .dead_timeout(PATIENCE)
+            .linger(PATIENCE)
+            .idle_timeout((flags & 16 != 0).then_some(Duration::from_secs(20)))
+            .build()
+            .expect("settings in range");
+        let first_sn = 0_u32.wrapping_sub(u32::from(flags >> 5) * 8);
+        Self {
+            connection: Connection::starting_at(CONV, &config, Instant::ZERO, first_sn),
+            now: Instant::ZERO,
+            buffer: vec![0; 70_000],
+            before: Stats::default(),
+            next_sn: first_sn,
+            first_unacked: first_sn,
+            una: first_sn,
+            max_send: send,
+            max_recv: recv,
+            max_mss: mtu - HEADER_LEN,
+            received: 0,
+        }
+    }
+
+    fn operate(&mut self, script: &mut Script<'_>) {
+        match script.byte() % 24 {
+            0 => {
+                let count = usize::from(script.byte());
+                let datagram = script.bytes(count);
+                self.input(datagram);
+            }
+            1..=9 => {
+                let datagram = self.aimed(script);
+                self.input(datagram);
+            }
+            10 => self.pass(Duration::from_millis(script.byte().into())),
+            11 => self.pass(Duration::from_millis(u64::from(script.short()) * 4)),
+            12 | 13 => {
+                if let Some(due) = self.connection.poll_timeout() {
+                    self.now = self.now.max(due);
+                    self.connection.handle_timeout(self.now);
+                }
+            }
+            14 | 15 => {
+                let len = usize::from(script.short()) * 2;
+                self.write(len, false);
+            }
+            16 => {
+                let len = usize::from(script.short()) * 4;
+                self.write(len, true);
+            }
+            17 => {
+                let len = usize::from(script.byte()) * 64;
+                self.read(Some(len));
+            }
+            18 => self.read(None),
+            19 => {
+                // Output held back: input and time go on meanwhile.
+                let datagram = self.aimed(script);
+                let _ = self.connection.handle_datagram(self.now, &mut datagram.clone());
+                self.received += datagram.len() as u64;
+                return;
+            }
+            20 => {
+                let (send, recv) = (script.window(), script.window());
+                self.connection.set_windows(send, recv).expect("windows in range");
+                self.max_send = self.max_send.max(send);
+                self.max_recv = self.max_recv.max(recv);
+            }
+            21 => {
+                let mtu = script.mtu();
+                if self.connection.set_mtu(mtu).is_ok() {
+                    self.max_mss = self.max_mss.max(mtu - HEADER_LEN);
+                }
+            }
+            22 => match script.byte() {
+                0..32 => self.connection.set_stream(true),
+                32..64 => self.connection.set_stream(false),
+                64..96 => self.connection.set_ack_no_delay(true),
+                96..128 => self.connection.set_ack_no_delay(false),
+                128..160 => self.connection.set_write_delay(true),
+                160..192 => self.connection.set_write_delay(false),
+                192..224 => self.connection.flush(),
+                _ => self.connection.trim(),
+            },
+            _ => match script.byte() {
+                0..8 => self.connection.shutdown(self.now),
+                8..64 => self.connection.trim(),
+                _ => {
+                    let nodelay = script.nodelay();
+                    self.connection.set_nodelay(nodelay).expect("knobs in range");
+                }
+            },
+        }
+        self.settle();
+    }
+
+    /// Segments that fit the session's state, more or less.
+    fn aimed(&self, script: &mut Script<'_>) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        let shape = script.byte();
+        for _ in 0..=shape % 8 {
+            let kind = script.byte();
+            let cmd = [Command::Push, Command::Ack, Command::Push, Command::Wins][usize::from(kind) % 4];
+            let cmd = if kind >= 240 { Command::Wask } else { cmd };
+            let base = if cmd == Command::Ack { self.next_sn } else { self.una };
+            let len = match kind >> 2 & 7 {
+                0 => 0,
+                1..=5 => usize::from(script.byte()),
+                _ => usize::from(script.short()) % (MAX_PAYLOAD + 1),
+            };
+            let header = SegmentHeader {
+                conv: CONV,
+                cmd,
+                frg: if kind & 32 != 0 { script.byte() } else { 0 },
+                wnd: if kind & 64 != 0 { script.short() } else { 128 },
+                ts: script.near(self.now.as_ts().wrapping_add(95)),
+                sn: script.near(base),
+                una: if kind & 128 != 0 { script.near(self.next_sn) } else { self.first_unacked },
+                len: if cmd == Command::Push { len as u32 } else { 0 },
+            };
+            datagram.extend_from_slice(&header.to_bytes());
+            datagram.resize(datagram.len() + header.len as usize, 0xa5);
+        }
+        // Sometimes not quite.
+        if shape >= 240 {
+            let at = usize::from(script.short()) % datagram.len();
+            datagram[at] = script.byte();
+            datagram.truncate(datagram.len() - usize::from(shape & 8));
+        }
+        datagram
+    }
+
+    fn input(&mut self, mut datagram: Vec<u8>) {
+        let alive = self.connection.close_reason().is_none();
+        let copy = datagram.clone();
+        let outcome = self.connection.handle_datagram(self.now, &mut datagram);
+        let mut expected = Ok(());
+        for segment in Segments::new(&copy) {
+            match segment {
+                Ok((header, _)) if header.conv != CONV => {
+                    expected = Err(DatagramError::WrongConv { found: header.conv });
+                    break;
+                }
+                Ok((_, payload)) => self.received += payload.len() as u64,
+                Err(error) => expected = Err(error.into()),
+            }
+        }
+        assert_eq!(outcome, if alive { expected } else { Ok(()) });
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.connection.handle_timeout(self.now);
+    }
+
+    fn write(&mut self, len: usize, message: bool) {
+        let room = MAX_WRITTEN.saturating_sub(self.before.bytes_written);
+        let len = len.min(room as usize);
+        let bytes = vec![0x5a; len];
+        let outcome = if message {
+            self.connection.send(self.now, &bytes).map(|()| len)
+        } else {
+            self.connection.write(self.now, &bytes)
+        };
+        match outcome {
+            Ok(count) => assert!(count <= len && (count > 0 || len == 0)),
+            Err(WriteError::Closed(reason)) => assert_eq!(self.connection.close_reason(), Some(reason)),
+            Err(_) => {}
+        }
+    }
+
+    fn read(&mut self, len: Option<usize>) {
+        let (readable, has_message) = (self.connection.is_readable(), self.connection.has_message());
+        let outcome = match len {
+            Some(len) => {
+                let outcome = self.connection.read(&mut vec![0; len]);
+                // A peer may send messages of no bytes: readable, and nothing to a reader of bytes.
+                assert!(outcome != Ok(0) || len == 0);
+                assert!(outcome.is_err() || len == 0 || readable);
+                outcome
+            }
+            None => {
+                let outcome = self.connection.recv();
+                assert_eq!(outcome.is_ok(), has_message);
+                outcome.map(|message| message.len())
+            }
+        };
+        if let Err(ReadError::Closed(reason)) = outcome {
+            assert_eq!(self.connection.close_reason(), Some(reason));
+        }
+    }
+
+    /// Does what a driver does after every call, and checks all that must hold then.
+    fn settle(&mut self) {
+        if self.connection.poll_timeout().is_some_and(|due| due <= self.now) {
+            self.connection.handle_timeout(self.now);
+        }
+        let mut datagrams = 0;
+        let mtu = self.connection.mtu();
+        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut self.buffer) {
+            assert!(transmit.len > 0 && transmit.len <= self.buffer.len());
+            assert!(transmit.segment_size > 0 && transmit.segment_size <= mtu);
+            assert!(transmit.datagrams() <= 64 && transmit.len <= 65_507);
+            datagrams += transmit.datagrams();
+            assert!(datagrams < MAX_DATAGRAMS, "endless output");
+            let batch = self.buffer[..transmit.len].to_vec();
+            for datagram in batch.chunks(transmit.segment_size) {
+                self.sent(datagram);
+            }
+        }
+        for _ in 0..4 {
+            if self.connection.poll_event().is_none() {
+                break;
+            }
+        }
+        assert_eq!(self.connection.poll_event(), None, "endless events");
+        if let Some(due) = self.connection.poll_timeout() {
+            assert!(due > self.now, "spins");
+        }
+        self.check_stats();
+    }
+
+    /// A datagram of the session's own.
+    fn sent(&mut self, datagram: &[u8]) {
+        let mut len = 0;
+        for segment in Segments::new(datagram) {
+            let (header, payload) = segment.expect("a whole segment");
+            len += HEADER_LEN + payload.len();
+            assert_eq!(header.conv, CONV);
+            if header.cmd == Command::Push {
+                assert!(payload.iter().all(|byte| *byte == 0x5a), "payload that was not written");
+                assert!(!payload.is_empty() && payload.len() <= self.max_mss);
+                let ahead = header.sn.wrapping_sub(self.next_sn) as i32;
+                assert!(ahead <= 0, "a number was left out");
+                if ahead == 0 {
+                    self.next_sn = header.sn.wrapping_add(1);
+                }
+            } else {
+                assert!(payload.is_empty());
+            }
+            assert!((header.una.wrapping_sub(self.una) as i32) >= 0, "una runs backwards");
+            self.una = header.una;
+        }
+        assert_eq!(len, datagram.len(), "bytes behind the last segment");
+    }
+
+    fn check_stats(&mut self) {
+        let stats = self.connection.stats();
+        assert!(stats.in_flight <= self.max_send);
+        self.first_unacked = self.next_sn.wrapping_sub(stats.in_flight);
+        let queue = MAX_QUEUE * self.max_mss + MAX_FRAGMENTS * self.max_mss;
+        assert!(stats.send_queue_bytes <= queue, "{} bytes queued", stats.send_queue_bytes);
+        assert!(stats.out_of_order <= self.max_recv);
+        assert!(stats.recv_queue as usize <= self.max_recv as usize + MAX_FRAGMENTS);
+        let segment = self.max_mss.max(1_500);
+        let held = (self.max_recv as usize + MAX_FRAGMENTS) * segment + (MAX_FRAGMENTS + 1) * MAX_PAYLOAD;
+        assert!(stats.recv_queue_bytes <= held, "{} bytes unread", stats.recv_queue_bytes);
+        assert!(stats.bytes_read + stats.recv_queue_bytes as u64 <= self.received);
+        assert!(stats.rto >= Duration::from_millis(30) && stats.rto <= Duration::from_secs(60));
+        assert!(stats.congestion_window >= 1);
+        assert!(
+            stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent
+        );
+        assert!(stats.datagrams_sent <= stats.segments_sent);
+        assert!(stats.push_received + stats.acks_received <= stats.segments_received);
+        assert!(stats.duplicates + stats.out_of_window <= stats.push_received);
+        for (before, now) in [
+            (self.before.bytes_written, stats.bytes_written),
+            (self.before.segments_sent, stats.segments_sent),
+            (self.before.datagram_bytes_sent, stats.datagram_bytes_sent),
+            (self.before.segments_received, stats.segments_received),
+            (self.before.push_received, stats.push_received),
+        ] {
+            assert!(before <= now, "a counter ran backwards");
+        }
+        self.before = stats;
+    }
+
+    /// A session left alone comes to rest, or to its end.
+    fn finish(mut self) {
+        let reason = self.connection.close_reason();
+        for _ in 0..2_000 {
+            self.settle();
+            let Some(due) = self.connection.poll_timeout() else { break };
+            self.now = self.now.max(due);
+            self.connection.handle_timeout(self.now);
+        }
+        assert_eq!(self.connection.poll_timeout(), None, "never at rest");
+        if reason.is_some() {
+            assert_eq!(self.connection.close_reason(), reason);
+        }
+        if self.connection.close_reason().is_none() {
+            assert!(self.connection.is_flushed(), "something unanswered is waited for without a deadline");
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut script = Script(bytes);
+    let mut session = Session::new(&mut script);
+    for _ in 0..MAX_OPERATIONS {
+        if script.0.is_empty() {
+            break;
+        }
+        session.operate(&mut script);
+    }
+    session.finish();
+});

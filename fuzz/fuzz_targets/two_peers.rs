@@ -1,0 +1,586 @@
+//! Two sessions on a bad link, driven by a sequence of operations.
+//!
+//! Proves, on virtual time:
+//! * what one end reads is at every moment a prefix of what the other wrote, whatever is lost, duplicated or reordered,
+//!   whatever settings change meanwhile (and in a transfer of messages: the same messages);
+//! * no call spins: after its output is drained a session's next deadline lies in the future;
+//! * once the link is sound and both applications read, everything written arrives: no stretch of [`STALL`] passes
+//!   without progress, unless a session ended by its own rules, and those are checked to have applied;
+//! * once the link is dead instead, a session that has something unacknowledged ends by itself.
+//!
+//! Nothing is corrupted on the way: without a cipher a datagram carries no checksum (UDP has one).
+
+#![no_main]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use arbitrary::Arbitrary;
+use kcp9::{
+    KcpConfig, NoDelay,
+    proto::{CloseReason, Connection, Event, HEADER_LEN, Instant, ReadError, WriteError},
+};
+use libfuzzer_sys::fuzz_target;
+
+/// Longest time without progress on a sound link: the longest RTO and the longest probe, one behind the other, and what
+/// a few settings of `interval` add.
+const STALL: Duration = Duration::from_secs(200);
+/// Segments' worth of payload that one end writes at most, to bound what a run costs.
+const MAX_SEGMENTS: u64 = 600;
+const MAX_OPERATIONS: usize = 250;
+/// Datagrams one `poll_transmit` loop may produce before it counts as endless.
+const MAX_DATAGRAMS: usize = 50_000;
+
+#[derive(Debug, Arbitrary)]
+struct Plan {
+    seed: u32,
+    /// Whole messages (`send`, `recv`) rather than bytes (either kind of call).
+    messages: bool,
+    /// First sn, counted back from the wrap.
+    before_wrap: u8,
+    /// The link goes dead in the end, rather than sound.
+    dead: bool,
+    configs: [Settings; 2],
+    operations: Vec<Operation>,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Settings {
+    mtu: u8,
+    send_window: u8,
+    recv_window: u8,
+    nodelay: Knobs,
+    stream: bool,
+    ack_no_delay: bool,
+    write_delay: bool,
+    dead_timeout: u8,
+    dead_link: u8,
+    linger: u8,
+    idle_timeout: u8,
+}
+
+#[derive(Debug, Arbitrary, Clone, Copy)]
+struct Knobs {
+    nodelay: bool,
+    interval: u8,
+    resend: u8,
+    nc: bool,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Operation {
+    second: bool,
+    action: Action,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Action {
+    Write(u16),
+    Send(u16),
+    Read(u16),
+    Recv,
+    /// Runs the link and both sessions for this many milliseconds.
+    Run(u16),
+    /// Runs to the next thing that happens.
+    Step,
+    /// Input without output: an application that is slow to transmit.
+    Wait(u8),
+    Link {
+        loss: u8,
+        duplicate: u8,
+        delay: u8,
+        jitter: u8,
+    },
+    DropNext(u8),
+    Reads(bool),
+    Shutdown,
+    Windows(u8, u8),
+    NoDelay(Knobs),
+    Mtu(u8),
+    Stream(bool),
+    AckNoDelay(bool),
+    WriteDelay(bool),
+    Flush,
+    Trim,
+}
+
+impl Settings {
+    fn config(&self) -> KcpConfig {
+        let seconds = |choice: u8| Duration::from_secs([1, 5, 30, 300][usize::from(choice) % 4]);
+        KcpConfig::builder()
+            .mtu(mtu(self.mtu))
+            .send_window(window(self.send_window))
+            .recv_window(window(self.recv_window))
+            .nodelay(self.nodelay.build())
+            .stream(self.stream)
+            .ack_no_delay(self.ack_no_delay)
+            .write_delay(self.write_delay)
+            .dead_timeout(seconds(self.dead_timeout))
+            .dead_link(if self.dead_link < 192 { 0 } else { u32::from(self.dead_link) - 190 })
+            .linger(seconds(self.linger))
+            .idle_timeout((self.idle_timeout >= 192).then(|| seconds(self.idle_timeout)))
+            .build()
+            .expect("settings in range")
+    }
+}
+
+impl Knobs {
+    fn build(self) -> NoDelay {
+        NoDelay {
+            nodelay: self.nodelay,
+            interval: Duration::from_millis(1 + u64::from(self.interval) % 120),
+            resend: u32::from(self.resend) % 5,
+            nc: self.nc,
+        }
+    }
+}
+
+/// From the smallest there is past a jumbo frame.
+fn mtu(choice: u8) -> usize {
+    match choice {
+        0..128 => 64 + usize::from(choice),
+        128..192 => 1_400,
+        192..240 => 1_500,
+        _ => 9_000,
+    }
+}
+
+fn window(choice: u8) -> u32 {
+    match choice {
+        0..64 => 1 + u32::from(choice) % 8,
+        64..160 => 32,
+        _ => u32::from(choice) * 4,
+    }
+}
+
+/// The byte at `position` of what the end `from` writes.
+fn byte_at(from: usize, position: u64) -> u8 {
+    let mixed = (position ^ (from as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+fn bytes_at(from: usize, position: u64, count: usize) -> Vec<u8> {
+    (position..position + count as u64).map(|at| byte_at(from, at)).collect()
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn chance(&mut self, of_256: u8) -> bool {
+        (self.next() >> 32) as u8 <= of_256 && of_256 > 0
+    }
+
+    fn up_to(&mut self, limit: u64) -> u64 {
+        if limit == 0 { 0 } else { (self.next() >> 32) % (limit + 1) }
+    }
+}
+
+/// One direction of the link.
+#[derive(Default)]
+struct Link {
+    loss: u8,
+    duplicate: u8,
+    delay: Duration,
+    jitter: u64,
+    drop_next: u8,
+    /// By arrival and order of sending.
+    packets: BTreeMap<(Instant, u64), Vec<u8>>,
+}
+
+struct End {
+    connection: Connection,
+    config: KcpConfig,
+    written: u64,
+    delivered: u64,
+    /// Lengths of messages written, to be read by the other end in this order.
+    messages: Vec<usize>,
+    messages_read: usize,
+    reads: bool,
+    heard_at: Instant,
+    shut_down_at: Option<Instant>,
+    flushed: bool,
+    outgoing: Link,
+}
+
+impl End {
+    fn closed(&self) -> bool {
+        self.connection.close_reason().is_some()
+    }
+}
+
+struct World {
+    ends: [End; 2],
+    now: Instant,
+    rng: Rng,
+    sent: u64,
+    messages: bool,
+    buffer: Vec<u8>,
+}
+
+impl World {
+    fn new(plan: &Plan) -> Self {
+        let first_sn = 0_u32.wrapping_sub(plan.before_wrap.into());
+        let end = |settings: &Settings| {
+            let config = settings.config();
+            End {
+                connection: Connection::starting_at(7, &config, Instant::ZERO, first_sn),
+                config,
+                written: 0,
+                delivered: 0,
+                messages: Vec::new(),
+                messages_read: 0,
+                reads: false,
+                heard_at: Instant::ZERO,
+                shut_down_at: None,
+                flushed: false,
+                outgoing: Link { delay: Duration::from_millis(10), ..Link::default() },
+            }
+        };
+        Self {
+            ends: [end(&plan.configs[0]), end(&plan.configs[1])],
+            now: Instant::ZERO,
+            rng: Rng(u64::from(plan.seed) << 1 | 1),
+            sent: 0,
+            messages: plan.messages,
+            buffer: vec![0; 65_536],
+        }
+    }
+
+    fn operate(&mut self, operation: &Operation) {
+        let at = usize::from(operation.second);
+        let now = self.now;
+        let connection = &mut self.ends[at].connection;
+        match operation.action {
+            Action::Write(len) => self.write(at, len, false),
+            Action::Send(len) => self.write(at, len, true),
+            Action::Read(len) => {
+                self.read(at, usize::from(len), false);
+            }
+            Action::Recv => {
+                self.read(at, 0, true);
+            }
+            Action::Run(millis) => self.run_for(Duration::from_millis(millis.into())),
+            Action::Step => {
+                self.step(now + Duration::from_secs(1));
+            }
+            Action::Wait(millis) => {
+                self.now += Duration::from_millis(millis.into());
+                self.deliver();
+            }
+            Action::Link { loss, duplicate, delay, jitter } => {
+                let link = &mut self.ends[at].outgoing;
+                (link.loss, link.duplicate) = (loss, duplicate);
+                (link.delay, link.jitter) = (Duration::from_millis(delay.into()), jitter.into());
+            }
+            Action::DropNext(count) => self.ends[at].outgoing.drop_next = count,
+            Action::Reads(reads) => self.ends[at].reads = reads,
+            Action::Shutdown => {
+                connection.shutdown(now);
+                self.ends[at].shut_down_at.get_or_insert(now);
+            }
+            Action::Windows(send, recv) => {
+                connection.set_windows(window(send), window(recv)).expect("windows in range");
+            }
+            Action::NoDelay(knobs) => connection.set_nodelay(knobs.build()).expect("knobs in range"),
+            Action::Mtu(choice) => {
+                let mtu = mtu(choice);
+                if connection.set_mtu(mtu).is_ok() {
+                    assert_eq!(connection.mtu(), mtu);
+                }
+            }
+            Action::Stream(on) => connection.set_stream(on),
+            Action::AckNoDelay(on) => connection.set_ack_no_delay(on),
+            Action::WriteDelay(on) => connection.set_write_delay(on),
+            Action::Flush => connection.flush(),
+            Action::Trim => connection.trim(),
+        }
+    }
+
+    fn write(&mut self, at: usize, len: u16, message: bool) {
+        let (now, message) = (self.now, message || self.messages);
+        let end = &mut self.ends[at];
+        let mss = (end.connection.mtu() - HEADER_LEN) as u64;
+        let room = (MAX_SEGMENTS * mss).saturating_sub(end.written);
+        let bytes = bytes_at(at, end.written, u64::from(len).min(room) as usize);
+        let count = if message {
+            end.connection.send(now, &bytes).map(|()| bytes.len())
+        } else {
+            end.connection.write(now, &bytes)
+        };
+        match count {
+            Ok(count) => {
+                assert!(count <= bytes.len());
+                assert!(count > 0 || bytes.is_empty());
+                assert!(end.shut_down_at.is_none(), "a write after shutdown");
+                end.written += count as u64;
+                if message {
+                    end.messages.push(count);
+                }
+            }
+            Err(WriteError::Blocked) => {}
+            Err(WriteError::EmptyMessage) => assert!(message && bytes.is_empty()),
+            Err(WriteError::MessageTooLong { max }) => {
+                assert_eq!(max as u64, 255 * mss);
+                assert!(bytes.len() > max);
+            }
+            Err(WriteError::ShutDown) => assert!(end.shut_down_at.is_some()),
+            Err(WriteError::Closed(reason)) => assert_eq!(end.connection.close_reason(), Some(reason)),
+            Err(_) => unreachable!(),
+        }
+    }
+
+    /// Reads once and compares; returns whether there was anything.
+    fn read(&mut self, at: usize, len: usize, message: bool) -> bool {
+        let [first, second] = &mut self.ends;
+        let (end, other) = if at == 0 { (first, second) } else { (second, first) };
+        let (readable, has_message) = (end.connection.is_readable(), end.connection.has_message());
+        let message = message || self.messages;
+        let outcome = if message {
+            end.connection.recv().map(|message| message.to_vec())
+        } else {
+            let mut out = vec![0; len];
+            end.connection.read(&mut out).map(|count| {
+                out.truncate(count);
+                out
+            })
+        };
+        match outcome {
+            Ok(bytes) => {
+                assert!(if message { has_message } else { readable || len == 0 });
+                assert!(!bytes.is_empty() || len == 0 && !message, "nothing read");
+                assert_eq!(bytes, bytes_at(1 - at, end.delivered, bytes.len()), "not what was written");
+                end.delivered += bytes.len() as u64;
+                assert!(end.delivered <= other.written, "more than was written");
+                if self.messages {
+                    assert_eq!(bytes.len(), other.messages[end.messages_read], "not the message written");
+                    end.messages_read += 1;
+                }
+                !bytes.is_empty()
+            }
+            Err(error) => {
+                assert!(!(if message { has_message } else { readable }), "{error} with something to read");
+                match error {
+                    ReadError::Blocked => assert!(!end.closed()),
+                    ReadError::Closed(reason) => assert_eq!(end.connection.close_reason(), Some(reason)),
+                    _ => unreachable!(),
+                }
+                false
+            }
+        }
+    }
+
+    /// Hands over the datagrams that have arrived.
+    fn deliver(&mut self) {
+        for at in 0..2 {
+            let arrived = self.ends[1 - at].outgoing.packets.first_key_value();
+            let Some(((due, _), _)) = arrived else { continue };
+            if *due > self.now {
+                continue;
+            }
+            while let Some(entry) = self.ends[1 - at].outgoing.packets.first_entry() {
+                if entry.key().0 > self.now {
+                    break;
+                }
+                let mut datagram = entry.remove();
+                self.ends[at].heard_at = self.now;
+                let outcome = self.ends[at].connection.handle_datagram(self.now, &mut datagram);
+                assert_eq!(outcome, Ok(()), "a datagram of the peer's was refused");
+            }
+        }
+    }
+
+    /// Sends what `at` has to send and checks what it waits for.
+    fn drain(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        let mut datagrams = 0;
+        while let Some(transmit) = end.connection.poll_transmit(self.now, &mut self.buffer) {
+            let mtu = end.connection.mtu();
+            assert!(transmit.len > 0 && transmit.segment_size <= mtu);
+            datagrams += transmit.datagrams();
+            assert!(datagrams < MAX_DATAGRAMS, "endless output");
+            for datagram in self.buffer[..transmit.len].chunks(transmit.segment_size) {
+                let link = &mut end.outgoing;
+                let dropped = link.drop_next > 0;
+                link.drop_next = link.drop_next.saturating_sub(1);
+                if dropped || self.rng.chance(link.loss) {
+                    continue;
+                }
+                let copies = 1 + u64::from(self.rng.chance(link.duplicate));
+                for _ in 0..copies {
+                    let delay = link.delay + Duration::from_millis(self.rng.up_to(link.jitter));
+                    self.sent += 1;
+                    link.packets.insert((self.now + delay, self.sent), datagram.to_vec());
+                }
+            }
+        }
+        // One of each kind at most.
+        for _ in 0..4 {
+            match self.ends[at].connection.poll_event() {
+                None => return self.check_gauges(at),
+                Some(Event::Flushed) => {
+                    let end = &mut self.ends[at];
+                    assert!(end.shut_down_at.is_some() && end.connection.is_flushed());
+                    end.flushed = true;
+                }
+                Some(Event::Closed(reason)) => self.check_closed(at, reason),
+                Some(_) => {}
+            }
+        }
+        panic!("endless events");
+    }
+
+    /// A session ends by a rule of its own only.
+    fn check_closed(&self, at: usize, reason: CloseReason) {
+        let end = &self.ends[at];
+        let silence = self.now - end.heard_at;
+        assert_eq!(end.connection.close_reason(), Some(reason));
+        match reason {
+            CloseReason::DeadLink => {
+                assert!(end.config.dead_link() > 0 || silence >= end.config.dead_timeout());
+            }
+            CloseReason::LingerTimeout => {
+                assert!(!end.flushed && !end.connection.is_flushed());
+                let since = end.shut_down_at.expect("a linger without a shutdown");
+                assert!(self.now - since >= end.config.linger());
+            }
+            CloseReason::IdleTimeout => {
+                assert!(silence >= end.config.idle_timeout().expect("no idle timeout was set"));
+            }
+            _ => panic!("closed by {reason:?}"),
+        }
+    }
+
+    fn check_gauges(&self, at: usize) {
+        let (end, other) = (&self.ends[at], &self.ends[1 - at]);
+        let stats = end.connection.stats();
+        assert_eq!(stats.bytes_written, end.written);
+        assert_eq!(stats.bytes_read, end.delivered);
+        assert!(stats.bytes_read + stats.recv_queue_bytes as u64 <= other.written);
+        assert!(u64::from(stats.in_flight) <= stats.push_sent);
+        assert!(stats.rto >= Duration::from_millis(30) && stats.rto <= Duration::from_secs(60));
+        assert!(
+            stats.min_rtt <= stats.rtt
+                || stats.rtt == Duration::ZERO
+                || stats.min_rtt - stats.rtt < Duration::from_micros(10)
+        );
+    }
+
+    /// Does everything that is due now; returns whether an application read something.
+    fn settle(&mut self) -> bool {
+        let mut progress = false;
+        self.deliver();
+        for at in 0..2 {
+            let connection = &mut self.ends[at].connection;
+            if connection.poll_timeout().is_some_and(|due| due <= self.now) {
+                connection.handle_timeout(self.now);
+            }
+            while self.ends[at].reads && self.read(at, 4_096, false) {
+                progress = true;
+            }
+            self.drain(at);
+            let end = &self.ends[at];
+            if let Some(due) = end.connection.poll_timeout() {
+                assert!(due > self.now, "{at} spins: {:#?}", end.connection.stats());
+            }
+        }
+        progress
+    }
+
+    /// When something happens next.
+    fn next(&self) -> Option<Instant> {
+        let timers = self.ends.iter().filter_map(|end| end.connection.poll_timeout());
+        let packets = self.ends.iter().filter_map(|end| end.outgoing.packets.first_key_value());
+        timers.chain(packets.map(|((due, _), _)| *due)).min()
+    }
+
+    /// Goes to what happens next, `limit` at the latest. Returns whether an application read something.
+    fn step(&mut self, limit: Instant) -> bool {
+        let progress = self.settle();
+        self.now = self.next().map_or(limit, |due| due.clamp(self.now, limit));
+        progress
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.step(end);
+        }
+    }
+
+    fn complete(&self) -> bool {
+        (0..2).all(|at| {
+            let (end, other) = (&self.ends[at], &self.ends[1 - at]);
+            end.delivered == other.written && other.connection.is_flushed()
+        })
+    }
+
+    /// Nothing passes any more: a session that waits for an answer ends by itself.
+    fn vanish(&mut self) {
+        for end in &mut self.ends {
+            end.outgoing.loss = u8::MAX;
+            end.outgoing.packets.clear();
+        }
+        let limit = self.now + STALL + Duration::from_secs(300);
+        while self.now < limit {
+            self.step(limit);
+        }
+        for end in &self.ends {
+            assert!(
+                end.closed() || end.connection.is_flushed(),
+                "waits for ever: {:?} {:#?}",
+                end.connection.poll_timeout(),
+                end.connection.stats()
+            );
+        }
+    }
+
+    /// The faults end, both applications read all there is.
+    fn finish(&mut self) {
+        for end in &mut self.ends {
+            end.outgoing.loss = 0;
+            end.outgoing.duplicate = 0;
+            end.outgoing.drop_next = 0;
+            end.outgoing.jitter = 0;
+            end.outgoing.delay = Duration::from_millis(10);
+            end.reads = true;
+        }
+        let mut progress_at = self.now;
+        while !self.complete() && !self.ends.iter().any(End::closed) {
+            let unacked = self.unacked();
+            let limit = progress_at + STALL;
+            if self.step(limit) || self.unacked() < unacked {
+                progress_at = self.now;
+            }
+            assert!(
+                self.now < limit || self.complete() || self.ends.iter().any(End::closed),
+                "nothing has moved for {STALL:?}: {:#?}",
+                self.ends.each_ref().map(|end| (end.written, end.delivered, end.connection.stats()))
+            );
+        }
+        self.settle();
+    }
+
+    fn unacked(&self) -> u64 {
+        self.ends
+            .iter()
+            .map(|end| {
+                let stats = end.connection.stats();
+                u64::from(stats.in_flight) + stats.send_queue_bytes as u64
+            })
+            .sum()
+    }
+}
+
+fuzz_target!(|plan: Plan| {
+    let mut world = World::new(&plan);
+    for operation in plan.operations.iter().take(MAX_OPERATIONS) {
+        world.operate(operation);
+    }
+    if plan.dead { world.vanish() } else { world.finish() }
+});

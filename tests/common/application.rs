@@ -1,0 +1,190 @@
+//! What writes and reads at one end.
+//!
+//! Both sides rely on events as an application would: a writer that was refused waits for `Writable`, a reader that
+//! found nothing waits for `Readable`. A connection that forgets an event therefore stalls, and the run fails.
+
+use std::{collections::VecDeque, ops::RangeInclusive, time::Duration};
+
+use kcp9::proto::{Connection, Instant, ReadError, WriteError};
+
+use super::{payload::Payload, rng::Rng};
+
+/// One direction of traffic: what was written and how far it was read.
+#[derive(Debug)]
+pub struct Flow {
+    pub payload: Payload,
+    pub written: u64,
+    pub read: u64,
+    /// Lengths of messages sent whole and not yet received.
+    pub messages: VecDeque<usize>,
+}
+
+impl Flow {
+    pub fn new(key: u64) -> Self {
+        Self { payload: Payload::new(key), written: 0, read: 0, messages: VecDeque::new() }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let difference = self.payload.first_difference(self.read, bytes);
+        assert_eq!(difference.map(|at| self.read + at as u64), None, "wrong byte read at this position");
+        self.read += bytes.len() as u64;
+        assert!(self.read <= self.written, "more was read than written");
+    }
+}
+
+/// Writes `total` bytes in pieces of random size.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    pub total: u64,
+    pub sizes: RangeInclusive<usize>,
+    /// Use `send`, so that every piece is a message the peer must get as it is.
+    pub messages: bool,
+    /// Time between two pieces; `None` to write as long as there is room.
+    pub pace: Option<Duration>,
+    /// Shut down behind the last byte.
+    pub shutdown: bool,
+    /// When the next piece is due.
+    pub next: Instant,
+    /// It was refused and waits for `Writable`.
+    pub blocked: bool,
+    /// Size of a piece that was refused.
+    pub piece: Option<usize>,
+    /// It has shut down.
+    pub done: bool,
+}
+
+impl Writer {
+    /// `total` bytes, as fast as they are taken.
+    pub const fn bulk(total: u64) -> Self {
+        Self {
+            total,
+            sizes: 65_536..=65_536,
+            messages: false,
+            pace: None,
+            shutdown: false,
+            next: Instant::ZERO,
+            blocked: false,
+            piece: None,
+            done: false,
+        }
+    }
+
+    /// `count` messages of `len` bytes each.
+    pub const fn messages(count: u64, len: usize) -> Self {
+        Self { sizes: len..=len, messages: true, ..Self::bulk(count * len as u64) }
+    }
+
+    /// Nothing.
+    pub const fn none() -> Self {
+        Self::bulk(0)
+    }
+
+    pub const fn on_writable(&mut self) {
+        self.blocked = false;
+    }
+
+    /// When it wants to run again by itself.
+    pub fn wakeup(&self, flow: &Flow) -> Option<Instant> {
+        (self.pace.is_some() && !self.blocked && flow.written < self.total).then_some(self.next)
+    }
+
+    pub fn run(&mut self, connection: &mut Connection, now: Instant, flow: &mut Flow, rng: &mut Rng) {
+        let mut bytes = Vec::new();
+        while !self.blocked && flow.written < self.total && now >= self.next {
+            let piece = self.piece.take().unwrap_or_else(|| rng.size(self.sizes.clone()));
+            let len = piece.min((self.total - flow.written) as usize);
+            bytes.resize(len, 0);
+            flow.payload.fill(flow.written, &mut bytes);
+            let outcome = if self.messages {
+                connection.send(now, &bytes).map(|()| len)
+            } else {
+                connection.write(now, &bytes)
+            };
+            match outcome {
+                Ok(count) => {
+                    assert!(count > 0 && count <= len, "write took {count} of {len} bytes");
+                    flow.written += count as u64;
+                    if self.messages {
+                        flow.messages.push_back(len);
+                    }
+                    self.next = now + self.pace.unwrap_or_default();
+                }
+                Err(WriteError::Blocked) => {
+                    self.blocked = true;
+                    self.piece = Some(piece);
+                }
+                Err(WriteError::Closed(_)) if connection.close_reason().is_some() => self.blocked = true,
+                Err(error) => panic!("write refused: {error:?}"),
+            }
+            if self.pace.is_some() {
+                break;
+            }
+        }
+        if self.shutdown && !self.done && flow.written == self.total {
+            self.done = true;
+            connection.shutdown(now);
+        }
+    }
+}
+
+/// Reads whatever comes and compares it with what was written.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// Use `recv` and expect the peer's messages.
+    pub messages: bool,
+    /// Size of the buffer it reads into.
+    pub size: usize,
+    /// Time between two reads; `None` to read until nothing is left.
+    pub pace: Option<Duration>,
+    /// When it begins (again) to read.
+    pub not_before: Instant,
+    /// There may be something to read.
+    pub ready: bool,
+}
+
+impl Reader {
+    /// Reads everything at once.
+    pub const fn eager() -> Self {
+        Self { messages: false, size: 65_536, pace: None, not_before: Instant::ZERO, ready: false }
+    }
+
+    /// Receives whole messages.
+    pub const fn messages() -> Self {
+        Self { messages: true, ..Self::eager() }
+    }
+
+    pub const fn on_readable(&mut self) {
+        self.ready = true;
+    }
+
+    /// When it wants to run again by itself.
+    pub fn wakeup(&self) -> Option<Instant> {
+        self.ready.then_some(self.not_before)
+    }
+
+    pub fn run(&mut self, connection: &mut Connection, now: Instant, flow: &mut Flow) {
+        let mut bytes = vec![0; if self.ready && !self.messages { self.size } else { 0 }];
+        while self.ready && now >= self.not_before {
+            let outcome = if self.messages {
+                connection.recv().map(|message| {
+                    assert_eq!(Some(message.len()), flow.messages.pop_front(), "length of a message");
+                    flow.take(&message);
+                })
+            } else {
+                connection.read(&mut bytes).map(|count| {
+                    assert!(count > 0, "read returned nothing");
+                    flow.take(&bytes[..count]);
+                })
+            };
+            match outcome {
+                Ok(()) => self.not_before = now + self.pace.unwrap_or_default(),
+                Err(ReadError::Blocked) => self.ready = false,
+                Err(ReadError::Closed(reason)) => {
+                    assert_eq!(connection.close_reason(), Some(reason));
+                    self.ready = false;
+                }
+                Err(error) => panic!("read refused: {error:?}"),
+            }
+        }
+    }
+}

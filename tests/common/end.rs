@@ -1,0 +1,251 @@
+//! A connection, its application and the link it sends on.
+
+use std::time::Duration;
+
+use kcp9::proto::{
+    Command, Connection, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Transmit,
+};
+
+use super::{
+    application::{Flow, Reader, Writer},
+    link::Link,
+    rng::Rng,
+    trace::Sent,
+};
+
+/// Most datagrams of one transmit: the limit of Linux for one GSO send.
+const MAX_BATCH: usize = 64;
+
+/// What an end was seen doing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Deadlines that came.
+    pub wakeups: u64,
+    /// Those that led to nothing: no datagram, no event.
+    pub idle_wakeups: u64,
+    /// Calls of `poll_transmit` that returned something.
+    pub transmits: u64,
+}
+
+pub struct End {
+    pub connection: Connection,
+    pub writer: Writer,
+    pub reader: Reader,
+    /// The path to the other end.
+    pub link: Link,
+    /// Added to the clock of the simulation: the two ends need not agree on the time.
+    pub clock_offset: Duration,
+    /// Drive the connection after every datagram, even when several arrive at once.
+    pub one_by_one: bool,
+    /// Transmit corked first, as a writer that is about to write more.
+    pub corked: bool,
+    pub activity: Activity,
+    /// Every event, in simulation time.
+    pub events: Vec<(Instant, Event)>,
+    /// Everything sent, once [`record`](Self::record) was called.
+    pub sent: Option<Vec<Sent>>,
+    rng: Rng,
+    stats: Stats,
+    una: Option<u32>,
+}
+
+/// A datagram that the link lets arrive.
+pub struct Arrival {
+    pub at: Instant,
+    pub datagram: Vec<u8>,
+}
+
+impl End {
+    pub fn new(connection: Connection, link: Link, clock_offset: Duration, rng: Rng) -> Self {
+        Self {
+            stats: connection.stats(),
+            connection,
+            writer: Writer::none(),
+            reader: Reader::eager(),
+            link,
+            clock_offset,
+            one_by_one: false,
+            corked: false,
+            activity: Activity::default(),
+            events: Vec::new(),
+            sent: None,
+            rng,
+            una: None,
+        }
+    }
+
+    /// Keeps what is sent from here on.
+    pub fn record(&mut self) {
+        self.sent = Some(Vec::new());
+    }
+
+    /// The time on this end's own clock.
+    pub fn local(&self, now: Instant) -> Instant {
+        now + self.clock_offset
+    }
+
+    /// The next time at which this end has something to do, without anything arriving.
+    pub fn wakeup(&self, outgoing: &Flow) -> Option<Instant> {
+        let deadlines = [self.connection.poll_timeout(), self.writer.wakeup(outgoing), self.reader.wakeup()];
+        let local = deadlines.into_iter().flatten().min()?;
+        Some(Instant::ZERO + (local - (Instant::ZERO + self.clock_offset)))
+    }
+
+    /// Input, application, output, waiting: one round of the calling order, repeated while events ask for it.
+    pub fn drive(
+        &mut self,
+        now: Instant,
+        outgoing: &mut Flow,
+        incoming: &mut Flow,
+        buffer: &mut [u8],
+        arrivals: &mut Vec<Arrival>,
+    ) {
+        let local = self.local(now);
+        let mut due = self.connection.poll_timeout().is_some_and(|at| at <= local);
+        let mut timeouts = 0;
+        loop {
+            let mut busy = false;
+            if due {
+                timeouts += 1;
+                assert!(
+                    timeouts <= 2,
+                    "spinning: poll_timeout stays at {:?}, not after {local:?}; {:?}",
+                    self.connection.poll_timeout(),
+                    self.connection.stats()
+                );
+                self.connection.handle_timeout(local);
+            }
+            loop {
+                self.writer.run(&mut self.connection, local, outgoing, &mut self.rng);
+                self.reader.run(&mut self.connection, local, incoming);
+                busy |= self.transmit(now, buffer, arrivals);
+                if !self.take_events(now) {
+                    break;
+                }
+                busy = true;
+            }
+            self.activity.wakeups += u64::from(due);
+            self.activity.idle_wakeups += u64::from(due && !busy);
+            due = self.connection.poll_timeout().is_some_and(|at| at <= local);
+            if !due {
+                break;
+            }
+        }
+        self.check_stats();
+    }
+
+    fn take_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(event) = self.connection.poll_event() {
+            any = true;
+            match event {
+                Event::Readable => self.reader.on_readable(),
+                Event::Writable => self.writer.on_writable(),
+                _ => {}
+            }
+            if !matches!(event, Event::Readable | Event::Writable) {
+                self.events.push((now, event));
+            }
+        }
+        any
+    }
+
+    fn transmit(&mut self, now: Instant, buffer: &mut [u8], arrivals: &mut Vec<Arrival>) -> bool {
+        let local = self.local(now);
+        let mut any = false;
+        let mut corked = self.corked;
+        loop {
+            let transmit = if corked {
+                self.connection.poll_transmit_corked(local, buffer)
+            } else {
+                self.connection.poll_transmit(local, buffer)
+            };
+            let Some(transmit) = transmit else {
+                if !corked {
+                    break;
+                }
+                corked = false;
+                continue;
+            };
+            any = true;
+            self.activity.transmits += 1;
+            self.check_transmit(&transmit, buffer.len());
+            for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
+                self.check_datagram(datagram);
+                if let Some(sent) = &mut self.sent {
+                    sent.extend(
+                        Segments::new(datagram).flatten().map(|(header, _)| Sent { at: now, header }),
+                    );
+                }
+                for at in self.link.send(now, datagram).into_iter().flatten() {
+                    arrivals.push(Arrival { at, datagram: datagram.to_vec() });
+                }
+            }
+        }
+        any
+    }
+
+    fn check_transmit(&self, transmit: &Transmit, room: usize) {
+        let valid = transmit.len > 0
+            && transmit.len <= room
+            && transmit.segment_size > 0
+            && transmit.segment_size <= self.connection.mtu()
+            && transmit.datagrams() <= MAX_BATCH;
+        assert!(valid, "{transmit:?} with an mtu of {} and {room} bytes of room", self.connection.mtu());
+    }
+
+    /// A datagram holds whole segments of this conversation and nothing else, and `una` never goes back.
+    fn check_datagram(&mut self, datagram: &[u8]) {
+        let mut len = 0;
+        for segment in Segments::new(datagram) {
+            let (header, payload) = segment.expect("a segment that parses");
+            len += HEADER_LEN + payload.len();
+            self.check_header(&header);
+        }
+        assert_eq!(len, datagram.len(), "bytes of segments in a datagram");
+    }
+
+    fn check_header(&mut self, header: &SegmentHeader) {
+        assert_eq!(header.conv, self.connection.conv(), "conv of {header:?}");
+        assert_eq!(header.cmd == Command::Push, header.len > 0, "payload of {header:?}");
+        let back = self.una.is_some_and(|una| (header.una.wrapping_sub(una) as i32) < 0);
+        assert!(!back, "una goes back from {:?} in {header:?}", self.una);
+        self.una = Some(header.una);
+    }
+
+    fn check_stats(&mut self) {
+        let stats = self.connection.stats();
+        for ((name, before), (_, after)) in counters(&self.stats).into_iter().zip(counters(&stats)) {
+            assert!(before <= after, "{name} fell from {before} to {after}");
+        }
+        assert!(stats.recv_queue_bytes == 0 || stats.recv_queue > 0, "{stats:?}");
+        assert!(stats.rtt >= stats.min_rtt / 2, "{stats:?}");
+        self.stats = stats;
+    }
+}
+
+/// The counters among the stats, by name.
+pub fn counters(stats: &Stats) -> [(&'static str, u64); 20] {
+    [
+        ("bytes_written", stats.bytes_written),
+        ("bytes_read", stats.bytes_read),
+        ("datagrams_sent", stats.datagrams_sent),
+        ("datagram_bytes_sent", stats.datagram_bytes_sent),
+        ("datagrams_received", stats.datagrams_received),
+        ("datagram_bytes_received", stats.datagram_bytes_received),
+        ("segments_sent", stats.segments_sent),
+        ("segments_received", stats.segments_received),
+        ("push_sent", stats.push_sent),
+        ("push_received", stats.push_received),
+        ("acks_sent", stats.acks_sent),
+        ("acks_received", stats.acks_received),
+        ("fast_resends", stats.fast_resends),
+        ("early_resends", stats.early_resends),
+        ("timeout_resends", stats.timeout_resends),
+        ("duplicates", stats.duplicates),
+        ("out_of_window", stats.out_of_window),
+        ("window_probes", stats.window_probes),
+        ("wrong_conv", stats.wrong_conv),
+        ("malformed", stats.malformed),
+    ]
+}

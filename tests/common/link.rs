@@ -1,0 +1,164 @@
+//! One direction of a path between two ends.
+//!
+//! A datagram first passes the bottleneck (a transmitter of a given rate behind a queue that drops what does not fit),
+//! then may be lost, delayed, duplicated or overtaken. Delay alone keeps the order of datagrams, whatever its jitter;
+//! only `reorder` breaks it.
+
+use std::{ops::Range, time::Duration};
+
+use kcp9::proto::Instant;
+
+use super::rng::Rng;
+
+/// Losses that come in runs: the Gilbert-Elliott model, stepped once a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Burst {
+    /// Probability that a run of losses begins.
+    pub begin: f64,
+    /// Probability that it ends.
+    pub end: f64,
+    /// Probability of losing a datagram within a run.
+    pub loss: f64,
+}
+
+/// What a path does to datagrams. The default is a perfect one.
+#[derive(Debug, Clone, Default)]
+pub struct LinkSettings {
+    /// Probability of losing a datagram.
+    pub loss: f64,
+    pub burst: Option<Burst>,
+    /// Time on the way.
+    pub delay: Duration,
+    /// Random time on top, up to this.
+    pub jitter: Duration,
+    /// Probability that a datagram is held up while later ones pass.
+    pub reorder: f64,
+    /// How long it is held up, at most.
+    pub reorder_delay: Duration,
+    /// Probability that a datagram arrives twice.
+    pub duplicate: f64,
+    /// Bytes per second, `None` for no limit.
+    pub rate: Option<u64>,
+    /// Bytes that wait for the transmitter, at most.
+    pub queue: usize,
+    /// Times in which nothing gets through.
+    pub blackouts: Vec<Range<Instant>>,
+}
+
+impl LinkSettings {
+    /// A perfect path of the given delay.
+    pub fn delay(delay: Duration) -> Self {
+        Self { delay, ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn loss(self, loss: f64) -> Self {
+        Self { loss, ..self }
+    }
+
+    #[must_use]
+    pub fn rate(self, rate: u64, queue: usize) -> Self {
+        Self { rate: Some(rate), queue, ..self }
+    }
+}
+
+/// Decides which datagrams are lost, by time and content.
+pub type Filter = Box<dyn FnMut(Instant, &[u8]) -> bool>;
+
+/// Counts of what became of datagrams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    pub offered: u64,
+    pub bytes_offered: u64,
+    /// Did not fit the queue of the transmitter.
+    pub overflowed: u64,
+    pub lost: u64,
+    pub duplicated: u64,
+}
+
+/// One direction, in use.
+pub struct Link {
+    pub settings: LinkSettings,
+    pub counts: LinkCounts,
+    filter: Option<Filter>,
+    rng: Rng,
+    in_burst: bool,
+    /// When the transmitter has sent what waits for it.
+    idle_at: Instant,
+    last_arrival: Instant,
+}
+
+impl Link {
+    pub fn new(settings: LinkSettings, rng: Rng) -> Self {
+        Self {
+            settings,
+            counts: LinkCounts::default(),
+            filter: None,
+            rng,
+            in_burst: false,
+            idle_at: Instant::ZERO,
+            last_arrival: Instant::ZERO,
+        }
+    }
+
+    /// From here on loses every datagram for which `filter` returns `true`, besides those lost anyway.
+    pub fn lose_if(&mut self, filter: impl FnMut(Instant, &[u8]) -> bool + 'static) {
+        self.filter = Some(Box::new(filter));
+    }
+
+    pub fn lose_nothing_more(&mut self) {
+        self.filter = None;
+        self.settings = LinkSettings { delay: self.settings.delay, ..LinkSettings::default() };
+    }
+
+    /// Sends a datagram; returns when it arrives: never, once or twice.
+    pub fn send(&mut self, now: Instant, datagram: &[u8]) -> [Option<Instant>; 2] {
+        self.counts.offered += 1;
+        self.counts.bytes_offered += datagram.len() as u64;
+        let Some(departure) = self.transmit(now, datagram.len()) else {
+            self.counts.overflowed += 1;
+            return [None; 2];
+        };
+        if self.loses(now, departure, datagram) {
+            self.counts.lost += 1;
+            return [None; 2];
+        }
+        let first = self.arrival(departure);
+        let second = self.rng.chance(self.settings.duplicate).then(|| {
+            self.counts.duplicated += 1;
+            self.arrival(departure)
+        });
+        [Some(first), second]
+    }
+
+    fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
+        let Some(rate) = self.settings.rate else { return Some(now) };
+        let wait = self.idle_at - now;
+        let waiting = wait.as_micros() as u64 * rate / 1_000_000;
+        if waiting as usize + len > self.settings.queue {
+            return None;
+        }
+        self.idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
+        Some(self.idle_at)
+    }
+
+    fn loses(&mut self, now: Instant, departure: Instant, datagram: &[u8]) -> bool {
+        let mut lost = self.rng.chance(self.settings.loss);
+        if let Some(burst) = self.settings.burst {
+            let turn = if self.in_burst { burst.end } else { burst.begin };
+            self.in_burst ^= self.rng.chance(turn);
+            lost |= self.in_burst && self.rng.chance(burst.loss);
+        }
+        lost |= self.settings.blackouts.iter().any(|blackout| blackout.contains(&departure));
+        lost | self.filter.as_mut().is_some_and(|filter| filter(now, datagram))
+    }
+
+    fn arrival(&mut self, departure: Instant) -> Instant {
+        let delay = self.settings.delay + self.rng.duration(self.settings.jitter);
+        if self.rng.chance(self.settings.reorder) {
+            return departure + delay + self.rng.duration(self.settings.reorder_delay);
+        }
+        self.last_arrival = self.last_arrival.max(departure + delay);
+        self.last_arrival
+    }
+}

@@ -1,0 +1,39 @@
+//! Two connections on virtual time, joined by a bad link: what the simulation tests and the properties stand on.
+//!
+//! Everything that happens in a run follows from its seed, so a failure is repeated by running that seed again; when a
+//! test panics, the [`Simulation`] prints seed and time on its way out. Nothing sleeps: the clock jumps from one
+//! event to the next, and an hour of a quiet session takes no time at all.
+//!
+//! * [`rng`]: the one source of randomness.
+//! * [`payload`]: bytes that are a function of their position, so any piece of a stream can be checked by itself.
+//! * [`link`]: one direction of a path; decides whether and when a datagram arrives.
+//! * [`application`]: what writes and reads at an end: as fast as it can, paced, in messages, or not at all for a time.
+//! * [`end`]: a connection with its application and the link it sends on. Keeps the calling order of
+//!   [`Connection`](kcp9::proto::Connection) and checks what every caller relies on: the shape of a `Transmit`, deadlines
+//!   that lie ahead, counters that only grow.
+//! * [`simulation`]: the clock and the datagrams under way.
+//! * [`trace`]: who sent what when, for comparing with traces worked out by hand.
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "every test target uses another part")]
+
+pub mod application;
+pub mod end;
+pub mod link;
+pub mod payload;
+pub mod rng;
+pub mod simulation;
+pub mod trace;
+
+pub use self::{
+    application::{Reader, Writer},
+    end::End,
+    link::{Burst, LinkSettings},
+    rng::Rng,
+    simulation::{CLIENT, SERVER, Simulation},
+};
+
+use std::time::Duration;
+
+/// `millis` milliseconds.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,284 @@
+//! The clock of two connections, and the datagrams under way between them.
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+    mem,
+    time::Duration,
+};
+
+use kcp9::{
+    KcpConfig,
+    proto::{Connection, Event, Instant},
+};
+
+use super::{
+    application::Flow,
+    end::{Activity, Arrival, End},
+    link::{Link, LinkSettings},
+    rng::Rng,
+};
+
+/// Index of the end that opened the session.
+pub const CLIENT: usize = 0;
+/// Index of the other one.
+pub const SERVER: usize = 1;
+
+const CONV: u32 = 0x6b63_7039;
+/// One GSO send, as the net layer's buffer.
+const BUFFER: usize = 65_536;
+/// Drives at one instant that are taken for an endless exchange.
+const MAX_DRIVES_AT_ONCE: u32 = 10_000;
+
+#[derive(Debug)]
+struct UnderWay {
+    at: Instant,
+    /// Orders what arrives at the same time by when it was sent.
+    serial: u64,
+    to: usize,
+    datagram: Vec<u8>,
+}
+
+impl PartialEq for UnderWay {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for UnderWay {}
+
+impl PartialOrd for UnderWay {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for UnderWay {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.serial).cmp(&(other.at, other.serial))
+    }
+}
+
+/// Two ends on virtual time.
+pub struct Simulation {
+    pub seed: u64,
+    pub now: Instant,
+    pub ends: [End; 2],
+    /// What each end writes, and how far the other has read it.
+    pub flows: [Flow; 2],
+    under_way: BinaryHeap<Reverse<UnderWay>>,
+    serial: u64,
+    buffer: Vec<u8>,
+    arrivals: Vec<Arrival>,
+    drives_at_once: u32,
+}
+
+impl Simulation {
+    /// Two ends of the same configuration with the same path in both directions.
+    pub fn new(seed: u64, config: &KcpConfig, link: &LinkSettings) -> Self {
+        Self::with(seed, [config, config], [link.clone(), link.clone()], 0, [Duration::ZERO; 2])
+    }
+
+    /// Each end with its own configuration, outgoing path and clock; both number segments from `first_sn`.
+    pub fn with(
+        seed: u64,
+        configs: [&KcpConfig; 2],
+        links: [LinkSettings; 2],
+        first_sn: u32,
+        clock_offsets: [Duration; 2],
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let flows = [Flow::new(rng.next()), Flow::new(rng.next())];
+        let [first, second] = links;
+        let mut end = |config: &KcpConfig, link: LinkSettings, clock_offset: Duration| {
+            let start = Instant::ZERO + clock_offset;
+            let connection = Connection::starting_at(CONV, config, start, first_sn);
+            let link = Link::new(link, rng.fork());
+            End::new(connection, link, clock_offset, rng.fork())
+        };
+        let ends = [end(configs[0], first, clock_offsets[0]), end(configs[1], second, clock_offsets[1])];
+        Self {
+            seed,
+            now: Instant::ZERO,
+            ends,
+            flows,
+            under_way: BinaryHeap::new(),
+            serial: 0,
+            buffer: vec![0; BUFFER],
+            arrivals: Vec::new(),
+            drives_at_once: 0,
+        }
+    }
+
+    pub fn client(&mut self) -> &mut End {
+        &mut self.ends[CLIENT]
+    }
+
+    pub fn server(&mut self) -> &mut End {
+        &mut self.ends[SERVER]
+    }
+
+    /// Lets one end do what there is to do now, as after calls from outside.
+    pub fn drive(&mut self, side: usize) {
+        self.drives_at_once += 1;
+        assert!(self.drives_at_once < MAX_DRIVES_AT_ONCE, "an endless exchange at one instant");
+        let [first, second] = &mut self.flows;
+        let (outgoing, incoming) = if side == CLIENT { (first, second) } else { (second, first) };
+        let end = &mut self.ends[side];
+        end.drive(self.now, outgoing, incoming, &mut self.buffer, &mut self.arrivals);
+        let mut arrivals = mem::take(&mut self.arrivals);
+        for Arrival { at, datagram } in arrivals.drain(..) {
+            self.serial += 1;
+            let under_way = UnderWay { at, serial: self.serial, to: 1 - side, datagram };
+            self.under_way.push(Reverse(under_way));
+        }
+        self.arrivals = arrivals;
+    }
+
+    /// Makes the calls of `act` at one end and lets it do what follows from them.
+    pub fn call<T>(&mut self, side: usize, act: impl FnOnce(&mut Connection, Instant) -> T) -> T {
+        let local = self.ends[side].local(self.now);
+        let outcome = act(&mut self.ends[side].connection, local);
+        self.drive(side);
+        outcome
+    }
+
+    /// When something happens next; `None` when nothing ever will.
+    pub fn next_event(&self) -> Option<Instant> {
+        let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
+        let wakeups = [0, 1].map(|side| self.ends[side].wakeup(&self.flows[side]));
+        [arrival, wakeups[0], wakeups[1]].into_iter().flatten().min()
+    }
+
+    /// Goes to the next event and handles it. Returns whether there was one.
+    pub fn step(&mut self) -> bool {
+        let Some(at) = self.next_event() else { return false };
+        if at > self.now {
+            self.now = at;
+            self.drives_at_once = 0;
+        }
+        let mut active = [0, 1].map(|side| {
+            let wakeup = self.ends[side].wakeup(&self.flows[side]);
+            wakeup.is_some_and(|at| at <= self.now)
+        });
+        while let Some(Reverse(next)) = self.under_way.peek() {
+            if next.at > self.now {
+                break;
+            }
+            let Some(Reverse(mut next)) = self.under_way.pop() else { break };
+            let end = &mut self.ends[next.to];
+            let local = end.local(self.now);
+            end.connection
+                .handle_datagram(local, &mut next.datagram)
+                .expect("a datagram of the peer is accepted");
+            active[next.to] = true;
+            if end.one_by_one {
+                self.drive(next.to);
+            }
+        }
+        for side in [CLIENT, SERVER] {
+            if active[side] {
+                self.drive(side);
+            }
+        }
+        true
+    }
+
+    /// Starts the applications; what runs later finds them started.
+    pub fn start(&mut self) {
+        self.drive(CLIENT);
+        self.drive(SERVER);
+    }
+
+    /// Runs for a time, and leaves the clock at its end.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.start();
+        while self.next_event().is_some_and(|at| at <= end) {
+            self.step();
+        }
+        self.now = end;
+        self.drives_at_once = 0;
+    }
+
+    /// Runs until `done`, which must come within `limit` of virtual time. Returns how long it took.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> Duration {
+        let start = self.now;
+        self.start();
+        while !done(self) {
+            let stepped = self.step();
+            assert!(stepped, "stalled: nothing will ever happen\n{}", self.report());
+            assert!(self.now - start <= limit, "not done after {limit:?}\n{}", self.report());
+        }
+        self.now - start
+    }
+
+    /// Whether everything that the writers meant to write was read, and both ends know it.
+    pub fn is_complete(&self) -> bool {
+        [0, 1].iter().all(|side| {
+            let flow = &self.flows[*side];
+            flow.read == self.ends[*side].writer.total && self.ends[*side].connection.is_flushed()
+        })
+    }
+
+    /// Runs until everything is delivered and nothing is under way, then checks that both ends are at rest.
+    pub fn complete(&mut self, limit: Duration) -> Duration {
+        let took = self.run_until(limit, Self::is_complete);
+        let quiet = self.now + limit;
+        while self.next_event().is_some_and(|at| at <= quiet) {
+            self.step();
+        }
+        self.check_at_rest();
+        took
+    }
+
+    /// A session that has delivered everything waits for nothing and holds nothing.
+    pub fn check_at_rest(&self) {
+        for (side, end) in self.ends.iter().enumerate() {
+            let stats = end.connection.stats();
+            let flow = &self.flows[side];
+            assert_eq!(end.connection.poll_timeout(), None, "end {side} at rest: {stats:?}");
+            // A wakeup costs a session's host something even when it finds nothing to do.
+            let Activity { wakeups, idle_wakeups, .. } = end.activity;
+            assert!(idle_wakeups <= 10 + wakeups / 4, "end {side}: {:?}", end.activity);
+            assert_eq!(stats.bytes_written, flow.written, "end {side}");
+            assert_eq!(stats.bytes_read, self.flows[1 - side].read, "end {side}");
+            let held = [stats.in_flight, stats.recv_queue, stats.out_of_order];
+            assert_eq!(held, [0; 3], "end {side} in flight, in order, out of order");
+            assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (0, 0), "end {side}");
+            assert_eq!((stats.wrong_conv, stats.malformed), (0, 0), "end {side}");
+        }
+    }
+
+    /// The events of one end other than readable and writable.
+    pub fn events(&self, side: usize) -> &[(Instant, Event)] {
+        &self.ends[side].events
+    }
+
+    /// How things stand, for failure messages.
+    pub fn report(&self) -> String {
+        let mut report = format!("seed {} at {:?}, {} under way", self.seed, self.now, self.under_way.len());
+        for (side, end) in self.ends.iter().enumerate() {
+            let flow = &self.flows[side];
+            report += &format!(
+                "\nend {side}: read {} of {} written of {} meant; {:?}; timeout {:?}; {:?}; {:?}",
+                flow.read,
+                flow.written,
+                end.writer.total,
+                end.activity,
+                end.connection.poll_timeout(),
+                end.events,
+                end.connection.stats()
+            );
+        }
+        report
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with {}", self.report());
+        }
+    }
+}

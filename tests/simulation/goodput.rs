@@ -1,0 +1,93 @@
+//! What a transfer gets through at each loss and round-trip time, kept as a table.
+//!
+//! Runs are deterministic, so the table is compared to the letter: a change of the core that moves a number shows here,
+//! for better or worse, and the new table is committed with it.
+
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
+
+use kcp9::{CongestionControl, KcpConfig, NoDelay};
+
+use crate::common::{LinkSettings, SERVER, Simulation, Writer, ms};
+
+const SNAPSHOT: &str = "tests/snapshots/goodput.txt";
+const LOSSES: [u32; 5] = [0, 1, 5, 10, 20];
+const ROUND_TRIPS: [u64; 3] = [10, 50, 200];
+const TOTAL: u64 = 8_000_000;
+const LIMIT: Duration = Duration::from_secs(60);
+const SEED: u64 = 9;
+
+/// Goodput in kB/s, and resent segments in percent of those sent first.
+fn measure(config: &KcpConfig, loss: u32, round_trip: u64) -> (f64, f64) {
+    let link = LinkSettings::delay(ms(round_trip) / 2).loss(f64::from(loss) / 100.0);
+    let mut simulation = Simulation::new(SEED, config, &link);
+    simulation.client().writer = Writer::bulk(TOTAL);
+    simulation.start();
+    while simulation.next_event().is_some_and(|at| at.as_micros() <= LIMIT.as_micros() as u64) {
+        simulation.step();
+        if simulation.ends[SERVER].connection.stats().bytes_read == TOTAL {
+            break;
+        }
+    }
+    let read = simulation.ends[SERVER].connection.stats().bytes_read;
+    let stats = simulation.client().connection.stats();
+    let millis = simulation.now.as_micros() as f64 / 1_000.0;
+    (read as f64 / millis, 100.0 * stats.resends() as f64 / stats.push_sent as f64)
+}
+
+fn table(name: &str, config: &KcpConfig) -> String {
+    let mut table = format!("{name}\n{:>8}", "loss");
+    for round_trip in ROUND_TRIPS {
+        write!(table, " | {:>6} ms, resent", round_trip).unwrap();
+    }
+    table.push('\n');
+    for loss in LOSSES {
+        write!(table, "{loss:>6} %").unwrap();
+        for round_trip in ROUND_TRIPS {
+            let (goodput, resent) = measure(config, loss, round_trip);
+            write!(table, " | {goodput:>9.0} {resent:>5.1} %").unwrap();
+        }
+        table.push('\n');
+    }
+    table
+}
+
+fn config(nodelay: NoDelay, window: u32) -> KcpConfig {
+    KcpConfig::builder().nodelay(nodelay).send_window(window).recv_window(window).build().unwrap()
+}
+
+#[test]
+fn goodput_by_loss_and_round_trip() {
+    let mut found = format!(
+        "Goodput in kB/s of one transfer of {} MB (or {} s of it) by loss, both ways, and round-trip time.\n\
+         No limit on the rate of the path; datagrams of 1,400 bytes.\n",
+        TOTAL / 1_000_000,
+        LIMIT.as_secs()
+    );
+    let reno = config(NoDelay { nc: false, ..NoDelay::FAST3 }, 2_048)
+        .to_builder()
+        .congestion_control(CongestionControl::Kcp)
+        .build()
+        .unwrap();
+    let cases = [
+        ("default: fast3 with congestion control by bandwidth, windows 2,048", KcpConfig::default()),
+        ("fast3, windows 2,048", config(NoDelay::FAST3, 2_048)),
+        ("fast3, windows 256", config(NoDelay::FAST3, 256)),
+        ("fast3 with KCP's congestion control, windows 2,048", reno),
+        ("normal, windows 256", config(NoDelay::NORMAL, 256)),
+        ("ikcp's knobs, windows 128", config(NoDelay::IKCP, 128)),
+    ];
+    for (name, config) in cases {
+        found += "\n";
+        found += &table(name, &config);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &found).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == found,
+        "{SNAPSHOT} differs (seed {SEED}). If the change is meant, run the tests again with UPDATE_SNAPSHOTS=1 and \
+         commit it.\n\nexpected:\n{expected}\nfound:\n{found}"
+    );
+}

@@ -1,0 +1,121 @@
+//! Sessions at rest, and how they end.
+
+use std::time::Duration;
+
+use kcp9::{
+    KcpConfig,
+    proto::{CloseReason, Event, Instant, WriteError},
+};
+
+use crate::common::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(time: Duration) -> Instant {
+    Instant::ZERO + time
+}
+
+#[test]
+fn an_idle_session_has_no_deadline_and_sends_nothing() {
+    for seed in 0..20 {
+        let config =
+            KcpConfig::builder().write_delay(seed % 2 == 0).ack_no_delay(seed % 3 == 0).build().unwrap();
+        let mut simulation = Simulation::new(seed, &config, &LinkSettings::delay(ms(40)).loss(0.2));
+        simulation.client().writer = Writer::bulk(100_000);
+        simulation.server().writer = Writer::bulk(1_000);
+        simulation.complete(60 * SECOND);
+        let sent = [0, 1].map(|side| simulation.ends[side].connection.stats().datagrams_sent);
+        let before = simulation.now;
+        simulation.run_for(3_600 * SECOND);
+        assert_eq!(simulation.next_event(), None);
+        assert_eq!(simulation.now - before, 3_600 * SECOND);
+        assert_eq!(sent, [0, 1].map(|side| simulation.ends[side].connection.stats().datagrams_sent));
+        simulation.check_at_rest();
+        // And it is as alive as before.
+        simulation.client().writer.total += 10_000;
+        simulation.complete(60 * SECOND);
+    }
+}
+
+#[test]
+fn a_new_session_waits_for_nothing() {
+    let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::default());
+    simulation.start();
+    assert_eq!(simulation.next_event(), None);
+    assert_eq!(simulation.client().link.counts.offered, 0);
+}
+
+#[test]
+fn shutdown_delivers_everything_and_tells_when_it_has() {
+    for seed in 0..10 {
+        let config = KcpConfig::builder().write_delay(seed % 2 == 1).linger(120 * SECOND).build().unwrap();
+        let mut simulation = Simulation::new(seed, &config, &LinkSettings::delay(ms(30)).loss(0.3));
+        simulation.client().writer = Writer { shutdown: true, ..Writer::bulk(1_000_000) };
+        let mut flushed_early = false;
+        simulation.run_until(120 * SECOND, |simulation| {
+            let flushed = !simulation.events(CLIENT).is_empty();
+            flushed_early |= flushed && simulation.ends[SERVER].connection.stats().bytes_read < 1_000_000;
+            flushed
+        });
+        assert!(!flushed_early, "seed {seed}");
+        assert!(
+            matches!(simulation.events(CLIENT), [(_, Event::Flushed)]),
+            "{:?}",
+            simulation.events(CLIENT)
+        );
+        assert_eq!(simulation.flows[CLIENT].read, 1_000_000);
+        let refused = simulation.call(CLIENT, |connection, now| connection.write(now, b"late"));
+        assert_eq!(refused, Err(WriteError::ShutDown));
+        // Its reading half goes on.
+        simulation.server().writer = Writer::bulk(100_000);
+        simulation.complete(120 * SECOND);
+        assert_eq!(simulation.events(CLIENT).len(), 1);
+    }
+}
+
+#[test]
+fn shutdown_with_nothing_to_deliver_is_done_at_once() {
+    let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::default());
+    simulation.call(CLIENT, |connection, now| connection.shutdown(now));
+    assert_eq!(simulation.events(CLIENT), [(Instant::ZERO, Event::Flushed)]);
+    assert_eq!(simulation.next_event(), None);
+}
+
+#[test]
+fn linger_ends_at_its_limit() {
+    let config = KcpConfig::builder().linger(7 * SECOND).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(10)).loss(1.0));
+    simulation.run_for(SECOND);
+    simulation.call(CLIENT, |connection, now| connection.write(now, b"into the void")).unwrap();
+    simulation.call(CLIENT, |connection, now| connection.shutdown(now));
+    simulation.run_for(60 * SECOND);
+    let expected = Event::Closed(CloseReason::LingerTimeout);
+    assert_eq!(simulation.events(CLIENT), [(at(8 * SECOND), expected)]);
+    assert_eq!(simulation.client().connection.poll_timeout(), None);
+}
+
+#[test]
+fn idle_timeout_counts_from_what_was_heard_last() {
+    let config = KcpConfig::builder().idle_timeout(Some(20 * SECOND)).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(10)));
+    simulation.run_for(15 * SECOND);
+    simulation.client().writer = Writer::bulk(10);
+    simulation.run_for(60 * SECOND);
+    // The server hears the data at 15.01 s; its ACK may wait 10 ms and is heard at 15.03 s.
+    let idle = Event::Closed(CloseReason::IdleTimeout);
+    assert_eq!(simulation.events(SERVER), [(at(ms(35_010)), idle)]);
+    assert_eq!(simulation.events(CLIENT), [(at(ms(35_030)), idle)]);
+}
+
+#[test]
+fn what_arrived_before_the_end_can_still_be_read() {
+    let config = KcpConfig::default();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(10)));
+    simulation.server().reader.not_before = at(3_600 * SECOND);
+    simulation.client().writer = Writer::bulk(10_000);
+    simulation.run_for(SECOND);
+    simulation.call(SERVER, |connection, _| connection.close(CloseReason::Aborted));
+    assert_eq!(simulation.events(SERVER), [(at(SECOND), Event::Closed(CloseReason::Aborted))]);
+    simulation.run_for(3_600 * SECOND);
+    assert_eq!(simulation.flows[CLIENT].read, 10_000);
+}

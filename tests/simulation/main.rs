@@ -1,0 +1,14 @@
+//! Behaviour of two connections over bad paths, on virtual time; see `common`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod delivery;
+mod goodput;
+mod lifetime;
+mod outages;
+mod resends;
+mod settings;
+mod throughput;
+mod windows;
+mod wrap;

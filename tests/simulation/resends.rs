@@ -1,0 +1,285 @@
+//! When exactly what is sent, against traces worked out by hand from the rules of the wire description (section 3).
+//!
+//! The path takes 50 ms each way and the server acknowledges at once, so a round trip is 100 ms. Numbers that recur:
+//!
+//! * before any sample the RTO is 200 ms;
+//! * after one sample of 100 ms: srtt 100, rttvar 50, RTO = 100 + max(interval, 4 x 50) = 300 ms in every preset;
+//! * every further sample of 100 ms leaves srtt and takes a quarter off rttvar: 37.5, 28.125, 21.09375 ms;
+//! * waits of a segment grow by a whole RTO each (no-delay off) or by half of one (on).
+
+use std::time::Duration;
+
+use kcp9::{
+    KcpConfig, NoDelay,
+    proto::{Command, Segments},
+};
+
+use crate::common::{
+    CLIENT, LinkSettings, Reader, SERVER, Simulation, ms,
+    trace::{times_of, transmissions_of},
+};
+
+/// kcptun's four presets, all of which resend fast, after two skips.
+const PRESETS: [NoDelay; 4] = [NoDelay::NORMAL, NoDelay::FAST, NoDelay::FAST2, NoDelay::FAST3];
+
+fn session(nodelay: NoDelay) -> Simulation {
+    let config = KcpConfig::builder().nodelay(nodelay).stream(false).ack_no_delay(true).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(50)));
+    simulation.server().reader = Reader { messages: false, ..Reader::eager() };
+    simulation.client().record();
+    simulation.server().record();
+    simulation
+}
+
+/// Sends one segment now, through the writer's flow so that the reader knows its bytes.
+fn send(simulation: &mut Simulation) {
+    let writer = &mut simulation.ends[CLIENT].writer;
+    writer.sizes = 10..=10;
+    writer.total += 10;
+    simulation.drive(CLIENT);
+}
+
+/// Loses the first `count` transmissions of the PUSH `sn`.
+fn lose(simulation: &mut Simulation, sn: u32, mut count: u32) {
+    simulation.client().link.lose_if(move |_, datagram| {
+        let hit = Segments::new(datagram).flatten().any(|(h, _)| h.cmd == Command::Push && h.sn == sn);
+        let lost = hit && count > 0;
+        count -= u32::from(lost);
+        lost
+    });
+}
+
+/// A session whose RTO comes from one sample, at 1,000 ms. The next segment is `sn` 1.
+fn warm_session(nodelay: NoDelay) -> Simulation {
+    let mut simulation = session(nodelay);
+    send(&mut simulation);
+    simulation.run_for(ms(1_000));
+    let stats = simulation.client().connection.stats();
+    assert_eq!((stats.rtt, stats.rtt_var, stats.rto), (ms(100), ms(50), ms(300)), "{nodelay:?}");
+    simulation
+}
+
+fn transmissions(simulation: &Simulation, sn: u32) -> Vec<u64> {
+    transmissions_of(simulation.ends[CLIENT].sent.as_ref().unwrap(), sn)
+}
+
+/// Sends `count` segments 5 ms apart, and gives them time to be delivered whatever happens to them.
+fn send_every_5_ms(simulation: &mut Simulation, count: u32) {
+    for _ in 0..count {
+        send(simulation);
+        simulation.run_for(ms(5));
+    }
+    simulation.run_for(ms(4_000) - ms(5) * count);
+}
+
+#[test]
+fn timeouts_before_any_sample() {
+    for nodelay in [NoDelay::NORMAL, NoDelay::FAST, NoDelay::IKCP] {
+        let mut simulation = session(nodelay);
+        lose(&mut simulation, 0, u32::MAX);
+        send(&mut simulation);
+        simulation.run_for(ms(3_000));
+        // Waits 200, 400, 600, ...
+        let expected = [0, 200_000, 600_000, 1_200_000, 2_000_000, 3_000_000];
+        assert_eq!(transmissions(&simulation, 0), expected, "{nodelay:?}");
+    }
+    for nodelay in [NoDelay::FAST2, NoDelay::FAST3] {
+        let mut simulation = session(nodelay);
+        lose(&mut simulation, 0, u32::MAX);
+        send(&mut simulation);
+        simulation.run_for(ms(2_700));
+        // Waits 200, 300, 400, ...
+        let expected = [0, 200_000, 500_000, 900_000, 1_400_000, 2_000_000, 2_700_000];
+        assert_eq!(transmissions(&simulation, 0), expected, "{nodelay:?}");
+    }
+}
+
+#[test]
+fn timeouts_after_a_sample() {
+    for nodelay in [NoDelay::NORMAL, NoDelay::FAST, NoDelay::IKCP] {
+        let mut simulation = warm_session(nodelay);
+        lose(&mut simulation, 1, u32::MAX);
+        send(&mut simulation);
+        simulation.run_for(ms(3_000));
+        // Waits 300, 600, 900, 1,200.
+        let expected = [1_000_000, 1_300_000, 1_900_000, 2_800_000, 4_000_000];
+        assert_eq!(transmissions(&simulation, 1), expected, "{nodelay:?}");
+    }
+    for nodelay in [NoDelay::FAST2, NoDelay::FAST3] {
+        let mut simulation = warm_session(nodelay);
+        lose(&mut simulation, 1, u32::MAX);
+        send(&mut simulation);
+        simulation.run_for(ms(2_100));
+        // Waits 300, 450, 600, 750.
+        let expected = [1_000_000, 1_300_000, 1_750_000, 2_350_000, 3_100_000];
+        assert_eq!(transmissions(&simulation, 1), expected, "{nodelay:?}");
+    }
+}
+
+#[test]
+fn the_wait_stops_growing_at_a_minute() {
+    let config = KcpConfig::builder().dead_timeout(Duration::from_secs(86_400)).nodelay(NoDelay::NORMAL);
+    let mut simulation = Simulation::new(1, &config.build().unwrap(), &LinkSettings::delay(ms(15_000)));
+    simulation.client().record();
+    send(&mut simulation);
+    simulation.run_for(Duration::from_secs(600));
+    lose(&mut simulation, 1, u32::MAX);
+    let start = simulation.now.as_micros();
+    send(&mut simulation);
+    simulation.run_for(Duration::from_secs(600));
+    let times = transmissions(&simulation, 1);
+    let waits: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(times[0], start);
+    assert!(waits.iter().all(|wait| *wait <= 60_000_000), "{waits:?}");
+    assert_eq!(waits.last(), Some(&60_000_000));
+}
+
+#[test]
+fn two_skips_resend_fast() {
+    for nodelay in PRESETS {
+        let mut simulation = warm_session(nodelay);
+        lose(&mut simulation, 1, 1);
+        send_every_5_ms(&mut simulation, 3);
+        // Segment 2, sent at 1,005, is acknowledged at 1,105: first skip. Segment 3 at 1,110: second.
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000], "{nodelay:?}");
+        let stats = simulation.client().connection.stats();
+        assert_eq!((stats.fast_resends, stats.resends()), (1, 1), "{nodelay:?}");
+        assert_eq!(simulation.flows[CLIENT].read, 40);
+    }
+}
+
+#[test]
+fn one_skip_resends_early_when_nothing_new_is_sent() {
+    for (nodelay, expected) in [
+        // Segment 2 is acknowledged at 1,105. The wait from there is a quarter of srtt, 25 ms, or the interval.
+        (NoDelay::NORMAL, 1_130_000),
+        (NoDelay::FAST, 1_130_000),
+        (NoDelay::FAST2, 1_125_000),
+        (NoDelay::FAST3, 1_115_000),
+    ] {
+        let mut simulation = warm_session(nodelay);
+        lose(&mut simulation, 1, 1);
+        send_every_5_ms(&mut simulation, 2);
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, expected], "{nodelay:?}");
+        let stats = simulation.client().connection.stats();
+        assert_eq!((stats.early_resends, stats.resends()), (1, 1), "{nodelay:?}");
+    }
+}
+
+#[test]
+fn reordering_within_the_early_wait_resends_nothing() {
+    let mut simulation = warm_session(NoDelay::NORMAL);
+    // Segment 1 is held up by 20 ms on its way; segment 2 overtakes it and is acknowledged first.
+    simulation.client().link.settings.delay = ms(70);
+    send(&mut simulation);
+    simulation.run_for(ms(1));
+    simulation.client().link.settings = LinkSettings { reorder: 1.0, ..LinkSettings::delay(ms(50)) };
+    send(&mut simulation);
+    simulation.run_for(ms(1_000));
+    assert_eq!(simulation.client().connection.stats().resends(), 0);
+    assert_eq!(simulation.flows[CLIENT].read, 30);
+}
+
+#[test]
+fn without_resend_only_timeouts_resend() {
+    let mut simulation = warm_session(NoDelay::IKCP);
+    lose(&mut simulation, 1, 1);
+    send_every_5_ms(&mut simulation, 3);
+    // Samples at 1,105 and 1,110 leave rttvar at 28.125: RTO = 100 + max(100, 112.5).
+    assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_212_500]);
+    let stats = simulation.client().connection.stats();
+    assert_eq!((stats.timeout_resends, stats.resends()), (1, 1));
+}
+
+#[test]
+fn a_segment_resent_fast_then_waits_for_its_rto() {
+    for (nodelay, fourth) in [
+        (NoDelay::NORMAL, 1_663_125),
+        (NoDelay::FAST, 1_663_125),
+        (NoDelay::FAST2, 1_570_937),
+        (NoDelay::FAST3, 1_570_937),
+    ] {
+        let mut simulation = warm_session(nodelay);
+        lose(&mut simulation, 1, 3);
+        send_every_5_ms(&mut simulation, 4);
+        // Fast at 1,110. Samples at 1,105, 1,110 and 1,115 leave rttvar at 21.09375: RTO = 100 + 84.375, from the
+        // second transmission. The next wait is twice that, or one and a half times.
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000, 1_294_375, fourth], "{nodelay:?}");
+        let stats = simulation.client().connection.stats();
+        assert_eq!((stats.fast_resends, stats.timeout_resends, stats.resends()), (1, 2, 3), "{nodelay:?}");
+        assert_eq!(simulation.flows[CLIENT].read, 50);
+    }
+}
+
+#[test]
+fn every_hole_is_resent_by_itself() {
+    let mut simulation = warm_session(NoDelay::FAST3);
+    // Segments 1, 3 and 5 of 1..=8 are lost once.
+    let mut lost = vec![1, 3, 5];
+    simulation.client().link.lose_if(move |_, datagram| {
+        let hit =
+            Segments::new(datagram).flatten().find(|(h, _)| h.cmd == Command::Push && lost.contains(&h.sn));
+        if let Some((header, _)) = hit {
+            lost.retain(|sn| *sn != header.sn);
+        }
+        hit.is_some()
+    });
+    send_every_5_ms(&mut simulation, 8);
+    // Acknowledged: 2 at 1,105, 4 at 1,115, 6 at 1,125, 7 at 1,130, 8 at 1,135. Segment 1 has its second skip at
+    // 1,115. Segment 3 has its first then, which is also when the early wait that began at 1,105 ends. Segment 5 has
+    // its first at 1,125, its second at 1,130.
+    assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_115_000]);
+    assert_eq!(transmissions(&simulation, 3), [1_010_000, 1_115_000]);
+    assert_eq!(transmissions(&simulation, 5), [1_020_000, 1_130_000]);
+    let stats = simulation.client().connection.stats();
+    assert_eq!((stats.fast_resends, stats.early_resends, stats.timeout_resends), (2, 1, 0));
+}
+
+#[test]
+fn acks_wait_for_the_interval_unless_there_is_a_reason() {
+    for nodelay in PRESETS {
+        let mut simulation = session(nodelay);
+        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
+        send(&mut simulation);
+        simulation.run_for(ms(500));
+        let acks =
+            |simulation: &Simulation| times_of(simulation.ends[SERVER].sent.as_ref().unwrap(), Command::Ack);
+        let interval = nodelay.interval.as_micros() as u64;
+        assert_eq!(acks(&simulation), [50_000 + interval], "{nodelay:?}");
+        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(true));
+        send(&mut simulation);
+        simulation.run_for(ms(500));
+        assert_eq!(acks(&simulation)[1..], [550_000], "{nodelay:?}");
+        // A gap is told at once.
+        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
+        lose(&mut simulation, 2, 1);
+        send(&mut simulation);
+        send(&mut simulation);
+        simulation.run_for(ms(100));
+        assert_eq!(acks(&simulation)[2..3], [1_050_000], "{nodelay:?}");
+    }
+}
+
+#[test]
+fn delayed_writes_wait_for_the_interval_or_a_flush() {
+    let config = KcpConfig::builder().write_delay(true).nodelay(NoDelay::FAST2).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(50)));
+    simulation.client().record();
+    send(&mut simulation);
+    simulation.run_for(ms(7));
+    send(&mut simulation);
+    simulation.run_for(ms(993));
+    assert_eq!(transmissions(&simulation, 0), [20_000]);
+    send(&mut simulation);
+    simulation.run_for(ms(3));
+    simulation.call(CLIENT, |connection, _| connection.flush());
+    simulation.run_for(ms(997));
+    assert_eq!(transmissions(&simulation, 1), [1_003_000]);
+    assert_eq!(simulation.flows[CLIENT].read, 30);
+    // A full segment does not wait.
+    simulation.client().writer.sizes = 2_000..=2_000;
+    simulation.client().writer.total += 2_000;
+    simulation.run_for(ms(500));
+    assert_eq!(transmissions(&simulation, 2), [2_000_000]);
+    assert_eq!(transmissions(&simulation, 3), [2_020_000]);
+}

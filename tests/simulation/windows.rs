@@ -1,0 +1,155 @@
+//! Windows that close and open, peers that are not there, and the memory that either may cost.
+
+use std::time::Duration;
+
+use kcp9::{
+    KcpConfig,
+    proto::{Command, Connection, Instant, SegmentHeader, Segments, WriteError},
+};
+
+use crate::common::{
+    CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms,
+    trace::{times_of, transmissions_of},
+};
+
+const TOTAL: u64 = 2_000_000;
+
+/// The server's application does not read before `wakes`.
+fn sleeping_reader(seed: u64, wakes: Duration, link: &LinkSettings) -> Simulation {
+    let config = KcpConfig::builder().recv_window(128).build().unwrap();
+    let mut simulation = Simulation::new(seed, &config, link);
+    simulation.client().writer = Writer::bulk(TOTAL);
+    simulation.server().reader = Reader { not_before: Instant::ZERO + wakes, ..Reader::eager() };
+    simulation
+}
+
+#[test]
+fn a_reader_that_stops_for_a_minute_closes_the_window_and_opens_it_again() {
+    let minute = Duration::from_secs(60);
+    let mut simulation = sleeping_reader(1, minute, &LinkSettings::delay(ms(20)));
+    simulation.run_for(minute - ms(1));
+    let (client, server) = (simulation.client().connection.stats(), simulation.server().connection.stats());
+    assert_eq!(client.peer_window, 0);
+    assert_eq!((server.recv_queue, server.recv_window), (128, 128));
+    // No more than a second window waits beyond the queue.
+    assert!(server.out_of_order <= 128, "{server:?}");
+    assert!(client.window_probes >= 8, "{client:?}");
+    assert_eq!(client.in_flight, 0, "nothing is resent into a closed window: {client:?}");
+    assert_eq!(simulation.events(CLIENT), []);
+    let woken = simulation.now;
+    simulation.complete(minute);
+    // The window update is sent unasked: no probe has to be waited for.
+    let done = simulation.events(SERVER).len();
+    assert_eq!(done, 0);
+    let probes = simulation.client().connection.stats().window_probes;
+    assert_eq!(probes, client.window_probes, "resumed at {woken:?} without a probe");
+}
+
+#[test]
+fn lost_window_updates_are_asked_for() {
+    let mut simulation = sleeping_reader(2, Duration::from_secs(10), &LinkSettings::delay(ms(20)));
+    let mut left = 3;
+    simulation.server().link.lose_if(move |_, datagram| {
+        let update = Segments::new(datagram).flatten().any(|(h, _)| h.cmd == Command::Wins && h.wnd > 0);
+        left -= u32::from(update && left > 0);
+        update && left > 0
+    });
+    let took = simulation.complete(Duration::from_secs(60));
+    assert!(took > Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn probes_come_after_half_a_second_and_then_half_as_late_again() {
+    let mut simulation = sleeping_reader(3, Duration::from_secs(86_400), &LinkSettings::delay(ms(10)));
+    simulation.client().record();
+    simulation.server().record();
+    simulation.run_for(Duration::from_secs(1_200));
+    let probes = times_of(simulation.client().sent.as_ref().unwrap(), Command::Wask);
+    let closed =
+        simulation.server().sent.as_ref().unwrap().iter().find(|sent| sent.header.wnd == 0).unwrap().at;
+    assert_eq!(probes[0], (closed + ms(10) + ms(500)).as_micros());
+    let waits: Vec<u64> = probes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(waits[..4], [750_000, 1_125_000, 1_687_500, 2_531_250]);
+    assert_eq!(waits.last(), Some(&120_000_000));
+    let answers = times_of(simulation.server().sent.as_ref().unwrap(), Command::Wins);
+    assert_eq!(answers.len(), probes.len(), "each is answered once");
+    assert_eq!(answers[0], probes[0] + 10_000, "at once");
+}
+
+#[test]
+fn a_one_segment_window_works() {
+    let config = KcpConfig::builder().recv_window(1).send_window(1).build().unwrap();
+    let mut simulation = Simulation::new(4, &config, &LinkSettings::delay(ms(5)).loss(0.2));
+    simulation.client().writer = Writer::bulk(100_000);
+    simulation.server().writer = Writer::bulk(100_000);
+    simulation.complete(Duration::from_secs(600));
+}
+
+#[test]
+fn a_message_longer_than_the_window_arrives() {
+    let config = KcpConfig::builder().recv_window(4).mtu(124).build().unwrap();
+    let mut simulation = Simulation::new(5, &config, &LinkSettings::delay(ms(5)).loss(0.1));
+    simulation.client().writer = Writer::messages(5, 255 * 100);
+    simulation.server().reader = Reader::messages();
+    simulation.complete(Duration::from_secs(60));
+}
+
+#[test]
+fn a_peer_that_is_not_there_costs_a_bounded_queue() {
+    let config = KcpConfig::builder().dead_timeout(Duration::from_secs(3_600)).build().unwrap();
+    let link = LinkSettings::delay(ms(10)).loss(1.0);
+    for messages in [false, true] {
+        let mut simulation = Simulation::new(6, &config, &link);
+        simulation.client().writer =
+            if messages { Writer::messages(100_000, 3_000) } else { Writer::bulk(300_000_000) };
+        simulation.run_for(Duration::from_secs(600));
+        let refused = simulation
+            .call(CLIENT, |connection, now| (0..1_000).find_map(|_| connection.send(now, &[0; 1_000]).err()));
+        assert_eq!(refused, Some(WriteError::Blocked));
+        let stats = simulation.client().connection.stats();
+        // Less than a window's worth, as long as nothing says that the peer takes more.
+        assert!(stats.in_flight < 32, "{stats:?}");
+        assert!(stats.send_queue_bytes <= 256 * 3_000, "{stats:?}");
+        assert!(stats.bytes_written < 1_000_000, "{stats:?}");
+    }
+}
+
+#[test]
+fn segments_past_the_window_are_refused_and_cost_nothing() {
+    let config = KcpConfig::builder().recv_window(8).build().unwrap();
+    let eager = KcpConfig::builder().send_window(1_024).build().unwrap();
+    let link = LinkSettings::delay(ms(10));
+    let mut simulation = Simulation::with(7, [&eager, &config], [link.clone(), link], 0, [Duration::ZERO; 2]);
+    simulation.client().writer = Writer::bulk(TOTAL);
+    simulation.client().record();
+    simulation.run_until(Duration::from_secs(60), |simulation| {
+        assert!(simulation.ends[SERVER].connection.stats().out_of_order <= 8);
+        simulation.is_complete()
+    });
+    // The first flight did not know of the small window: what was refused had to come again.
+    assert!(simulation.server().connection.stats().out_of_window > 0);
+    assert!(transmissions_of(simulation.client().sent.as_ref().unwrap(), 20).len() > 1);
+}
+
+#[test]
+fn exactly_two_windows_are_taken_from_a_peer_that_ignores_them() {
+    let config = KcpConfig::builder().recv_window(8).ack_no_delay(true).build().unwrap();
+    let now = Instant::ZERO;
+    let mut connection = Connection::new(7, &config, now);
+    let mut acknowledged = Vec::new();
+    let mut buffer = vec![0; 65_536];
+    for sn in 0..100 {
+        let header = SegmentHeader { conv: 7, cmd: Command::Push, frg: 0, wnd: 1, ts: 0, sn, una: 0, len: 1 };
+        let mut datagram = [header.to_bytes().as_slice(), &[sn as u8]].concat();
+        connection.handle_datagram(now, &mut datagram).unwrap();
+        while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
+            let segments = Segments::new(&buffer[..transmit.len]).map(|segment| segment.unwrap().0);
+            let acks = segments.filter(|header| header.cmd == Command::Ack);
+            acknowledged.extend(acks.map(|header| header.sn));
+        }
+    }
+    // One window in order, for the reader; one beyond it, as in kcp-go. The rest was not even acknowledged.
+    assert_eq!(acknowledged, (0..16).collect::<Vec<_>>());
+    let stats = connection.stats();
+    assert_eq!((stats.recv_queue, stats.out_of_order, stats.out_of_window), (8, 8, 84));
+}

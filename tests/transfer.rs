@@ -1,0 +1,438 @@
+//! The `transfer` example, as its users run it: the built program, over real sockets.
+
+#![cfg(feature = "tokio")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpConfig, KcpStream};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+
+use self::transfer::{
+    link::Link,
+    protocol::{Message, VERSION},
+};
+
+/// The example's own modules, with their unit tests.
+#[allow(dead_code)]
+#[path = "../examples/transfer/main.rs"]
+mod transfer;
+
+#[test]
+fn files_and_folders_arrive() {
+    let receiver = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let files = [
+        ("plain.bin", content(1, 1_000_000)),
+        ("with two spaces.txt", content(2, 65_536)),
+        ("grüße – 你好 🦀.txt", content(3, 100_001)),
+        ("empty", Vec::new()),
+        ("-dash", content(4, 1)),
+    ];
+    let mut arguments = vec!["--".to_owned()];
+    for (name, bytes) in &files {
+        arguments.push(write(source.path(), name, bytes));
+    }
+    write(source.path(), "folder/sub folder/deep", b"deep");
+    write(source.path(), "folder/shallow", b"shallow");
+    arguments.push(source.path().join("folder").to_str().unwrap().to_owned());
+
+    let output = receiver.send(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains("7 transferred"), "{output:?}");
+    for (name, bytes) in &files {
+        assert!(&fs::read(receiver.path(name)).unwrap() == bytes, "{name}");
+    }
+    assert_eq!(fs::read(receiver.path("folder/sub folder/deep")).unwrap(), b"deep");
+    assert_eq!(fs::read(receiver.path("folder/shallow")).unwrap(), b"shallow");
+    assert_eq!(receiver.unfinished(), 0);
+
+    let output = receiver.send(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains("0 transferred"), "{output:?}");
+    assert!(text(&output).contains("7 already there, 0 failed"), "{output:?}");
+}
+
+#[test]
+fn an_existing_file_is_kept_unless_told_otherwise() {
+    let source = TempDir::new().unwrap();
+    let files = ["same size", "other size", "fine"].map(|name| write(source.path(), name, b"12345"));
+
+    let receiver = Receiver::start(&[]);
+    write(receiver.folder.path(), "same size", b"abcde");
+    write(receiver.folder.path(), "other size", b"abcdefg");
+    let output = receiver.send(&files);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output).contains("same size: the receiver has another file of this name"), "{output:?}");
+    assert!(text(&output).contains("1 transferred"), "{output:?}");
+    assert!(text(&output).contains("2 failed"), "{output:?}");
+    assert_eq!(fs::read(receiver.path("same size")).unwrap(), b"abcde");
+    assert_eq!(fs::read(receiver.path("other size")).unwrap(), b"abcdefg");
+    assert_eq!(fs::read(receiver.path("fine")).unwrap(), b"12345");
+
+    let folder = receiver.stop();
+    let receiver = Receiver::start_in(folder, &["--overwrite"]);
+    let output = receiver.send(&files);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains("2 transferred"), "{output:?}");
+    assert_eq!(fs::read(receiver.path("same size")).unwrap(), b"12345");
+    assert_eq!(fs::read(receiver.path("other size")).unwrap(), b"12345");
+}
+
+#[test]
+fn a_killed_sender_leaves_nothing_half_done_and_is_resumed() {
+    let receiver = Receiver::start(&["--timeout", "1"]);
+    let source = TempDir::new().unwrap();
+    let bytes = content(5, 12 << 20);
+    let file = write(source.path(), "large file.bin", &bytes);
+
+    let mut sender = receiver.start_slow_sender(&file);
+    let partial = receiver.wait_for_part(2 << 20);
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    assert!(!receiver.path("large file.bin").exists());
+
+    // At once: the receiver does not know yet that the first sender is dead.
+    let output = receiver.send(&[file]);
+    assert!(output.status.success(), "{output:?}");
+    let resumed: u64 = number_after(&text(&output), "resumed after ");
+    assert!(resumed >= partial && resumed < bytes.len() as u64, "{output:?}");
+    assert!(fs::read(receiver.path("large file.bin")).unwrap() == bytes);
+    assert_eq!(receiver.unfinished(), 0);
+}
+
+#[test]
+fn what_does_not_match_is_not_resumed() {
+    let receiver = Receiver::start(&["--timeout", "1"]);
+    let source = TempDir::new().unwrap();
+    let file = write(source.path(), "file", &content(6, 12 << 20));
+    let mut sender = receiver.start_slow_sender(&file);
+    receiver.wait_for_part(1 << 20);
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+
+    let bytes = content(7, 3 << 20);
+    write(source.path(), "file", &bytes);
+    let output = receiver.send(&[file]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!text(&output).contains("resumed"), "{output:?}");
+    assert!(fs::read(receiver.path("file")).unwrap() == bytes);
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_and_the_next_one_is_sent() {
+    let receiver = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let file = write(source.path(), "shrinking", &content(8, 12 << 20));
+    let next = write(source.path(), "next", b"next");
+    let sender = receiver.sender(&[file.clone(), next], &["--window", "32"]).spawn().unwrap();
+    receiver.wait_for_part(1 << 20);
+    fs::File::options().write(true).open(&file).unwrap().set_len(100).unwrap();
+    let output = sender.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output).contains("shrinking: the file shrank"), "{output:?}");
+    assert!(!receiver.path("shrinking").exists());
+    assert_eq!(fs::read(receiver.path("next")).unwrap(), b"next");
+}
+
+#[test]
+fn several_senders_at_once() {
+    let receiver = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let senders: Vec<_> = (0..4)
+        .map(|i| {
+            let bytes = content(10 + i, 1_000_000);
+            let file = write(source.path(), &format!("file {i}"), &bytes);
+            (i, bytes, receiver.sender(&[file], &[]).spawn().unwrap())
+        })
+        .collect();
+    for (i, bytes, sender) in senders {
+        let output = sender.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(fs::read(receiver.path(&format!("file {i}"))).unwrap() == bytes, "{i}");
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_sender_gets_nowhere() {
+    let receiver = Receiver::start(&["--timeout", "2"]);
+    let outside = TempDir::new().unwrap();
+    write(outside.path(), "precious", b"precious");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(outside.path(), receiver.path("link")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("precious"), receiver.path("file link")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("new"), receiver.path("dangling")).unwrap();
+    }
+    let absolute = outside.path().join("evil").to_str().unwrap().to_owned();
+    let tricks = ["../evil", "a/../../evil", "a\\b", "C:evil", "nul", "a\0b", "", ".x.kcp9-part", &absolute];
+    let links: &[&str] =
+        if cfg!(unix) { &["link/evil", "link/precious", "file link", "dangling"] } else { &[] };
+
+    let mut link = receiver.connect().await;
+    link.send(&Message::Hello { version: VERSION }).await.unwrap();
+    assert_eq!(link.next().await.unwrap(), Message::Hello { version: VERSION });
+    for name in tricks.iter().chain(links) {
+        link.send(&Message::Offer { size: 8, name: (*name).to_owned() }).await.unwrap();
+        let answer = link.next().await;
+        assert!(matches!(answer, Ok(Message::Failed(_))), "{name:?}: {answer:?}");
+    }
+
+    // More data than offered, a wrong hash, a message out of order, noise, another version, silence.
+    link.send(&Message::Offer { size: 4, name: "wrong".to_owned() }).await.unwrap();
+    assert!(matches!(link.next().await, Ok(Message::Resume { have: 0, .. })));
+    link.send(&Message::Begin { offset: 0 }).await.unwrap();
+    link.send(&Message::Data(b"data"[..].into())).await.unwrap();
+    link.send(&Message::End { hash: [0; 32] }).await.unwrap();
+    assert!(matches!(link.next().await, Ok(Message::Failed(_))));
+    link.send(&Message::Offer { size: 4, name: "long".to_owned() }).await.unwrap();
+    assert!(matches!(link.next().await, Ok(Message::Resume { have: 0, .. })));
+    link.send(&Message::Begin { offset: 0 }).await.unwrap();
+    link.send(&Message::Data(b"too long"[..].into())).await.unwrap();
+    assert!(matches!(link.next().await, Ok(Message::Fatal(_))));
+
+    let mut link = receiver.connect().await;
+    link.send(&Message::Hello { version: 9_999 }).await.unwrap();
+    assert!(matches!(link.next().await, Ok(Message::Fatal(_))));
+    let mut noise = KcpStream::connect(&*receiver.address, KcpConfig::default()).await.unwrap();
+    noise.write_all(&content(9, 10_000)).await.unwrap();
+    let mut silent = KcpStream::connect(&*receiver.address, KcpConfig::default()).await.unwrap();
+    silent.write_all(b"\x01").await.unwrap();
+
+    let source = TempDir::new().unwrap();
+    let output = receiver.send(&[write(source.path(), "good", b"good")]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(receiver.path("good")).unwrap(), b"good");
+    assert!(!receiver.path("wrong").exists() && !receiver.path("long").exists());
+    assert_eq!(receiver.unfinished(), 0);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    assert_eq!(fs::read(outside.path().join("precious")).unwrap(), b"precious");
+}
+
+/// A limit on the size of files stands in for a full disk.
+#[cfg(unix)]
+#[test]
+fn a_disk_error_is_told_to_the_sender() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""]).arg(program());
+    let receiver = Receiver::spawn(limited, TempDir::new().unwrap(), &[]);
+    let source = TempDir::new().unwrap();
+    let large = write(source.path(), "large", &content(11, 8 << 20));
+    let small = write(source.path(), "small", b"small");
+    let output = receiver.send(&[large, small]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output).contains("large: the receiver cannot store it: File too large"), "{output:?}");
+    assert!(!receiver.path("large").exists());
+    assert_eq!(fs::read(receiver.path("small")).unwrap(), b"small");
+}
+
+#[cfg(unix)]
+#[test]
+fn interrupts_are_told_to_the_other_end() {
+    let receiver = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let file = write(source.path(), "file", &content(12, 12 << 20));
+
+    let sender = receiver.start_slow_sender(&file);
+    receiver.wait_for_part(1 << 20);
+    interrupt(&sender);
+    assert_eq!(sender.wait_with_output().unwrap().status.code(), Some(130));
+    receiver.wait_for_line("FAILED    file: the sender was stopped");
+
+    let sender = receiver.start_slow_sender(&file);
+    receiver.wait_for_part(3 << 20);
+    interrupt(&receiver.child);
+    let output = sender.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output).contains("the receiver was stopped"), "{output:?}");
+    assert!(!receiver.path("file").exists());
+    let (status, _folder) = receiver.wait();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn one_sender_and_no_receiver() {
+    let receiver = Receiver::start(&["--once"]);
+    let source = TempDir::new().unwrap();
+    let file = write(source.path(), "file", b"file");
+    assert!(receiver.send(std::slice::from_ref(&file)).status.success());
+    let address = receiver.address.clone();
+    assert!(receiver.wait().0.success());
+
+    let output = command(&["send", &file, &address, "--timeout", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let output = command(&["send", "/no/such/file", &address, "--timeout", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// A running `transfer receive`, ended when dropped.
+struct Receiver {
+    child: Child,
+    address: String,
+    folder: TempDir,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Receiver {
+    fn start(options: &[&str]) -> Self {
+        Self::start_in(TempDir::new().unwrap(), options)
+    }
+
+    fn start_in(folder: TempDir, options: &[&str]) -> Self {
+        Self::spawn(command(&[]), folder, options)
+    }
+
+    fn spawn(mut command: Command, folder: TempDir, options: &[&str]) -> Self {
+        command.args(["receive", "--listen", "127.0.0.1:0"]).args(options).arg(folder.path());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let outputs: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for output in outputs {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    println!("receiver: {line}");
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        let mut receiver = Self { child, address: String::new(), folder, lines };
+        receiver.address = receiver.wait_for_line("listening on ").split_off("listening on ".len());
+        receiver
+    }
+
+    fn send(&self, files: &[String]) -> Output {
+        self.sender(files, &[]).output().unwrap()
+    }
+
+    fn sender(&self, files: &[String], options: &[&str]) -> Command {
+        let mut command = command(&["send"]);
+        command.args(options).args(files).arg(&self.address);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A sender that takes seconds for 12 MiB: what is in flight waits for ACKs that wait for `interval`.
+    fn start_slow_sender(&self, file: &str) -> Child {
+        self.sender(&[file.to_owned()], &["--window", "32"]).spawn().unwrap()
+    }
+
+    async fn connect(&self) -> Link<kcp9::OwnedReadHalf, kcp9::OwnedWriteHalf> {
+        let stream = KcpStream::connect(&*self.address, KcpConfig::default()).await.unwrap();
+        let (reader, writer) = stream.into_split();
+        Link::new(reader, writer, Duration::from_secs(5))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// How many unfinished files there are.
+    fn unfinished(&self) -> usize {
+        self.parts().len()
+    }
+
+    fn parts(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder.path()).unwrap();
+        let is_part = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "kcp9-part");
+        entries.map(|entry| entry.unwrap().path()).filter(is_part).collect()
+    }
+
+    /// Waits until an unfinished file has `bytes`; returns how many it has.
+    fn wait_for_part(&self, bytes: u64) -> u64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let sizes = self.parts().into_iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+            if let Some(size) = sizes.max().filter(|size| *size >= bytes) {
+                return size;
+            }
+            assert!(Instant::now() < deadline, "no unfinished file of {bytes} bytes");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn wait_for_line(&self, part: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line with {part:?}"));
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    fn stop(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.wait().1
+    }
+
+    fn wait(mut self) -> (ExitStatus, TempDir) {
+        let status = self.child.wait().unwrap();
+        (status, std::mem::replace(&mut self.folder, TempDir::new().unwrap()))
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.args(arguments);
+    command
+}
+
+/// The example next to this test. `cargo test` builds it; `cargo test --test transfer` does not.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let program = profile.join("examples").join(format!("transfer{}", std::env::consts::EXE_SUFFIX));
+    assert!(
+        program.exists(),
+        "run `cargo build --example transfer` first: there is no {}",
+        program.display()
+    );
+    program
+}
+
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = transfer::random::Random::new(seed);
+    (0..length.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(length).collect()
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
+}
+
+fn number_after(text: &str, label: &str) -> u64 {
+    let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label:?} in {text}"));
+    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// For what should take far less.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,159 @@
+//! Known answers, made by running kcp-go 5.6.72: every byte of a segment, and whole sessions as they reached a server.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use kcp9::{
+    KcpConfig,
+    proto::{Command, Connection, Instant, SegmentHeader, Segments},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
+
+#[derive(Deserialize)]
+struct Segment {
+    conv: u32,
+    cmd: u8,
+    frg: u8,
+    wnd: u16,
+    ts: u32,
+    sn: u32,
+    una: u32,
+    data: String,
+    wire: String,
+}
+
+#[derive(Deserialize)]
+struct Session {
+    conv: u32,
+    lost_fraction: f64,
+    datagrams: Vec<Received>,
+    stream_len: usize,
+    stream_first_64: String,
+    stream_sha256: String,
+}
+
+#[derive(Deserialize)]
+struct Received {
+    ms: u64,
+    datagram: String,
+}
+
+fn load<T: DeserializeOwned>(name: &str) -> Vec<T> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    assert!(text.len().is_multiple_of(2));
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn fields(segment: &Segment, payload: &[u8]) -> SegmentHeader {
+    SegmentHeader {
+        conv: segment.conv,
+        cmd: Command::from_byte(segment.cmd).unwrap(),
+        frg: segment.frg,
+        wnd: segment.wnd,
+        ts: segment.ts,
+        sn: segment.sn,
+        una: segment.una,
+        len: payload.len() as u32,
+    }
+}
+
+#[test]
+fn segments_are_written_and_read_as_kcp_go_does() {
+    let segments: Vec<Segment> = load("segments.json");
+    assert!(segments.len() >= 10);
+    let mut together = Vec::new();
+    let mut expected = Vec::new();
+    for segment in &segments {
+        let (payload, wire) = (from_hex(&segment.data), from_hex(&segment.wire));
+        let header = fields(segment, &payload);
+        assert_eq!(to_hex(&[&header.to_bytes(), payload.as_slice()].concat()), segment.wire);
+        assert_eq!(Segments::new(&wire).collect::<Vec<_>>(), [Ok((header, payload.as_slice()))]);
+        together.extend_from_slice(&wire);
+        expected.push((header, payload));
+    }
+    // And all of them in one datagram.
+    let found: Vec<_> = Segments::new(&together).map(Result::unwrap).map(|(h, p)| (h, p.to_vec())).collect();
+    assert_eq!(found, expected);
+}
+
+/// Everything that a connection sends now, segment by segment.
+fn replies(connection: &mut Connection, now: Instant) -> Vec<SegmentHeader> {
+    let mut buffer = vec![0; 65_536];
+    let mut headers = Vec::new();
+    while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
+        for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
+            headers.extend(Segments::new(datagram).map(|segment| segment.unwrap().0));
+        }
+    }
+    headers
+}
+
+#[test]
+fn recorded_sessions_yield_their_stream() {
+    let sessions: Vec<Session> = load("plain_transcripts.json");
+    assert_eq!(sessions.iter().map(|session| session.lost_fraction).collect::<Vec<_>>(), [0.0, 0.2]);
+    for session in sessions {
+        let conv = session.conv;
+        let mut connection = Connection::new(conv, &KcpConfig::default(), Instant::ZERO);
+        let mut stream = Vec::new();
+        let mut una = 0;
+        let mut acknowledged = Vec::new();
+        let mut sent = Vec::new();
+        let last = session.datagrams.last().unwrap().ms;
+        for Received { ms, datagram } in session.datagrams {
+            let mut datagram = from_hex(&datagram);
+            sent.extend(Segments::new(&datagram).map(|segment| segment.unwrap().0.sn));
+            let mut now = Instant::from_millis(ms);
+            // Deadlines that came before it first.
+            while let Some(due) = connection.poll_timeout().filter(|due| *due <= now) {
+                connection.handle_timeout(due);
+                for header in replies(&mut connection, due) {
+                    check_reply(&header, conv, &mut una);
+                    acknowledged.push(header.sn);
+                }
+            }
+            connection.handle_datagram(now, &mut datagram).unwrap();
+            let mut bytes = [0; 2_000];
+            while let Ok(count) = connection.read(&mut bytes) {
+                stream.extend_from_slice(&bytes[..count]);
+            }
+            if ms == last {
+                now = Instant::from_millis(ms + 1_000);
+                connection.handle_timeout(now);
+            }
+            for header in replies(&mut connection, now) {
+                check_reply(&header, conv, &mut una);
+                acknowledged.push(header.sn);
+            }
+        }
+        assert_eq!(stream.len(), session.stream_len, "conv {conv}");
+        assert_eq!(to_hex(&stream[..64]), session.stream_first_64, "conv {conv}");
+        assert_eq!(to_hex(&Sha256::digest(&stream)), session.stream_sha256, "conv {conv}");
+        let end = sent.iter().max().unwrap() + 1;
+        assert_eq!(una, end, "everything is acknowledged");
+        assert!(acknowledged.iter().all(|sn| sent.contains(sn)), "conv {conv}");
+        assert!(acknowledged.contains(&(end - 1)), "conv {conv}");
+        let stats = connection.stats();
+        assert_eq!((stats.push_received, stats.malformed, stats.wrong_conv), (sent.len() as u64, 0, 0));
+        assert_eq!(connection.poll_timeout(), None);
+    }
+}
+
+/// A server that only receives answers with ACKs, whose `una` never goes back.
+fn check_reply(header: &SegmentHeader, conv: u32, una: &mut u32) {
+    assert_eq!((header.conv, header.cmd, header.len), (conv, Command::Ack, 0));
+    assert!(header.wnd > 0);
+    assert!(header.una >= *una, "una goes back to {} from {una}", header.una);
+    *una = header.una;
+}
