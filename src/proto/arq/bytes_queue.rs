@@ -7,9 +7,9 @@
 
 use alloc::{boxed::Box, collections::VecDeque, vec, vec::Vec};
 
-const CHUNK: usize = 4_096;
+const CHUNK: usize = 16_384;
 /// Spare chunks kept whatever is in use: 64 KiB, a large write of a request-response protocol.
-const MIN_SPARE: usize = 16;
+const MIN_SPARE: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct BytesQueue {
