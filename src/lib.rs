@@ -99,3 +99,8 @@ pub use net::{
     ReuniteError, WriteHalf,
 };
 pub use proto::{ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, Stats};
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

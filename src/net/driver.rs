@@ -59,6 +59,8 @@ pub(super) struct Driver {
     recv_errors: u32,
     /// Whether only the conversation begun last from an address lives.
     one_per_address: bool,
+    /// That conversation, where it is so.
+    only: HashMap<SocketAddr, u32>,
     listener_closed: bool,
 }
 
@@ -140,6 +142,7 @@ impl Driver {
             idle: VecDeque::new(),
             recv_errors: 0,
             one_per_address,
+            only: HashMap::new(),
             listener_closed: false,
         }
     }
@@ -161,7 +164,7 @@ impl Driver {
 
     /// Takes a session that was opened here into the table.
     fn adopt(&mut self, session: Arc<Session>) -> Option<u32> {
-        if session.is_released() {
+        if session.is_over() {
             return None;
         }
         if self.table.find(&(session.peer, session.conv)).is_some() {
@@ -193,7 +196,7 @@ impl Driver {
                 self.look_at_noticed();
                 clock::now()
             });
-            count += received.bytes.len().div_ceil(received.size);
+            count += received.bytes.len().div_ceil(received.size).max(1);
             self.route(now, received);
         });
         match outcome {
@@ -216,6 +219,9 @@ impl Driver {
     /// Hands each run of datagrams with one conv to its session.
     fn route(&mut self, now: Instant, received: Received<'_>) {
         let Received { peer, local_ip, mut bytes, size } = received;
+        if bytes.is_empty() {
+            self.shared.counters.dropped_short.add(1);
+        }
         while !bytes.is_empty() {
             let Some(conv) = peek_conv(&bytes[..size.min(bytes.len())]) else {
                 self.shared.counters.dropped_short.add(1);
@@ -270,28 +276,29 @@ impl Driver {
                 return None;
             }
         }
-        if self.one_per_address {
-            self.replace_others(now, route.0);
-        }
         let connection = Connection::new(route.1, &backlog.config, now);
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
-        let key = self.table.insert(Arc::clone(&session), true);
-        backlog.push(session);
+        if !backlog.push(Arc::clone(&session)) {
+            shared.counters.dropped_no_session.add(datagrams);
+            return None;
+        }
+        if self.one_per_address {
+            self.replace(now, route.0, route.1);
+        }
+        let key = self.table.insert(session, true);
         shared.counters.accepted.add(1);
         shared.counters.sessions.set(self.table.len());
         Some(key)
     }
 
     /// kcp-go's rule: a conversation ends the one before it from the same address.
-    fn replace_others(&mut self, now: Instant, peer: SocketAddr) {
-        let others = self.table.routes.iter().filter(|((addr, _), _)| *addr == peer);
-        let others: Vec<u32> = others.map(|(_, key)| *key).collect();
-        for key in others {
-            if let Some(slot) = self.table.get(key) {
-                slot.session.fail(Failure::Replaced);
-            }
-            self.forget(now, key);
+    fn replace(&mut self, now: Instant, peer: SocketAddr, conv: u32) {
+        let Some(before) = self.only.insert(peer, conv) else { return };
+        let Some(key) = self.table.find(&(peer, before)) else { return };
+        if let Some(slot) = self.table.get(key) {
+            slot.session.fail(Failure::Replaced);
         }
+        self.forget(now, key);
     }
 
     fn forget(&mut self, now: Instant, key: u32) {
@@ -299,7 +306,11 @@ impl Driver {
         if let Some(slot) = self.table.remove(key)
             && slot.accepted
         {
-            self.closed.insert((slot.session.peer, slot.session.conv), now);
+            let Session { peer, conv, .. } = *slot.session;
+            self.closed.insert((peer, conv), now);
+            if self.only.get(&peer) == Some(&conv) {
+                self.only.remove(&peer);
+            }
         }
         self.shared.counters.sessions.set(self.table.len());
     }
@@ -455,6 +466,7 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // The runtime is shutting down, or there is nothing left: nobody may wait for this driver any more.
+        self.shared.end_attention();
         self.look_at_noticed();
         if let Some(backlog) = &self.shared.backlog {
             drop(backlog.end(Ended::DriverGone));

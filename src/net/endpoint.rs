@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use tokio::net::{ToSocketAddrs, lookup_host};
@@ -34,7 +37,12 @@ use crate::proto::{Connection, KcpConfig};
 #[derive(Debug)]
 pub struct KcpEndpoint {
     shared: Arc<Shared>,
+    /// The conv of the next stream: from a random start, in steps that come round only after all 2^32.
+    next_conv: AtomicU32,
 }
+
+/// Odd, and far from its neighbours' multiples: convs of one endpoint look as unlike as those of many.
+const CONV_STEP: u32 = 0x9e37_79b1;
 
 impl KcpEndpoint {
     /// Opens a socket on the first of the addresses that `addr` resolves to that can be bound.
@@ -43,7 +51,7 @@ impl KcpEndpoint {
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
     pub async fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         let socket = bind_first(addr).await?;
-        Ok(Self { shared: Shared::start(socket, None)? })
+        Self::start(socket)
     }
 
     /// Takes over a socket, with its options as they are.
@@ -52,16 +60,21 @@ impl KcpEndpoint {
     /// Those of the socket; `Other` outside a Tokio runtime.
     pub fn from_socket(socket: std::net::UdpSocket) -> io::Result<Self> {
         let socket = Socket::from_std(socket)?;
-        Ok(Self { shared: Shared::start(socket, None)? })
+        Self::start(socket)
     }
 
-    /// Opens a stream with a random conv. Nothing is sent until something is written.
+    fn start(socket: Socket) -> io::Result<Self> {
+        let next_conv = AtomicU32::new(entropy::conv()?);
+        Ok(Self { shared: Shared::start(socket, None)?, next_conv })
+    }
+
+    /// Opens a stream with a conv that no other stream of the endpoint was given, from a random start. Nothing is sent until something is written.
     ///
     /// # Errors
-    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address; those of the operating system's random
-    /// numbers.
+    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address.
     pub fn connect(&self, peer: SocketAddr, config: KcpConfig) -> io::Result<KcpStream> {
-        self.connect_with_conv(peer, entropy::conv()?, config)
+        let conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        self.connect_with_conv(peer, conv, config)
     }
 
     /// Opens a stream with a conv that both ends know.

@@ -9,7 +9,7 @@
 //!     timers         the sessions' deadlines
 //!     recently_closed
 //!   shared           what they have in common: attention list, backlog, counters
-//!   socket           batches of datagrams (quinn-udp)
+//!   socket           batches of datagrams (quinn-udp); marked: with a DSCP
 //! ```
 //!
 //! A write goes all the way to the system call in the writer's own task, and a read takes bytes where the driver put
@@ -68,6 +68,7 @@ mod endpoint;
 mod entropy;
 mod error;
 mod listener;
+mod marked;
 mod recently_closed;
 mod session;
 mod shared;

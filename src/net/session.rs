@@ -122,14 +122,10 @@ impl Session {
 
     /// Looks at or changes the connection; transmits what that makes sendable if `transmit`.
     pub(super) fn with<R>(self: &Arc<Self>, transmit: bool, work: impl FnOnce(&mut Connection) -> R) -> R {
-        let mut woken = Woken::default();
         let mut state = self.lock();
         let result = work(&mut state.connection);
         if transmit {
-            state.collect_events(&mut woken);
-            let (state, upkeep) = self.transmit(state, clock::now(), false);
-            drop(state);
-            self.leave_to_driver(upkeep);
+            self.transmit_and_leave(state, false);
         }
         result
     }
@@ -169,9 +165,7 @@ impl Session {
 
     fn after_read(self: &Arc<Self>, state: MutexGuard<'_, State>) {
         if state.connection.has_window_update() {
-            let (state, upkeep) = self.transmit(state, clock::now(), false);
-            drop(state);
-            self.leave_to_driver(upkeep);
+            self.transmit_and_leave(state, false);
         }
     }
 
@@ -187,9 +181,7 @@ impl Session {
             Ok(result) => {
                 // Full segments go out at once; what is left over shares a segment with the next write, unless the
                 // driver comes first.
-                let (state, upkeep) = self.transmit(state, now, true);
-                drop(state);
-                self.leave_to_driver(upkeep);
+                self.transmit_and_leave(state, true);
                 Poll::Ready(Ok(result))
             }
             Err(WriteError::Blocked) => {
@@ -207,9 +199,7 @@ impl Session {
             return Err(state.close_error());
         }
         state.connection.flush();
-        let (state, upkeep) = self.transmit(state, clock::now(), false);
-        drop(state);
-        self.leave_to_driver(upkeep);
+        self.transmit_and_leave(state, false);
         Ok(())
     }
 
@@ -227,9 +217,7 @@ impl Session {
             return Poll::Ready(Ok(()));
         }
         state.closers.add(cx.waker());
-        let (state, upkeep) = self.transmit(state, now, false);
-        drop(state);
-        self.leave_to_driver(upkeep);
+        self.transmit_and_leave(state, false);
         Poll::Pending
     }
 
@@ -251,9 +239,10 @@ impl Session {
         self.leave_to_driver(Upkeep::Remove);
     }
 
-    /// Whether no stream refers to it any more.
-    pub(super) fn is_released(&self) -> bool {
-        self.lock().released
+    /// Whether it has ended, or no stream refers to it any more.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.released || state.connection.close_reason().is_some()
     }
 
     /// Ends the session: everything pending fails with `failure`.
@@ -350,6 +339,15 @@ impl Session {
         });
         state.transmitting = false;
         (state, upkeep)
+    }
+
+    /// Sends what is sendable in the application's own task, tells whom it concerns, and leaves the rest to the driver.
+    fn transmit_and_leave(self: &Arc<Self>, state: MutexGuard<'_, State>, corked: bool) {
+        let mut woken = Woken::default();
+        let (mut state, upkeep) = self.transmit(state, clock::now(), corked);
+        state.collect_events(&mut woken);
+        drop(state);
+        self.leave_to_driver(upkeep);
     }
 
     /// Puts the session on the driver's attention list if it has to do something about it, or sooner than it plans to.

@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     driver::Driver,
+    error::Failure,
     session::Session,
     socket::Socket,
     stats::Counters,
@@ -26,12 +27,19 @@ pub(super) struct Shared {
     pub(super) socket: Socket,
     pub(super) counters: Counters,
     /// Sessions that the driver is to look at.
-    attention: Mutex<Vec<Arc<Session>>>,
+    attention: Mutex<Attention>,
     driver: Mutex<Option<Waker>>,
     /// The listener or endpoint that may open further sessions, while there is one.
     openers: AtomicUsize,
     /// Sessions that wait to be accepted, where datagrams from new peers open any.
     pub(super) backlog: Option<Backlog>,
+}
+
+#[derive(Debug, Default)]
+struct Attention {
+    sessions: Vec<Arc<Session>>,
+    /// The driver has ended: nobody will look, and a session kept here would keep the socket open.
+    ended: bool,
 }
 
 impl Shared {
@@ -55,23 +63,36 @@ impl Shared {
 
     /// Has the driver look at `session` soon.
     pub(super) fn notice(&self, session: &Arc<Session>) {
-        if !session.noticed.swap(true, Ordering::AcqRel) {
-            lock(&self.attention).push(Arc::clone(session));
-            self.wake_driver();
+        if session.noticed.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let mut attention = lock(&self.attention);
+        if attention.ended {
+            drop(attention);
+            session.fail(Failure::DriverGone);
+            return;
+        }
+        attention.sessions.push(Arc::clone(session));
+        drop(attention);
+        self.wake_driver();
     }
 
     /// Whether a session waits to be looked at.
     pub(super) fn has_noticed(&self) -> bool {
-        !lock(&self.attention).is_empty()
+        !lock(&self.attention).sessions.is_empty()
     }
 
     /// Moves the sessions to be looked at into `sessions`.
     pub(super) fn take_noticed(&self, sessions: &mut Vec<Arc<Session>>) {
-        sessions.append(&mut lock(&self.attention));
+        sessions.append(&mut lock(&self.attention).sessions);
         for session in sessions {
             session.noticed.store(false, Ordering::Release);
         }
+    }
+
+    /// The driver has ended: from here on, sessions that want its attention fail instead.
+    pub(super) fn end_attention(&self) {
+        lock(&self.attention).ended = true;
     }
 
     pub(super) fn register_driver(&self, waker: &Waker) {
@@ -170,11 +191,16 @@ impl Backlog {
         }
     }
 
-    pub(super) fn push(&self, session: Arc<Session>) {
+    /// Whether it was taken: not when the listener has ended since [`admission`](Self::admission).
+    pub(super) fn push(&self, session: Arc<Session>) -> bool {
         let mut woken = Woken::default();
         let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return false;
+        }
         state.waiting.push_back(session);
         state.acceptors.take_into(&mut woken);
+        true
     }
 
     /// The session that has waited longest. `Err` once the listener has ended.

@@ -19,6 +19,7 @@ use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 use tokio::{io::Interest, net::UdpSocket};
 
+use super::marked;
 use crate::proto::Transmit;
 
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
@@ -83,6 +84,8 @@ impl Socket {
 
     /// Takes a socket over as it is.
     pub(super) fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        // Tokio's own call panics without one.
+        tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         Ok(Self { io: UdpSocket::from_std(socket)?, state, marked: AtomicBool::new(false) })
@@ -158,7 +161,7 @@ impl Socket {
         let segment_size = (contents.len() > segment_size).then_some(segment_size);
         // Tokio learns of a new socket's readiness only in time, so ask the socket itself, and tell Tokio when it is full.
         let outcome = if self.marked.load(Ordering::Relaxed) {
-            marked::send(&self.io, peer, segment_size, contents)
+            marked::send(&self.io, peer, local_ip, segment_size, contents)
         } else {
             let transmit = quinn_udp::Transmit {
                 destination: peer,
@@ -218,68 +221,5 @@ impl Socket {
                 outcome => return Poll::Ready(outcome),
             }
         }
-    }
-}
-
-/// Sending with the socket's own DSCP.
-mod marked {
-    use std::{io, net::SocketAddr};
-
-    use socket2::SockRef;
-    use tokio::net::UdpSocket;
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn send(
-        io: &UdpSocket,
-        peer: SocketAddr,
-        segment_size: Option<usize>,
-        contents: &[u8],
-    ) -> io::Result<()> {
-        let addr = peer.into();
-        let slices = [io::IoSlice::new(contents)];
-        let message = socket2::MsgHdr::new().with_addr(&addr).with_buffers(&slices);
-        let socket = SockRef::from(io);
-        match segment_size {
-            None => socket.sendmsg(&message, 0),
-            Some(size) => socket.sendmsg(&message.with_control(&gso_control(size)), 0),
-        }
-        .map(drop)
-    }
-
-    /// A control message that has the kernel cut the payload into datagrams of `size` bytes: a `cmsghdr` (length,
-    /// level, type) and a `u16`, padded to the size of a pointer.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn gso_control(size: usize) -> [u8; CONTROL_LEN] {
-        const SOL_UDP: i32 = 17;
-        const UDP_SEGMENT: i32 = 103;
-        let mut control = [0; CONTROL_LEN];
-        let (header, data) = control.split_at_mut(HEADER_LEN);
-        header[..WORD].copy_from_slice(&(HEADER_LEN + 2).to_ne_bytes());
-        header[WORD..WORD + 4].copy_from_slice(&SOL_UDP.to_ne_bytes());
-        header[WORD + 4..].copy_from_slice(&UDP_SEGMENT.to_ne_bytes());
-        data[..2].copy_from_slice(&(size as u16).to_ne_bytes());
-        control
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const WORD: usize = size_of::<usize>();
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const HEADER_LEN: usize = WORD + 8;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CONTROL_LEN: usize = HEADER_LEN + WORD;
-
-    /// Elsewhere, one datagram a call.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn send(
-        io: &UdpSocket,
-        peer: SocketAddr,
-        segment_size: Option<usize>,
-        contents: &[u8],
-    ) -> io::Result<()> {
-        let addr = peer.into();
-        for datagram in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
-            SockRef::from(io).send_to(datagram, &addr)?;
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Which congestion control a session has, if any.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::{
@@ -43,7 +44,7 @@ pub(super) enum Congestion {
     /// `nc`: the peers' windows are the only limit.
     Off,
     Kcp(Reno),
-    Bandwidth(Bandwidth),
+    Bandwidth(Box<Bandwidth>),
 }
 
 impl Congestion {
@@ -51,7 +52,7 @@ impl Congestion {
         match control {
             _ if nodelay.nc => Self::Off,
             CongestionControl::Kcp => Self::Kcp(Reno::new()),
-            CongestionControl::Bandwidth => Self::Bandwidth(Bandwidth::new(mss)),
+            CongestionControl::Bandwidth => Self::Bandwidth(Box::new(Bandwidth::new(mss))),
         }
     }
 

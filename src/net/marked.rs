@@ -1,0 +1,115 @@
+//! Sending with the socket's own DSCP, which `quinn-udp` overrides.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use socket2::SockRef;
+use tokio::net::UdpSocket;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn send(
+    io: &UdpSocket,
+    peer: SocketAddr,
+    local_ip: Option<IpAddr>,
+    segment_size: Option<usize>,
+    contents: &[u8],
+) -> io::Result<()> {
+    let addr = peer.into();
+    let slices = [io::IoSlice::new(contents)];
+    let message = socket2::MsgHdr::new().with_addr(&addr).with_buffers(&slices);
+    let mut control = control::Control::new();
+    if let Some(ip) = local_ip {
+        control.push_source(ip);
+    }
+    if let Some(size) = segment_size {
+        control.push_segment_size(size as u16);
+    }
+    let socket = SockRef::from(io);
+    match control.bytes() {
+        [] => socket.sendmsg(&message, 0),
+        bytes => socket.sendmsg(&message.with_control(bytes), 0),
+    }
+    .map(drop)
+}
+
+/// Control messages, as the kernel lays them out: a `cmsghdr` (length, level, type) and the data, padded to the size
+/// of a pointer.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod control {
+    use std::net::IpAddr;
+
+    const IPPROTO_IP: i32 = 0;
+    const IP_PKTINFO: i32 = 8;
+    const IPPROTO_IPV6: i32 = 41;
+    const IPV6_PKTINFO: i32 = 50;
+    const SOL_UDP: i32 = 17;
+    const UDP_SEGMENT: i32 = 103;
+
+    const WORD: usize = size_of::<usize>();
+    const HEADER_LEN: usize = WORD + 8;
+    /// The segment size and the longer kind of source address.
+    const MAX_LEN: usize = HEADER_LEN + WORD + HEADER_LEN + 24;
+
+    pub(super) struct Control {
+        bytes: [u8; MAX_LEN],
+        len: usize,
+    }
+
+    impl Control {
+        pub(super) const fn new() -> Self {
+            Self { bytes: [0; MAX_LEN], len: 0 }
+        }
+
+        pub(super) fn bytes(&self) -> &[u8] {
+            &self.bytes[..self.len]
+        }
+
+        /// The address to send from: an `in_pktinfo` or `in6_pktinfo` that leaves the interface open.
+        pub(super) fn push_source(&mut self, ip: IpAddr) {
+            match ip {
+                IpAddr::V4(ip) => {
+                    let mut info = [0; 12];
+                    info[4..8].copy_from_slice(&ip.octets());
+                    self.push(IPPROTO_IP, IP_PKTINFO, &info);
+                }
+                IpAddr::V6(ip) => {
+                    let mut info = [0; 20];
+                    info[..16].copy_from_slice(&ip.octets());
+                    self.push(IPPROTO_IPV6, IPV6_PKTINFO, &info);
+                }
+            }
+        }
+
+        /// Has the kernel cut the payload into datagrams of `size` bytes.
+        pub(super) fn push_segment_size(&mut self, size: u16) {
+            self.push(SOL_UDP, UDP_SEGMENT, &size.to_ne_bytes());
+        }
+
+        fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
+            let message = &mut self.bytes[self.len..];
+            message[..WORD].copy_from_slice(&(HEADER_LEN + data.len()).to_ne_bytes());
+            message[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
+            message[WORD + 4..HEADER_LEN].copy_from_slice(&kind.to_ne_bytes());
+            message[HEADER_LEN..HEADER_LEN + data.len()].copy_from_slice(data);
+            self.len += HEADER_LEN + data.len().next_multiple_of(WORD);
+        }
+    }
+}
+
+/// Elsewhere, one datagram a call, from the address that the system chooses.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn send(
+    io: &UdpSocket,
+    peer: SocketAddr,
+    _: Option<IpAddr>,
+    segment_size: Option<usize>,
+    contents: &[u8],
+) -> io::Result<()> {
+    let addr = peer.into();
+    for datagram in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
+        SockRef::from(io).send_to(datagram, &addr)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Both ends of an echo, over anything that reads and writes.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpConfig, KcpListener, KcpStream};
+use tokio::{
+    io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::JoinHandle,
+};
+
+use crate::rng::Rng;
+
+/// How long one run may take.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// Bytes of a write: below the 127 segments that tokio_kcp takes at once.
+const WRITE: usize = 64 << 10;
+
+/// The windows of every peer here: small enough for what the others do for each segment in flight.
+pub const WINDOW: u16 = 512;
+
+/// Our settings: the defaults, with the window of the peers.
+pub fn config() -> KcpConfig {
+    let window = u32::from(WINDOW);
+    KcpConfig::builder().send_window(window).recv_window(window).build().unwrap()
+}
+
+/// `len` bytes that look random.
+pub fn payload(len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(len as u64);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&rng.next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Fails with `what` when `run` takes too long.
+pub async fn within<T>(what: &str, run: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(LIMIT, run).await {
+        Ok(outcome) => outcome,
+        Err(_) => panic!("{what}: not done within {LIMIT:?}"),
+    }
+}
+
+/// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs.
+pub async fn drive(
+    what: &str,
+    reader: impl AsyncRead + Unpin,
+    writer: impl AsyncWrite + Unpin + Send + 'static,
+    len: usize,
+) {
+    drive_with(what, reader, writer, len, WRITE).await;
+}
+
+/// As [`drive`], in writes of `size` bytes.
+pub async fn drive_with(
+    what: &str,
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin + Send + 'static,
+    len: usize,
+    size: usize,
+) {
+    let begun = Instant::now();
+    let sent = payload(len);
+    let writing = tokio::spawn({
+        let sent = sent.clone();
+        async move {
+            for piece in sent.chunks(size) {
+                writer.write_all(piece).await?;
+            }
+            writer.flush().await?;
+            // Kept open: dropping the half could end the session.
+            io::Result::Ok(writer)
+        }
+    });
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < len {
+        let read = tokio::time::timeout(LIMIT, reader.read(&mut buffer));
+        let Ok(count) = read.await else { panic!("{what}: {at} of {len} bytes came back, then nothing") };
+        let count = count.unwrap_or_else(|error| panic!("{what}: after {at} of {len} bytes: {error}"));
+        assert!(count > 0, "{what}: end of stream after {at} of {len} bytes");
+        assert!(at + count <= len, "{what}: more bytes came back than were sent");
+        assert!(buffer[..count] == sent[at..at + count], "{what}: wrong bytes in {at}..{}", at + count);
+        at += count;
+    }
+    writing.await.unwrap().unwrap_or_else(|error| panic!("{what}: write: {error}"));
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{what}: {:.1} MB there and back in {seconds:.2} s, {:.1} MB/s",
+        len as f64 / 1e6,
+        len as f64 / 1e6 / seconds
+    );
+}
+
+/// Drives an echo from one of our streams.
+pub async fn drive_ours(what: &str, addr: SocketAddr, config: KcpConfig, len: usize) {
+    let stream = KcpStream::connect(addr, config).await.unwrap();
+    let (reader, writer) = stream.into_split();
+    within(what, drive(what, reader, writer, len)).await;
+}
+
+/// Our echo server, until it is dropped.
+pub struct OurServer {
+    pub addr: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl OurServer {
+    pub async fn start(config: KcpConfig) -> Self {
+        let listener = KcpListener::bind("127.0.0.1:0", config).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut reader, mut writer) = stream.into_split();
+                    io::copy(&mut reader, &mut writer).await
+                });
+            }
+        });
+        Self { addr, task }
+    }
+}
+
+impl Drop for OurServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Echoes what `stream` of another crate carries, until it ends.
+pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = stream.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buffer[..count]).await?;
+        stream.flush().await?;
+    }
+}

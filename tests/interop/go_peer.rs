@@ -1,0 +1,84 @@
+//! The program `go-peer`: building it, serving and driving with it.
+
+use std::{
+    env,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    sync::OnceLock,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use crate::echo::within;
+
+/// Where Debian's Go packages lie.
+const GOPATH: &str = "/usr/share/gocode";
+/// Names a go-peer that was built elsewhere, of another release of kcp-go say.
+const OTHER: &str = "KCP9_GO_PEER";
+
+/// The go-peers to meet: Debian's, built here, and the one that `KCP9_GO_PEER` names.
+pub fn all() -> Vec<PathBuf> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let mut peers = vec![BUILT.get_or_init(build).clone()];
+    peers.extend(env::var_os(OTHER).map(PathBuf::from));
+    peers
+}
+
+/// # Panics
+/// Without Go or kcp-go: whoever asks for these tests wants them run.
+fn build() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/go-peer/main.go");
+    let peer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-peer");
+    let go = std::process::Command::new("go")
+        .args(["build", "-o"])
+        .args([&peer, &source])
+        .envs([("GO111MODULE", "off"), ("GOPATH", GOPATH), ("GOFLAGS", "")])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run `go` ({error}): these tests need Go"));
+    let stderr = String::from_utf8_lossy(&go.stderr);
+    assert!(
+        go.status.success(),
+        "go-peer does not build; is golang-github-xtaci-kcp-dev installed?\n{stderr}"
+    );
+    peer
+}
+
+/// `go-peer serve`, killed when it is dropped.
+pub struct Serving {
+    pub addr: SocketAddr,
+    _child: Child,
+}
+
+/// Serves an echo or a sink, with further flags.
+pub async fn serve(peer: &Path, mode: &str, flags: &[&str]) -> Serving {
+    let mut child = Command::new(peer)
+        .args(["serve", "--mode", mode])
+        .args(flags)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", peer.display()));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = within("go-peer begins to listen", lines.next_line()).await.unwrap();
+    let line = line.expect("go-peer serve ended at once");
+    let addr = line.strip_prefix("listening ").and_then(|addr| addr.parse().ok());
+    Serving { addr: addr.unwrap_or_else(|| panic!("go-peer serve says {line}")), _child: child }
+}
+
+/// Drives an echo or a sink at `addr` to its end, with further flags; panics unless everything came and was right.
+pub async fn drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) {
+    let addr = addr.to_string();
+    let run = Command::new(peer)
+        .args(["drive", "--mode", mode, "--addr", &addr, "--timeout", "25"])
+        .args(flags)
+        .kill_on_drop(true)
+        .output();
+    let Output { status, stdout, stderr } = within("go-peer drives", run).await.unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "go-peer drive {mode}: {status}\n{stdout}\n{stderr}");
+    println!("drive {mode} {flags:?}: {}", stdout.trim());
+}

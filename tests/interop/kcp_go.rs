@@ -1,0 +1,163 @@
+//! kcp-go, by the program in `go-peer`, which compares SHA-256 sums of what it drives itself.
+//!
+//! What it needs to be met with: a session that it accepts starts with a receive window of 32, and what it later raises
+//! it does not announce (`SetWindowSize` after `Accept`). A client that has 32 segments under way before that waits for
+//! its own window probe: ours asks early, and the servers' tests here would show it if it did not.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpListener, KcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    echo::{self, OurServer, payload, within},
+    go_peer,
+    relay::Relay,
+};
+
+const LEN: usize = 10 << 20;
+const BYTES: &str = "10485760";
+
+/// Serves a sink: see go-peer.
+async fn serve_sink(listener: KcpListener) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let count = stream.read_u64_le().await.unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    let mut left = count as usize;
+    while left > 0 {
+        let most = left.min(buffer.len());
+        left -= stream.read(&mut buffer[..most]).await.unwrap();
+    }
+    stream.write_u64_le(count).await.unwrap();
+    stream.shutdown().await.unwrap();
+}
+
+async fn drive_sink(stream: &mut KcpStream, len: usize) {
+    stream.write_u64_le(len as u64).await.unwrap();
+    stream.write_all(&payload(len)).await.unwrap();
+    assert_eq!(stream.read_u64_le().await.unwrap(), len as u64);
+}
+
+fn name(peer: &Path, rest: &str) -> String {
+    format!("{}: {rest}", peer.display())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_serves_an_echo() {
+    for peer in go_peer::all() {
+        let server = go_peer::serve(&peer, "echo", &[]).await;
+        echo::drive_ours(&name(&peer, "serves an echo"), server.addr, echo::config(), LEN).await;
+        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        echo::drive_ours(&name(&peer, "serves an echo, 10 % loss"), relay.addr(), echo::config(), LEN).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_drives_an_echo() {
+    for peer in go_peer::all() {
+        let server = OurServer::start(echo::config()).await;
+        go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES]).await;
+        go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES, "--conns", "8"]).await;
+        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        go_peer::drive(&peer, "echo", relay.addr(), &["--bytes", BYTES]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_serves_a_sink() {
+    for peer in go_peer::all() {
+        let server = go_peer::serve(&peer, "sink", &[]).await;
+        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        for addr in [server.addr, relay.addr()] {
+            let mut stream = KcpStream::connect(addr, echo::config()).await.unwrap();
+            within(&name(&peer, "serves a sink"), drive_sink(&mut stream, LEN)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_drives_a_sink() {
+    for peer in go_peer::all() {
+        for loss in [0.0, 0.1] {
+            let listener = KcpListener::bind("127.0.0.1:0", echo::config()).await.unwrap();
+            let relay = Relay::start(listener.local_addr().unwrap(), loss).await.unwrap();
+            let serving = tokio::spawn(serve_sink(listener));
+            go_peer::drive(&peer, "sink", relay.addr(), &["--bytes", BYTES]).await;
+            serving.abort();
+        }
+    }
+}
+
+/// Messages of up to a segment come back with their boundaries; longer ones as pieces (kcp-go cuts what it writes).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_serves_messages() {
+    let config = echo::config().to_builder().stream(false).build().unwrap();
+    for peer in go_peer::all() {
+        let server = go_peer::serve(&peer, "echo", &["--stream", "false"]).await;
+        let stream = KcpStream::connect(server.addr, config.clone()).await.unwrap();
+        let messages = async {
+            for len in [1, 2, 100, 1_375, 1_376] {
+                let message = payload(len);
+                stream.send(&message).await.unwrap();
+                assert_eq!(stream.recv().await.unwrap(), message);
+            }
+            for len in [1_377, 4_000, 20_000, 40_000] {
+                let message = payload(len);
+                stream.send(&message).await.unwrap();
+                let mut back = Vec::new();
+                while back.len() < len {
+                    back.extend_from_slice(&stream.recv().await.unwrap());
+                }
+                assert!(back == message, "{len} bytes differ");
+            }
+        };
+        within(&name(&peer, "serves messages"), messages).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_drives_messages() {
+    let config = echo::config().to_builder().stream(false).build().unwrap();
+    for peer in go_peer::all() {
+        let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            for _ in 0..1_000 {
+                let message = stream.recv().await.unwrap();
+                assert_eq!(message.len(), 1_000, "a message lost its boundary");
+                stream.send(&message).await.unwrap();
+            }
+            stream
+        });
+        let flags = ["--stream", "false", "--msg", "1000", "--bytes", "1000000"];
+        go_peer::drive(&peer, "echo", addr, &flags).await;
+        within(&name(&peer, "drives messages"), serving).await.unwrap();
+    }
+}
+
+/// A client that sends a full window before the server has raised its own: see the module's page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn the_window_that_it_does_not_announce_stalls_nobody() {
+    for peer in go_peer::all() {
+        let server = go_peer::serve(&peer, "sink", &[]).await;
+        for _ in 0..8 {
+            let begun = Instant::now();
+            let mut stream = KcpStream::connect(server.addr, echo::config()).await.unwrap();
+            let run = tokio::time::timeout(Duration::from_secs(2), drive_sink(&mut stream, 200_000)).await;
+            let what = name(&peer, "takes a first flight");
+            assert!(run.is_ok(), "{what}: 200 kB took more than 2 s: {:#?}", stream.stats());
+            println!("{what}: {:?}", begun.elapsed());
+        }
+    }
+}

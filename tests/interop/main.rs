@@ -1,0 +1,27 @@
+//! Live peers of other makes, over real sockets: `tokio_kcp` and `kcp-tokio` always, kcp-go where Go is installed.
+//!
+//! Each is met in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
+//! drops 10 % of all datagrams each way. A run echoes a payload of some megabytes and compares every byte that comes
+//! back with the byte that was sent; no cipher, no FEC.
+//!
+//! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
+//!
+//! ```text
+//! cargo test --test interop -- --ignored
+//! KCP9_GO_PEER=/path/to/go-peer cargo test --test interop -- --ignored     a go-peer of another release as well
+//! ```
+#![cfg(feature = "tokio")]
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod echo;
+mod go_peer;
+mod kcp_go;
+mod kcp_tokio_crate;
+mod tokio_kcp_crate;
+
+#[path = "../relay/mod.rs"]
+#[allow(dead_code, reason = "every test target uses another part")]
+mod relay;
+#[path = "../common/rng.rs"]
+#[allow(dead_code, reason = "every test target uses another part")]
+mod rng;

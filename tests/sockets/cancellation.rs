@@ -1,0 +1,187 @@
+//! Every future dropped at every point: no byte is lost, sent twice or out of order.
+//!
+//! Windows are small here, so that calls wait often.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use kcp9::{KcpConfig, KcpStream, NoDelay};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    rng::Rng,
+    support::{PAYLOAD, Pair, assert_alive, assert_payload, listen, ms, pair_with, poll_some, within},
+};
+
+fn narrow() -> KcpConfig {
+    let fast = NoDelay { interval: ms(1), ..NoDelay::FAST3 };
+    KcpConfig::builder().send_window(8).recv_window(8).nodelay(fast).ack_no_delay(true).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_reads_and_writes() {
+    const LEN: usize = 1 << 20;
+    let Pair { client, server, listener: _listener } = pair_with(narrow()).await;
+    let (_kept, mut writer) = client.into_split();
+    let (mut reader, _kept_too) = server.into_split();
+    let writing = tokio::spawn(async move {
+        let mut rng = Rng::new(1);
+        let mut bytes = vec![0; LEN];
+        PAYLOAD.fill(0, &mut bytes);
+        let (mut at, mut cancelled) = (0, 0);
+        while at < LEN {
+            let end = (at + rng.size(1..=20_000)).min(LEN);
+            match poll_some(&mut rng, writer.write(&bytes[at..end])).await {
+                Some(count) => at += count.unwrap(),
+                None => cancelled += 1,
+            }
+            if rng.chance(0.1) {
+                drop(poll_some(&mut rng, writer.flush()).await);
+            }
+        }
+        writer.flush().await.unwrap();
+        (writer, cancelled)
+    });
+    let reading = async {
+        let mut rng = Rng::new(2);
+        let mut buffer = vec![0; 20_000];
+        let (mut at, mut cancelled) = (0, 0);
+        while at < LEN {
+            let size = rng.size(1..=buffer.len());
+            match poll_some(&mut rng, reader.read(&mut buffer[..size])).await {
+                Some(count) => {
+                    let count = count.unwrap();
+                    assert_payload(at, &buffer[..count]);
+                    at += count;
+                }
+                None => cancelled += 1,
+            }
+        }
+        cancelled
+    };
+    let reads = within(20, "a transfer whose calls are cancelled", reading).await;
+    let (_writer, writes) = writing.await.unwrap();
+    assert!(reads > 20 && writes > 5, "only {reads} reads and {writes} writes were cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_sends_and_recvs() {
+    const MESSAGES: usize = 1_000;
+    let config = narrow().to_builder().stream(false).build().unwrap();
+    let Pair { client, server, listener: _listener } = pair_with(config).await;
+    let size = |message: usize| 1 + message * 7 % 5_000;
+    let sending = tokio::spawn(async move {
+        let mut rng = Rng::new(3);
+        let (mut message, mut cancelled) = (0, 0);
+        while message < MESSAGES {
+            let mut bytes = vec![0; size(message)];
+            PAYLOAD.fill(message as u64 * 8, &mut bytes);
+            match poll_some(&mut rng, client.send(&bytes)).await {
+                Some(outcome) => {
+                    outcome.unwrap();
+                    message += 1;
+                }
+                None => cancelled += 1,
+            }
+        }
+        (client, cancelled)
+    });
+    let receiving = async {
+        let mut rng = Rng::new(4);
+        let (mut message, mut cancelled) = (0, 0);
+        while message < MESSAGES {
+            match poll_some(&mut rng, server.recv()).await {
+                Some(bytes) => {
+                    let bytes = bytes.unwrap();
+                    assert_eq!(bytes.len(), size(message), "message {message}");
+                    assert_eq!(
+                        PAYLOAD.first_difference(message as u64 * 8, &bytes),
+                        None,
+                        "message {message}"
+                    );
+                    message += 1;
+                }
+                None => cancelled += 1,
+            }
+        }
+        cancelled
+    };
+    let recvs = within(20, "messages whose calls are cancelled", receiving).await;
+    let (_client, sends) = sending.await.unwrap();
+    assert!(recvs > 20 && sends > 20, "only {recvs} recvs and {sends} sends were cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_accept() {
+    const CLIENTS: usize = 200;
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let connecting = tokio::spawn(async move {
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+            client.write_all(b"!").await.unwrap();
+            clients.push(client);
+            tokio::time::sleep(ms(1)).await;
+        }
+        clients
+    });
+    let accepting = async {
+        let mut rng = Rng::new(5);
+        let mut servers = Vec::new();
+        let mut cancelled = 0;
+        while servers.len() < CLIENTS {
+            match poll_some(&mut rng, listener.accept()).await {
+                Some(outcome) => servers.push(outcome.unwrap().0),
+                None => cancelled += 1,
+            }
+        }
+        (servers, cancelled)
+    };
+    let (mut servers, cancelled) = within(20, "200 clients accepted", accepting).await;
+    assert!(cancelled > 20, "only {cancelled} accepts were cancelled");
+    let mut clients = connecting.await.unwrap();
+    for server in &mut servers {
+        assert_eq!(server.read_u8().await.unwrap(), b'!');
+        let peer = server.peer_addr().port();
+        let client = clients.iter_mut().find(|client| client.local_addr().unwrap().port() == peer).unwrap();
+        assert_alive(client, server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_shutdown() {
+    const LEN: usize = 300_000;
+    let Pair { mut client, mut server, listener: _listener } = pair_with(narrow()).await;
+    let done = Arc::new(AtomicBool::new(false));
+    let reading = tokio::spawn({
+        let done = Arc::clone(&done);
+        async move {
+            crate::support::read_payload(&mut server, LEN).await.unwrap();
+            done.store(true, Ordering::SeqCst);
+            server
+        }
+    });
+    let closing = async {
+        crate::support::write_payload(&mut client, LEN).await?;
+        let mut rng = Rng::new(6);
+        let mut cancelled = 0;
+        loop {
+            match poll_some(&mut rng, client.shutdown()).await {
+                Some(outcome) => break outcome.map(|()| cancelled),
+                None => cancelled += 1,
+            }
+        }
+    };
+    let cancelled: io::Result<u32> =
+        within(20, "a shutdown that is cancelled again and again", closing).await;
+    assert!(cancelled.unwrap() > 0);
+    within(5, "the reader has everything", reading).await.unwrap();
+    assert!(done.load(Ordering::SeqCst));
+    within(1, "a further shutdown", client.shutdown()).await.unwrap();
+}

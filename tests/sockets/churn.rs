@@ -1,0 +1,119 @@
+//! Sessions that come and go by the thousand leave nothing behind: no session, no route, no task, no memory.
+
+use std::time::Instant;
+
+use kcp9::{KcpConfig, KcpEndpoint, KcpListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{ANY, listen_with, until, within};
+
+const ENDPOINTS: usize = 4;
+/// Sessions that an endpoint opens before it waits for their answers: what the sockets' buffers hold.
+const BURST: usize = 250;
+
+/// Set in the process that runs one of these tests by itself, so that nothing else changes its memory.
+const ALONE: &str = "KCP9_CHURN_ALONE";
+
+/// Runs the test `name` in a process of its own, or returns true in that process.
+fn is_alone(name: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "{name} did not run: {stdout}");
+    print!("{stdout}");
+    false
+}
+
+/// Bytes that the process occupies, once the allocator has given back what it only keeps.
+#[allow(unsafe_code)]
+fn memory() -> usize {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Opens `sessions` sessions, has each carry a message both ways, and drops them all at once.
+///
+/// Their convs are counted from `conv` on: among so many random ones of one address, two would be equal now and then.
+async fn wave(listener: &KcpListener, endpoints: &[KcpEndpoint], sessions: usize, conv: usize) {
+    let addr = listener.local_addr().unwrap();
+    let mut clients = Vec::new();
+    let mut servers = Vec::new();
+    while clients.len() < sessions {
+        for endpoint in endpoints {
+            let from = clients.len();
+            for _ in 0..BURST {
+                let conv = (conv + clients.len()) as u32;
+                let mut client = endpoint.connect_with_conv(addr, conv, KcpConfig::default()).unwrap();
+                client.write_all(b"sixteen bytes...").await.unwrap();
+                clients.push(client);
+            }
+            for _ in 0..BURST {
+                let (mut server, _) = within(10, "a session is accepted", listener.accept()).await.unwrap();
+                let mut message = [0; 16];
+                within(10, "its message", server.read_exact(&mut message)).await.unwrap();
+                server.write_all(&message).await.unwrap();
+                servers.push(server);
+            }
+            for client in &mut clients[from..] {
+                let mut message = [0; 16];
+                within(10, "its answer", client.read_exact(&mut message)).await.unwrap();
+                assert_eq!(&message, b"sixteen bytes...");
+            }
+        }
+    }
+    assert_eq!(listener.endpoint_stats().sessions as usize, sessions);
+}
+
+async fn churn(sessions: usize, waves: usize) {
+    let config = KcpConfig::builder().accept_backlog(4 * BURST).build().unwrap();
+    let listener = listen_with(config).await;
+    let mut endpoints = Vec::new();
+    for _ in 0..ENDPOINTS {
+        endpoints.push(KcpEndpoint::bind(ANY).await.unwrap());
+    }
+    let alive = tasks();
+    let begun = Instant::now();
+    let mut after_first = 0;
+    for number in 0..waves {
+        wave(&listener, &endpoints, sessions / waves, number * sessions / waves).await;
+        until(10, "every session is gone", || {
+            listener.endpoint_stats().sessions == 0
+                && endpoints.iter().all(|endpoint| endpoint.endpoint_stats().sessions == 0)
+        })
+        .await;
+        println!("wave {number}: {} KiB, {:?}", memory() >> 10, begun.elapsed());
+        if number == 0 {
+            after_first = memory();
+        }
+    }
+    assert_eq!(listener.endpoint_stats().accepted as usize, sessions);
+    assert_eq!(tasks(), alive, "tasks");
+    // A wave takes 100 MiB. What the allocator keeps in pieces comes and goes.
+    until(5, "memory is back where it was after the first wave", || memory() < after_first + (16 << 20))
+        .await;
+    drop((listener, endpoints));
+    until(10, "the five drivers have ended", || tasks() + ENDPOINTS < alive).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_sessions_leave_nothing() {
+    if is_alone("churn::a_hundred_thousand_sessions_leave_nothing") {
+        churn(100_000, 20).await;
+    }
+}

@@ -1,0 +1,203 @@
+//! Peers that are gone, were never there, or cannot be sent to: every call ends with an error, in time.
+
+use std::{
+    io::ErrorKind,
+    net::UdpSocket,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpConfig, KcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    relay::Relay,
+    support::{ANY, EchoServer, greet, kind, listen, listen_with, ms, quick, read_payload, until, within},
+};
+
+/// A client whose peer answered once and can no longer be reached.
+async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
+    let listener = listen().await;
+    let relay = Relay::start(listener.local_addr().unwrap(), 0.0).await.unwrap();
+    let client = KcpStream::connect(relay.addr(), config).await.unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    crate::support::assert_alive(&mut client, &mut server).await;
+    // The server stays there, as behind a broken line.
+    tokio::spawn(async move {
+        let _listener = listener;
+        server.read_u8().await
+    });
+    relay.set_loss(1.0);
+    (client, relay)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_pending_call_times_out_when_the_peer_vanishes() {
+    let config = quick().send_window(16).linger(Duration::from_secs(30)).build().unwrap();
+    let (client, _relay) = black_holed(config).await;
+    let (mut reader, mut writer) = client.into_split();
+    let begun = Instant::now();
+    let reading = tokio::spawn(async move { (kind(reader.read_u8().await), reader) });
+    let writing = tokio::spawn(async move {
+        let bytes = vec![0; 1 << 20];
+        (kind(writer.write_all(&bytes).await), writer)
+    });
+    let (read, mut reader) = within(3, "the pending read fails", reading).await.unwrap();
+    let (written, mut writer) = within(3, "the pending write fails", writing).await.unwrap();
+    assert_eq!((read, written), (Some(ErrorKind::TimedOut), Some(ErrorKind::TimedOut)));
+    assert!(begun.elapsed() >= ms(950), "after {:?} already", begun.elapsed());
+
+    let further = async {
+        assert_eq!(kind(reader.read_u8().await), Some(ErrorKind::TimedOut), "read");
+        assert_eq!(kind(reader.recv().await), Some(ErrorKind::TimedOut), "recv");
+        assert_eq!(kind(writer.write(b"x").await), Some(ErrorKind::TimedOut), "write");
+        assert_eq!(kind(writer.send(b"x").await), Some(ErrorKind::TimedOut), "send");
+        assert_eq!(kind(writer.flush().await), Some(ErrorKind::TimedOut), "flush");
+        assert_eq!(kind(writer.shutdown().await), Some(ErrorKind::TimedOut), "shutdown");
+    };
+    within(1, "further calls fail at once", further).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pending_messages_and_shutdowns_time_out_too() {
+    let config = quick().send_window(4).stream(false).linger(Duration::from_secs(30)).build().unwrap();
+    let (client, _relay) = black_holed(config).await;
+    let client = Arc::new(client);
+    let receiving = tokio::spawn({
+        let client = Arc::clone(&client);
+        async move { kind(client.recv().await) }
+    });
+    let sending = async {
+        loop {
+            if let Err(error) = client.send(&[0; 1_000]).await {
+                return error.kind();
+            }
+        }
+    };
+    assert_eq!(within(3, "the pending send fails", sending).await, ErrorKind::TimedOut);
+    assert_eq!(within(1, "the pending recv fails", receiving).await.unwrap(), Some(ErrorKind::TimedOut));
+
+    let config = quick().linger(Duration::from_secs(30)).build().unwrap();
+    let (mut client, _relay) = black_holed(config).await;
+    client.write_all(b"never acknowledged").await.unwrap();
+    let shutdown = within(3, "the pending shutdown fails", client.shutdown()).await;
+    assert_eq!(kind(shutdown), Some(ErrorKind::TimedOut));
+}
+
+/// What had arrived before the peer was found dead can still be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_arrived_is_read_before_the_error() {
+    let listener = listen_with(quick().build().unwrap()).await;
+    let relay = Relay::start(listener.local_addr().unwrap(), 0.0).await.unwrap();
+    let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    crate::support::write_payload(&mut client, 10_000).await.unwrap();
+    within(2, "it arrives", client.shutdown()).await.unwrap();
+    relay.set_loss(1.0);
+    server.write_all(b"lost").await.unwrap();
+    tokio::time::sleep(ms(1_300)).await;
+    within(1, "10 kB that were there", read_payload(&mut server, 10_000)).await.unwrap();
+    assert_eq!(kind(within(1, "the error", server.read_u8()).await), Some(ErrorKind::TimedOut));
+}
+
+/// The peer's process is gone: nothing listens at its port, and the system says so by ICMP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_is_noticed() {
+    let server = EchoServer::start().await;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let doomed = runtime.spawn(async { EchoServer::start().await });
+    let doomed = doomed.await.unwrap();
+    let mut client = KcpStream::connect(doomed.addr, quick().build().unwrap()).await.unwrap();
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(within(5, "an echo", client.read_u8()).await.unwrap(), b'x');
+    runtime.shutdown_background();
+    drop(doomed);
+    client.write_all(b"y").await.unwrap();
+    assert_eq!(kind(within(3, "the read fails", client.read_u8()).await), Some(ErrorKind::TimedOut));
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_absent_peer_holds_the_writer_back_and_then_times_out() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = quick().send_window(64).build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    let mut taken = 0;
+    let begun = Instant::now();
+    let writing = async {
+        loop {
+            match client.write(&[0; 10_000]).await {
+                Ok(count) => taken += count,
+                Err(error) => return error.kind(),
+            }
+        }
+    };
+    assert_eq!(within(3, "the write fails", writing).await, ErrorKind::TimedOut);
+    assert!(begun.elapsed() >= ms(950), "after {:?} already", begun.elapsed());
+    assert!(taken <= 2 * 64 * 1_376, "{taken} bytes were taken");
+}
+
+/// Without anything sent, there is nothing that a peer could leave unanswered.
+#[tokio::test]
+async fn a_silent_session_does_not_time_out() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = quick().build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    let reading = tokio::time::timeout(ms(1_500), client.read_u8()).await;
+    assert!(reading.is_err(), "{reading:?}");
+}
+
+#[tokio::test]
+async fn the_idle_timeout_ends_a_silent_session() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = KcpConfig::builder().idle_timeout(Some(ms(400))).build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(kind(within(2, "the read fails", client.read_u8()).await), Some(ErrorKind::TimedOut));
+    assert!(begun.elapsed() >= ms(390), "after {:?} already", begun.elapsed());
+}
+
+/// Broadcasting is not allowed on the socket, so every send fails: the session ends with that error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_every_send_fails_ends() {
+    let mut client = KcpStream::connect("255.255.255.255:9", KcpConfig::default()).await.unwrap();
+    let begun = Instant::now();
+    client.write_all(b"nobody may hear this").await.unwrap();
+    let failure = within(8, "the read fails", client.read_u8()).await.unwrap_err();
+    assert_eq!(failure.kind(), ErrorKind::PermissionDenied, "{failure}");
+    assert!(begun.elapsed() < ms(6_500), "only after {:?}", begun.elapsed());
+    assert_eq!(kind(client.write(b"x").await), Some(ErrorKind::PermissionDenied));
+    let stats = client.endpoint_stats();
+    assert!(stats.send_errors > 1 && stats.datagrams_sent == 0, "{stats:?}");
+}
+
+/// A reader in another task learns of it too, though it is the writer whose sends fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_writer_wakes_the_reader() {
+    let client = KcpStream::connect("255.255.255.255:9", KcpConfig::default()).await.unwrap();
+    let (mut reader, mut writer) = client.into_split();
+    let reading = tokio::spawn(async move { kind(reader.read_u8().await) });
+    let writing = async {
+        while writer.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(ms(10)).await;
+        }
+    };
+    within(8, "the writes fail", writing).await;
+    let read = within(1, "the read fails with the writes", reading).await;
+    assert_eq!(read.unwrap(), Some(ErrorKind::PermissionDenied));
+}
+
+/// A short outage is no death, whatever is in flight.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_outage_is_survived() {
+    let server = EchoServer::start().await;
+    let relay = Relay::start(server.addr, 0.0).await.unwrap();
+    let config = KcpConfig::builder().dead_timeout(Duration::from_secs(5)).build().unwrap();
+    let client = KcpStream::connect(relay.addr(), config).await.unwrap();
+    let echo = tokio::spawn(crate::support::echo_payload(client, 4 << 20));
+    until(5, "the transfer has begun", || relay.passed() > 100).await;
+    relay.set_loss(1.0);
+    tokio::time::sleep(ms(700)).await;
+    relay.set_loss(0.0);
+    within(15, "4 MB with an outage", echo).await.unwrap().unwrap();
+}

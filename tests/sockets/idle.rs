@@ -1,0 +1,66 @@
+//! An idle session costs nothing: its driver does not run and sends nothing.
+
+use std::time::Duration;
+
+use kcp9::{EndpointStats, KcpEndpoint, KcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{ANY, Pair, assert_alive, listen, pair, within};
+
+/// Long enough for the last ACK, and for an idle session to give back what it kept for further traffic.
+const SETTLE: Duration = Duration::from_millis(2_500);
+
+/// `counters` before and after `quiet`: they must not change.
+async fn assert_quiet(quiet: Duration, counters: impl Fn() -> Vec<EndpointStats>) {
+    tokio::time::sleep(SETTLE).await;
+    let before = counters();
+    tokio::time::sleep(quiet).await;
+    assert_eq!(before, counters(), "in {quiet:?}");
+}
+
+async fn idle_pair(quiet: Duration) {
+    let Pair { mut client, mut server, listener } = pair().await;
+    assert_alive(&mut client, &mut server).await;
+    let end = async {
+        crate::support::write_payload(&mut client, 1 << 20).await.unwrap();
+        client.shutdown().await.unwrap();
+    };
+    let transfer = async { tokio::join!(end, crate::support::read_payload(&mut server, 1 << 20)).1 };
+    within(10, "1 MB", transfer).await.unwrap();
+
+    // A pending read is no work either.
+    let (mut reader, _writer) = server.into_split();
+    let pending = tokio::spawn(async move { reader.read_u8().await });
+    assert_quiet(quiet, || vec![client.endpoint_stats(), listener.endpoint_stats()]).await;
+    pending.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pair_sleeps() {
+    idle_pair(Duration::from_secs(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: cargo test --test sockets -- --ignored idle::"]
+async fn a_pair_sleeps_for_a_minute() {
+    idle_pair(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_sessions_sleep() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let mut streams: Vec<KcpStream> = Vec::new();
+    for _ in 0..2_000 {
+        let mut client = endpoint.connect(addr, kcp9::KcpConfig::default()).unwrap();
+        client.write_all(b"x").await.unwrap();
+        let (mut server, _) = within(5, "a client is accepted", listener.accept()).await.unwrap();
+        server.read_u8().await.unwrap();
+        server.write_all(b"y").await.unwrap();
+        within(5, "an answer", client.read_u8()).await.unwrap();
+        streams.extend([client, server]);
+    }
+    assert_quiet(Duration::from_secs(2), || vec![endpoint.endpoint_stats(), listener.endpoint_stats()]).await;
+    assert_eq!(listener.endpoint_stats().sessions, 2_000);
+}

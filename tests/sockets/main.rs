@@ -1,0 +1,31 @@
+//! The Tokio layer over real loopback sockets: what its documentation promises, and what it does when things go wrong.
+//!
+//! Nothing here may hang: every wait has a limit, and a test that meets it says what it waited for. What takes longer
+//! than a few seconds is ignored by default; its reason holds the command that runs it.
+#![cfg(feature = "tokio")]
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod backpressure;
+mod cancellation;
+mod churn;
+mod dead_peers;
+mod echo;
+mod idle;
+mod listener;
+mod messages;
+mod options;
+mod runtimes;
+mod sessions;
+mod settings;
+mod shutdown;
+mod support;
+
+#[path = "../common/payload.rs"]
+#[allow(dead_code, reason = "every test target uses another part")]
+mod payload;
+#[path = "../relay/mod.rs"]
+#[allow(dead_code, reason = "every test target uses another part")]
+mod relay;
+#[path = "../common/rng.rs"]
+#[allow(dead_code, reason = "every test target uses another part")]
+mod rng;

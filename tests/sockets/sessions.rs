@@ -1,0 +1,190 @@
+//! Addresses and conversation numbers: several a socket, peers that come back, servers that restart.
+
+use std::{collections::HashSet, io::ErrorKind, net::UdpSocket};
+
+use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{
+    ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen, listen_with, ms, quick, rebind, until,
+    within,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_conversations_share_an_address() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let mut pairs = Vec::new();
+    for conv in [0, 1, 2, u32::MAX] {
+        let client = endpoint.connect_with_conv(addr, conv, KcpConfig::default()).unwrap();
+        pairs.push(greet(&listener, client).await);
+    }
+    for _ in 0..10 {
+        for (client, server) in &mut pairs {
+            assert_eq!(client.conv(), server.conv());
+            assert_alive(client, server).await;
+        }
+    }
+    assert_eq!(endpoint.endpoint_stats().sessions, 4);
+    assert_eq!(listener.endpoint_stats().sessions, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_serves_several_peers() {
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut servers = Vec::new();
+    for _ in 0..4 {
+        let server = EchoServer::start().await;
+        for _ in 0..2 {
+            let stream = endpoint.connect(server.addr, KcpConfig::default()).unwrap();
+            tasks.spawn(echo_payload(stream, 500_000));
+        }
+        servers.push(server);
+    }
+    drop(endpoint);
+    let all = async {
+        while let Some(outcome) = tasks.join_next().await {
+            outcome.unwrap().unwrap();
+        }
+    };
+    within(20, "eight echoes over one socket", all).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_in_use_is_refused() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let client = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    let mut second = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
+    let refused = within(2, "the second one's read fails", second.read_u8()).await;
+    assert_eq!(kind(refused), Some(ErrorKind::AddrInUse));
+    assert_eq!(kind(second.write(b"x").await), Some(ErrorKind::AddrInUse));
+    assert_alive(&mut client, &mut server).await;
+    drop(client);
+    until(2, "the first is gone", || endpoint.endpoint_stats().sessions == 0).await;
+    drop(second);
+    let third = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
+    tokio::time::sleep(ms(50)).await;
+    assert_eq!(endpoint.endpoint_stats().sessions, 1, "the conv is free again");
+    drop(third);
+}
+
+#[tokio::test]
+async fn random_convs_differ() {
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let peer = "127.0.0.1:9".parse().unwrap();
+    let mut convs = HashSet::new();
+    for _ in 0..500 {
+        convs.insert(endpoint.connect(peer, KcpConfig::default()).unwrap().conv());
+    }
+    // One pair in 34,000 runs would be chance.
+    assert!(convs.len() >= 499, "{} different convs of 500", convs.len());
+    assert!(!convs.contains(&0), "tokio_kcp takes 0 for a question");
+}
+
+/// A client's socket at a port that it will use again.
+fn socket() -> (UdpSocket, std::net::SocketAddr) {
+    let socket = UdpSocket::bind(ANY).unwrap();
+    let addr = socket.local_addr().unwrap();
+    (socket, addr)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_comes_back_from_the_same_port() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let (mut udp, port) = socket();
+    let mut old_servers = Vec::new();
+    for conv in 1..=5 {
+        let client = KcpStream::from_socket(udp, addr, conv, KcpConfig::default()).unwrap();
+        let (mut client, mut server) = greet(&listener, client).await;
+        assert_eq!((server.peer_addr(), server.conv()), (port, conv));
+        assert_alive(&mut client, &mut server).await;
+        old_servers.push(server);
+        drop(client);
+        udp = rebind(port).await;
+    }
+    assert_eq!(listener.endpoint_stats().sessions, 5, "nobody told the server that they ended");
+}
+
+/// With the same conv it takes a few seconds: what is still under way must not open the old conversation anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_comes_back_with_the_same_conv_after_a_while() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let (udp, port) = socket();
+    let client = KcpStream::from_socket(udp, addr, 9, KcpConfig::default()).unwrap();
+    let (client, server) = greet(&listener, client).await;
+    drop((client, server));
+    until(2, "the first session is gone", || listener.endpoint_stats().sessions == 0).await;
+
+    let mut client = KcpStream::from_socket(rebind(port).await, addr, 9, KcpConfig::default()).unwrap();
+    client.write_all(b"again").await.unwrap();
+    let (mut server, _) = within(8, "it is accepted after a while", listener.accept()).await.unwrap();
+    let mut again = [0; 5];
+    within(2, "its words", server.read_exact(&mut again)).await.unwrap();
+    assert_eq!(&again, b"again");
+    assert_alive(&mut client, &mut server).await;
+}
+
+/// What a session's peer still sends after the session was dropped opens no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_datagrams_do_not_open_a_dropped_session_anew() {
+    let listener = listen().await;
+    let client = KcpStream::connect(listener.local_addr().unwrap(), quick().build().unwrap()).await.unwrap();
+    let (mut client, server) = greet(&listener, client).await;
+    drop(server);
+    client.write_all(b"anybody?").await.unwrap();
+    let outcome = within(4, "the client times out", client.read_u8()).await;
+    assert_eq!(kind(outcome), Some(ErrorKind::TimedOut));
+    let stats = listener.endpoint_stats();
+    assert_eq!((stats.accepted, stats.sessions), (1, 0), "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_session_per_address_resets_the_one_before() {
+    let listener = listen_with(KcpConfig::builder().one_session_per_address(true).build().unwrap()).await;
+    let addr = listener.local_addr().unwrap();
+    let (udp, port) = socket();
+    let client = KcpStream::from_socket(udp, addr, 1, KcpConfig::default()).unwrap();
+    let (client, mut old) = greet(&listener, client).await;
+    let bystander = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+    let (mut bystander, mut bystander_server) = greet(&listener, bystander).await;
+    let reading = tokio::spawn(async move { (kind(old.read_u8().await), old) });
+    drop(client);
+
+    let client = KcpStream::from_socket(rebind(port).await, addr, 2, KcpConfig::default()).unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    let (read, mut old) = within(2, "the old session's read fails", reading).await.unwrap();
+    assert_eq!(read, Some(ErrorKind::ConnectionReset));
+    assert_eq!(kind(old.write(b"x").await), Some(ErrorKind::ConnectionReset));
+    assert_alive(&mut client, &mut server).await;
+    assert_alive(&mut bystander, &mut bystander_server).await;
+    assert_eq!(listener.endpoint_stats().sessions, 2);
+    drop(old);
+    assert_alive(&mut client, &mut server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_restarts_on_the_same_port() {
+    let first = listen().await;
+    let addr = first.local_addr().unwrap();
+    let client = KcpStream::connect(addr, quick().build().unwrap()).await.unwrap();
+    let (mut old_client, mut server) = greet(&first, client).await;
+    assert_alive(&mut old_client, &mut server).await;
+    drop((first, server));
+
+    let second = KcpListener::from_socket(rebind(addr).await, KcpConfig::default()).unwrap();
+    let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+    let (mut client, mut server) = greet(&second, client).await;
+    assert_alive(&mut client, &mut server).await;
+    drop(server);
+    let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+    let server = EchoServer::over(second);
+    within(10, "an echo of the new server", echo_payload(client, 1 << 20)).await.unwrap();
+    drop(server);
+}

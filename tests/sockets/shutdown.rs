@@ -1,0 +1,86 @@
+//! Shutting down: everything written arrives, or an error says that it may not have.
+
+use std::{
+    io::ErrorKind,
+    net::UdpSocket,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpConfig, KcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    relay::Relay,
+    support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, within, write_payload},
+};
+
+const LEN: usize = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_until_everything_arrived_over_a_path_that_drops_a_third() {
+    let listener = listen().await;
+    let relay = Relay::start(listener.local_addr().unwrap(), 0.3).await.unwrap();
+    let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    let closing = async {
+        write_payload(&mut client, LEN).await.unwrap();
+        client.shutdown().await.unwrap();
+        drop(client);
+    };
+    within(15, "1 MB at 30 % loss is acknowledged", closing).await;
+    // The client is gone: what it was told has arrived is there without it.
+    within(1, "1 MB at 30 % loss", read_payload(&mut server, LEN)).await.unwrap();
+    assert!(relay.dropped() > 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gives_up_at_the_linger_limit() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = KcpConfig::builder().linger(ms(500)).build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    client.write_all(b"nobody hears this").await.unwrap();
+    let (mut reader, mut writer) = client.into_split();
+    let reading = tokio::spawn(async move { kind(reader.read_u8().await) });
+    let begun = Instant::now();
+    let outcome = within(2, "the shutdown gives up", writer.shutdown()).await;
+    assert_eq!(kind(outcome), Some(ErrorKind::TimedOut));
+    assert!(begun.elapsed() >= ms(490), "after {:?} already", begun.elapsed());
+    assert_eq!(within(1, "the read ends too", reading).await.unwrap(), Some(ErrorKind::TimedOut));
+}
+
+#[tokio::test]
+async fn with_a_linger_of_zero_is_over_at_once() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = KcpConfig::builder().linger(Duration::ZERO).build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    client.write_all(b"x").await.unwrap();
+    let outcome = within(1, "the shutdown gives up", client.shutdown()).await;
+    assert_eq!(kind(outcome), Some(ErrorKind::TimedOut));
+}
+
+#[tokio::test]
+async fn of_an_empty_stream_is_done_at_once() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+    within(1, "nothing to wait for", client.shutdown()).await.unwrap();
+    within(1, "nor the second time", client.shutdown()).await.unwrap();
+}
+
+#[tokio::test]
+async fn ends_writing_and_not_reading() {
+    let Pair { mut client, mut server, listener: _listener } = pair().await;
+    client.write_all(b"last words").await.unwrap();
+    within(5, "shutdown", client.shutdown()).await.unwrap();
+    let broken = Some(ErrorKind::BrokenPipe);
+    assert_eq!(kind(client.write(b"x").await), broken);
+    assert_eq!(kind(client.send(b"x").await), broken);
+    within(1, "a flush has nothing to do", client.flush()).await.unwrap();
+
+    let mut words = [0; 10];
+    within(5, "they arrive", server.read_exact(&mut words)).await.unwrap();
+    server.write_all(b"a long answer").await.unwrap();
+    within(5, "the other direction", server.shutdown()).await.unwrap();
+    let mut answer = [0; 13];
+    within(5, "the answer", client.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(&answer, b"a long answer");
+}

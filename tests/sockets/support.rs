@@ -1,0 +1,203 @@
+//! What most tests here need.
+
+use std::{
+    future::{Future, poll_fn},
+    io::{self, ErrorKind},
+    net::SocketAddr,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use kcp9::{KcpConfig, KcpConfigBuilder, KcpListener, KcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::JoinHandle,
+};
+
+use crate::{payload::Payload, rng::Rng};
+
+/// Any free port of the loopback.
+pub const ANY: &str = "127.0.0.1:0";
+/// The stream of bytes that most tests send.
+pub const PAYLOAD: Payload = Payload::new(0x6b63_7039);
+
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The outcome of `work`; panics with `what` when it takes longer than `seconds`.
+pub async fn within<T>(seconds: u64, what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(seconds), work).await {
+        Ok(outcome) => outcome,
+        Err(_) => panic!("{what}: not done after {seconds} s"),
+    }
+}
+
+/// Waits until `condition` holds; panics with `what` when it does not within `seconds`.
+pub async fn until(seconds: u64, what: &str, mut condition: impl FnMut() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(ms(2)).await;
+        }
+    };
+    within(seconds, what, wait).await;
+}
+
+/// Settings under which a dead peer is noticed within a test's time.
+pub fn quick() -> KcpConfigBuilder {
+    KcpConfig::builder().dead_timeout(Duration::from_secs(1)).linger(Duration::from_secs(2))
+}
+
+/// A listener at a free port of the loopback, with the default settings.
+pub async fn listen() -> KcpListener {
+    listen_with(KcpConfig::default()).await
+}
+
+pub async fn listen_with(config: KcpConfig) -> KcpListener {
+    KcpListener::bind(ANY, config).await.unwrap()
+}
+
+/// A listener and one session between a client and it, over loopback.
+pub struct Pair {
+    pub listener: KcpListener,
+    pub client: KcpStream,
+    pub server: KcpStream,
+}
+
+pub async fn pair() -> Pair {
+    pair_with(KcpConfig::default()).await
+}
+
+pub async fn pair_with(config: KcpConfig) -> Pair {
+    let listener = listen_with(config.clone()).await;
+    let client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
+    let (client, server) = greet(&listener, client).await;
+    Pair { listener, client, server }
+}
+
+/// Has `client` say one byte, and accepts it.
+pub async fn greet(listener: &KcpListener, mut client: KcpStream) -> (KcpStream, KcpStream) {
+    let greeting = async {
+        client.write_all(b"!").await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap(), b'!');
+        server
+    };
+    let server = within(5, "a client is accepted", greeting).await;
+    (client, server)
+}
+
+/// Whether a byte gets from `client` to `server` and back.
+pub async fn assert_alive(client: &mut KcpStream, server: &mut KcpStream) {
+    let round = async {
+        client.write_u8(7).await?;
+        let byte = server.read_u8().await?;
+        server.write_u8(byte + 1).await?;
+        client.read_u8().await
+    };
+    assert_eq!(within(5, "a byte there and back", round).await.unwrap(), 8);
+}
+
+/// Echoes every session of a listener, until it is dropped.
+pub struct EchoServer {
+    pub addr: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl EchoServer {
+    pub async fn start() -> Self {
+        Self::over(listen().await)
+    }
+
+    pub fn over(listener: KcpListener) -> Self {
+        let addr = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (mut reader, mut writer) = stream.into_split();
+                tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
+            }
+        });
+        Self { addr, task }
+    }
+}
+
+impl Drop for EchoServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Writes `len` bytes of [`PAYLOAD`], from its start.
+pub async fn write_payload(writer: &mut (impl AsyncWrite + Unpin), len: usize) -> io::Result<()> {
+    let mut piece = vec![0; 48 << 10];
+    let mut at = 0;
+    while at < len {
+        let count = piece.len().min(len - at);
+        PAYLOAD.fill(at as u64, &mut piece[..count]);
+        writer.write_all(&piece[..count]).await?;
+        at += count;
+    }
+    writer.flush().await
+}
+
+/// Reads `len` bytes and panics at the first that is not [`PAYLOAD`]'s.
+pub async fn read_payload(reader: &mut (impl AsyncRead + Unpin), len: usize) -> io::Result<()> {
+    let mut buffer = vec![0; 48 << 10];
+    let mut at = 0;
+    while at < len {
+        let most = buffer.len().min(len - at);
+        let count = reader.read(&mut buffer[..most]).await?;
+        assert_payload(at, &buffer[..count]);
+        at += count;
+    }
+    Ok(())
+}
+
+pub fn assert_payload(at: usize, bytes: &[u8]) {
+    let wrong = PAYLOAD.first_difference(at as u64, bytes);
+    assert_eq!(wrong.map(|offset| at + offset), None, "position of the first wrong byte");
+}
+
+/// Writes the payload and reads it back from an echo, at the same time.
+pub async fn echo_payload(stream: KcpStream, len: usize) -> io::Result<KcpStream> {
+    let (mut reader, mut writer) = stream.into_split();
+    tokio::try_join!(write_payload(&mut writer, len), read_payload(&mut reader, len))?;
+    Ok(reader.reunite(writer).unwrap())
+}
+
+/// `outcome`'s kind of error.
+pub fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+/// Polls `future` until it is ready, or drops it: after its first poll, or a few wakes or milliseconds later.
+pub async fn poll_some<F: Future>(rng: &mut Rng, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let patience = if rng.chance(0.5) { Duration::ZERO } else { rng.duration(ms(2)) };
+    let mut polls = rng.within(1..=3);
+    let limited = poll_fn(|cx| {
+        let outcome = future.as_mut().poll(cx).map(Some);
+        polls -= 1;
+        if outcome.is_pending() && polls == 0 { Poll::Ready(None) } else { outcome }
+    });
+    let outcome = tokio::time::timeout(patience, limited).await.ok().flatten();
+    if outcome.is_none() {
+        tokio::task::yield_now().await;
+    }
+    outcome
+}
+
+/// Waits for the port of `addr` to be free, and takes it.
+pub async fn rebind(addr: SocketAddr) -> std::net::UdpSocket {
+    let begun = Instant::now();
+    loop {
+        match std::net::UdpSocket::bind(addr) {
+            Ok(socket) => return socket,
+            Err(error) => {
+                assert!(begun.elapsed() < Duration::from_secs(3), "{addr} is not free again: {error}");
+                tokio::time::sleep(ms(2)).await;
+            }
+        }
+    }
+}
