@@ -42,7 +42,7 @@ fn twenty_thousand_small_segments_in_flight_stay_at_full_rate() {
 }
 
 #[test]
-#[ignore = "60 million segments: a minute and more in a debug build"]
+#[ignore = "60 million segments: cargo test --release --test simulation -- --ignored ten_minutes"]
 fn twenty_thousand_small_segments_in_flight_stay_at_full_rate_for_ten_minutes() {
     many_small_segments_in_flight(600 * SECOND);
 }

@@ -7,6 +7,8 @@
 
 use alloc::{boxed::Box, collections::VecDeque, vec, vec::Vec};
 
+use super::peak::Peak;
+
 const CHUNK: usize = 16_384;
 /// Spare chunks kept whatever is in use: 64 KiB, a large write of a request-response protocol.
 const MIN_SPARE: usize = 4;
@@ -21,7 +23,7 @@ pub(super) struct BytesQueue {
     /// Stream position (modulo 2^32) of the first byte.
     start: u32,
     /// Most chunks in use of late.
-    peak: usize,
+    peak: Peak,
 }
 
 impl BytesQueue {
@@ -70,7 +72,7 @@ impl BytesQueue {
     pub(super) fn release_before(&mut self, position: u32) {
         let count = position.wrapping_sub(self.start) as usize;
         debug_assert!(count <= self.len);
-        self.peak = self.chunks.len().max(self.peak - self.peak.div_ceil(64));
+        self.peak.observe(self.chunks.len());
         self.start = position;
         self.len -= count;
         self.head += count;
@@ -82,13 +84,13 @@ impl BytesQueue {
             self.head = 0;
             self.spare.extend(self.chunks.drain(..));
         }
-        self.spare.truncate(self.peak.saturating_sub(self.chunks.len()).max(MIN_SPARE));
+        self.spare.truncate(self.peak.get().saturating_sub(self.chunks.len()).max(MIN_SPARE));
     }
 
     /// Gives back the memory that is not in use.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
-        self.peak = 0;
+        self.peak = Peak::default();
         if self.chunks.is_empty() {
             self.chunks = VecDeque::new();
         }
@@ -117,7 +119,8 @@ mod tests {
             }
             released = released.wrapping_add(take as u32);
             queue.release_before(released);
-            assert!(queue.spare.len() <= queue.chunks.len() + MIN_SPARE);
+            let kept = queue.chunks.len() + queue.spare.len();
+            assert!(kept <= queue.peak.get().max(queue.chunks.len() + MIN_SPARE));
         }
     }
 

@@ -18,6 +18,7 @@ mod bandwidth;
 mod bytes_queue;
 mod congestion;
 mod pacer;
+mod peak;
 mod probe;
 mod recv_buffer;
 mod reno;

@@ -11,7 +11,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::send_queue::MAX_FRAGMENTS;
+use super::{peak::Peak, send_queue::MAX_FRAGMENTS};
 use crate::proto::seq;
 
 /// Capacity of the chunks that payloads in order are gathered in.
@@ -66,7 +66,7 @@ pub(super) struct RecvBuffer {
     early_bytes: usize,
     max_segment: usize,
     /// Most chunks in use of late.
-    peak: usize,
+    peak: Peak,
 }
 
 impl RecvBuffer {
@@ -83,7 +83,7 @@ impl RecvBuffer {
             early: 0,
             early_bytes: 0,
             max_segment: mss.max(MIN_SEGMENT),
-            peak: 0,
+            peak: Peak::default(),
         }
     }
 
@@ -245,7 +245,7 @@ impl RecvBuffer {
 
     /// Copies bytes in order into `out`, across boundaries of messages; returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
-        self.peak = self.chunks.len().max(self.peak - self.peak.div_ceil(64));
+        self.peak.observe(self.chunks.len());
         let wanted = out.len().min(self.ready_bytes);
         let mut copied = 0;
         while copied < wanted {
@@ -310,7 +310,7 @@ impl RecvBuffer {
     /// Keeps the drained first chunk for later arrivals if it is one worth keeping.
     fn recycle_front(&mut self) {
         let Some(mut chunk) = self.chunks.pop_front() else { return };
-        if self.spare.len() < self.peak.max(MIN_SPARE) && chunk.try_reclaim(CHUNK) {
+        if self.spare.len() < self.peak.get().max(MIN_SPARE) && chunk.try_reclaim(CHUNK) {
             self.spare.push(chunk);
         }
     }
@@ -335,7 +335,7 @@ impl RecvBuffer {
     /// Gives back the memory of a session in which nothing waits.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
-        self.peak = 0;
+        self.peak = Peak::default();
         if self.pieces.is_empty() {
             self.chunks = VecDeque::new();
             self.pieces = VecDeque::new();

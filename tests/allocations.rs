@@ -1,0 +1,100 @@
+//! A session in steady state allocates nothing.
+
+use kcp9::{
+    KcpConfig,
+    proto::{Connection, Instant},
+};
+
+const WRITE: usize = 65_536;
+
+/// Two connections that move the same amount again and again.
+struct Pair {
+    ends: [Connection; 2],
+    now: Instant,
+    payload: Vec<u8>,
+    transmit: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Pair {
+    fn new(config: &KcpConfig) -> Self {
+        let now = Instant::ZERO;
+        Self {
+            ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
+            now,
+            payload: vec![7; WRITE],
+            transmit: vec![0; 65_536],
+            out: vec![0; WRITE],
+        }
+    }
+
+    /// Writes as much as fits in writes of `size`, lets everything arrive but one datagram in `loses`, and reads it.
+    fn round(&mut self, size: usize, loses: usize) {
+        while self.ends[0].write(self.now, &self.payload[..size]).is_ok() {}
+        let mut count = 0;
+        for _ in 0..4 {
+            for from in [0, 1] {
+                while let Some(transmit) = self.ends[from].poll_transmit(self.now, &mut self.transmit) {
+                    for datagram in self.transmit[..transmit.len].chunks_mut(transmit.segment_size) {
+                        count += 1;
+                        if loses == 0 || count % loses != 0 {
+                            self.ends[1 - from].handle_datagram(self.now, datagram).unwrap();
+                        }
+                    }
+                }
+            }
+            while self.ends[1].read(&mut self.out).is_ok() {}
+            self.now = Instant::from_micros(self.now.as_micros() + 10_000);
+            for end in &mut self.ends {
+                end.handle_timeout(self.now);
+                while end.poll_event().is_some() {}
+            }
+        }
+    }
+}
+
+fn allocations(size: usize) -> (u64, u64) {
+    let mut pair = Pair::new(&KcpConfig::default());
+    for _ in 0..200 {
+        pair.round(size, 0);
+    }
+    let before = pair.ends[1].stats().bytes_read;
+    let info = allocation_counter::measure(|| {
+        for _ in 0..200 {
+            pair.round(size, 0);
+        }
+    });
+    let stats = pair.ends[1].stats();
+    assert!(stats.bytes_read - before >= 200 * WRITE as u64, "{stats:?}");
+    (info.count_total, stats.push_received)
+}
+
+#[test]
+fn a_bulk_transfer_allocates_nothing() {
+    let (count, segments) = allocations(WRITE);
+    assert_eq!(count, 0, "allocations for {segments} segments");
+}
+
+#[test]
+fn small_writes_allocate_nothing() {
+    let (count, segments) = allocations(64);
+    assert_eq!(count, 0, "allocations for {segments} segments");
+}
+
+/// Segments that arrive out of order wait in buffers of their own, which come from the allocator.
+#[test]
+fn losses_allocate_no_more_than_once_for_each_segment_out_of_order() {
+    let mut pair = Pair::new(&KcpConfig::default());
+    for _ in 0..200 {
+        pair.round(WRITE, 50);
+    }
+    let before = pair.ends[1].stats().push_received;
+    let info = allocation_counter::measure(|| {
+        for _ in 0..100 {
+            pair.round(WRITE, 50);
+        }
+    });
+    let segments = pair.ends[1].stats().push_received - before;
+    assert!(segments > 1_000);
+    assert!(info.count_total <= segments * 2, "{} allocations for {segments} segments", info.count_total);
+}
