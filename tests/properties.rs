@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use kcp9::{
-    KcpConfig, NoDelay,
+    CongestionControl, KcpConfig, NoDelay,
     proto::{
         CloseReason, Command, Connection, HEADER_LEN, Instant, SegmentError, SegmentHeader, Segments,
         peek_conv,
@@ -102,6 +102,10 @@ fn check_gauges(connection: &Connection) {
     assert!(stats.malformed + stats.wrong_conv <= stats.datagrams_received, "{stats:?}");
     assert!(stats.rto >= ms(30) && stats.rto <= Duration::from_secs(60), "{stats:?}");
     assert_eq!(connection.is_readable(), stats.recv_queue_bytes > 0 || connection.has_message());
+}
+
+fn any_control() -> impl Strategy<Value = CongestionControl> {
+    prop::sample::select(vec![CongestionControl::Kcp, CongestionControl::Bandwidth])
 }
 
 /// What may happen to a session of two ends.
@@ -248,9 +252,11 @@ proptest! {
         written in 0..100_000_usize,
         window in 1..64_u32,
         nc in any::<bool>(),
+        control in any_control(),
     ) {
         let nodelay = NoDelay { nc, ..NoDelay::FAST3 };
-        let config = KcpConfig::builder().recv_window(window).nodelay(nodelay).build().unwrap();
+        let config = KcpConfig::builder().recv_window(window).nodelay(nodelay).congestion_control(control);
+        let config = config.build().unwrap();
         let mut now = Instant::ZERO;
         let mut connection = Connection::new(CONV, &config, now);
         let _ = connection.write(now, &vec![1; written]);
@@ -287,12 +293,16 @@ proptest! {
     fn any_operations_deliver_everything_once_the_path_is_clean(
         seed in any::<u64>(),
         first_sn in prop_oneof![Just(0), u32::MAX - 200..=u32::MAX],
+        controls in [any_control(), any_control()],
         operations in vec(any_operation(), 1..60),
     ) {
-        let config = KcpConfig::builder().dead_timeout(Duration::from_secs(3_600)).build().unwrap();
+        let configs = controls.map(|control| {
+            let config = KcpConfig::builder().dead_timeout(Duration::from_secs(3_600));
+            config.congestion_control(control).build().unwrap()
+        });
         let link = LinkSettings::delay(ms(20));
         let clocks = [ms((1 << 32) - 1_000), ms(5)];
-        let mut simulation = Simulation::with(seed, [&config, &config], [link.clone(), link], first_sn, clocks);
+        let mut simulation = Simulation::with(seed, configs.each_ref(), [link.clone(), link], first_sn, clocks);
         for end in &mut simulation.ends {
             end.writer = Writer::none();
         }

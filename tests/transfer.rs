@@ -110,6 +110,45 @@ fn a_killed_sender_leaves_nothing_half_done_and_is_resumed() {
 }
 
 #[test]
+fn a_killed_receiver_is_restarted_and_resumed() {
+    let receiver = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let bytes = content(13, 12 << 20);
+    let file = write(source.path(), "large file.bin", &bytes);
+
+    let sender = receiver.sender(std::slice::from_ref(&file), &["--window", "32", "--timeout", "1"]).spawn();
+    receiver.wait_for_part(2 << 20);
+    let address = receiver.address.clone();
+    let folder = receiver.stop();
+    let output = sender.unwrap().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!folder.path().join("large file.bin").exists());
+
+    let receiver = Receiver::spawn(command(&[]), folder, &address, &[]);
+    assert_eq!(receiver.address, address);
+    let partial = receiver.wait_for_part(2 << 20);
+    let output = receiver.send(&[file]);
+    assert!(output.status.success(), "{output:?}");
+    let resumed = number_after(&text(&output), "resumed after ");
+    assert_eq!(resumed, partial, "{output:?}");
+    assert!(fs::read(receiver.path("large file.bin")).unwrap() == bytes);
+    assert_eq!(receiver.unfinished(), 0);
+}
+
+#[test]
+fn the_demo_shows_that_a_file_arrives() {
+    let source = TempDir::new().unwrap();
+    let file = write(source.path(), "small file.bin", &content(14, 300_000));
+    for arguments in [&["demo"][..], &[]] {
+        let mut demo = command(arguments);
+        let output = demo.arg(&file).args(["--loss", "5", "--delay", "5", "--jitter", "1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(text(&output).contains("the same at both ends"), "{output:?}");
+    }
+    assert_eq!(fs::read_dir(source.path()).unwrap().count(), 1, "what it made is gone");
+}
+
+#[test]
 fn what_does_not_match_is_not_resumed() {
     let receiver = Receiver::start(&["--timeout", "1"]);
     let source = TempDir::new().unwrap();
@@ -223,7 +262,7 @@ async fn a_hostile_sender_gets_nowhere() {
 fn a_disk_error_is_told_to_the_sender() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""]).arg(program());
-    let receiver = Receiver::spawn(limited, TempDir::new().unwrap(), &[]);
+    let receiver = Receiver::spawn(limited, TempDir::new().unwrap(), "127.0.0.1:0", &[]);
     let source = TempDir::new().unwrap();
     let large = write(source.path(), "large", &content(11, 8 << 20));
     let small = write(source.path(), "small", b"small");
@@ -287,11 +326,11 @@ impl Receiver {
     }
 
     fn start_in(folder: TempDir, options: &[&str]) -> Self {
-        Self::spawn(command(&[]), folder, options)
+        Self::spawn(command(&[]), folder, "127.0.0.1:0", options)
     }
 
-    fn spawn(mut command: Command, folder: TempDir, options: &[&str]) -> Self {
-        command.args(["receive", "--listen", "127.0.0.1:0"]).args(options).arg(folder.path());
+    fn spawn(mut command: Command, folder: TempDir, listen: &str, options: &[&str]) -> Self {
+        command.args(["receive", "--listen", listen]).args(options).arg(folder.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let outputs: [Box<dyn Read + Send>; 2] =

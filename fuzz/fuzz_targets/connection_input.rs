@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use kcp9::{
-    KcpConfig, NoDelay, Stats,
+    CongestionControl, KcpConfig, NoDelay, Stats,
     proto::{
         Command, Connection, DatagramError, HEADER_LEN, Instant, ReadError, SegmentHeader, Segments,
         WriteError,
@@ -78,6 +78,10 @@ impl Script<'_> {
         }
     }
 
+    fn control(&mut self) -> CongestionControl {
+        if self.byte() & 1 != 0 { CongestionControl::Kcp } else { CongestionControl::Bandwidth }
+    }
+
     fn window(&mut self) -> u32 {
         match self.byte() {
             255 => 65_535,
@@ -121,6 +125,7 @@ impl Session {
             .send_window(send)
             .recv_window(recv)
             .nodelay(script.nodelay())
+            .congestion_control(script.control())
             .stream(flags & 1 != 0)
             .ack_no_delay(flags & 2 != 0)
             .write_delay(flags & 4 != 0)

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use arbitrary::Arbitrary;
 use kcp9::{
-    KcpConfig, NoDelay,
+    CongestionControl, KcpConfig, NoDelay,
     proto::{CloseReason, Connection, Event, HEADER_LEN, Instant, ReadError, WriteError},
 };
 use libfuzzer_sys::fuzz_target;
@@ -49,6 +49,7 @@ struct Settings {
     send_window: u8,
     recv_window: u8,
     nodelay: Knobs,
+    kcp_control: bool,
     stream: bool,
     ack_no_delay: bool,
     write_delay: bool,
@@ -111,6 +112,11 @@ impl Settings {
             .send_window(window(self.send_window))
             .recv_window(window(self.recv_window))
             .nodelay(self.nodelay.build())
+            .congestion_control(if self.kcp_control {
+                CongestionControl::Kcp
+            } else {
+                CongestionControl::Bandwidth
+            })
             .stream(self.stream)
             .ack_no_delay(self.ack_no_delay)
             .write_delay(self.write_delay)

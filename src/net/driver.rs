@@ -10,7 +10,7 @@ use std::{
     boxed::Box,
     collections::{HashMap, VecDeque},
     future::Future,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -40,6 +40,9 @@ const MAX_RECV_ERRORS: u32 = 16;
 const RECV_ERROR_WAIT: Duration = Duration::from_millis(10);
 /// How long a session keeps memory for further traffic after it went idle.
 const IDLE_MEMORY: Duration = Duration::from_secs(1);
+
+/// How often a session that waits for room in the socket's buffer is looked at, whatever the socket says.
+const BLOCKED_LOOK: Duration = Duration::from_millis(50);
 
 type Route = (SocketAddr, u32);
 
@@ -167,9 +170,13 @@ impl Driver {
         if session.is_over() {
             return None;
         }
-        if self.table.find(&(session.peer, session.conv)).is_some() {
-            session.fail(Failure::ConvInUse);
-            return None;
+        if let Some(key) = self.table.find(&(session.peer, session.conv)) {
+            // One that is over only waits to be forgotten: it may be on the same list as its successor.
+            if !self.table.get(key).is_some_and(|slot| slot.session.is_over()) {
+                session.fail(Failure::ConvInUse);
+                return None;
+            }
+            self.forget(clock::now(), key);
         }
         let key = self.table.insert(session, false);
         self.shared.counters.sessions.set(self.table.len());
@@ -256,11 +263,10 @@ impl Driver {
     ) -> Option<u32> {
         let shared = Arc::clone(&self.shared);
         let datagrams = run.len().div_ceil(size);
-        let backlog = shared.backlog.as_ref().filter(|backlog| {
-            let begins =
-                run.chunks(size).any(|datagram| begins_session(datagram, backlog.config.recv_window()));
-            begins && !self.closed.contains(&route, now)
-        });
+        // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
+        let begins =
+            route.0.port() != 0 && run.chunks(size).any(begins_session) && !self.closed.contains(&route, now);
+        let backlog = shared.backlog.as_ref().filter(|_| begins);
         let Some(backlog) = backlog else {
             shared.counters.dropped_no_session.add(datagrams);
             return None;
@@ -276,6 +282,8 @@ impl Driver {
                 return None;
             }
         }
+        // Nothing can be sent from what many listen to.
+        let local_ip = local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST));
         let connection = Connection::new(route.1, &backlog.config, now);
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
         if !backlog.push(Arc::clone(&session)) {
@@ -380,6 +388,8 @@ impl Driver {
                     if !std::mem::replace(&mut slot.blocked, true) {
                         self.blocked.push(key);
                     }
+                    // A session that cannot send still dies at its deadline.
+                    self.timers.set(key, now + BLOCKED_LOOK);
                 }
                 Upkeep::Remove => self.forget(now, key),
             }
@@ -482,10 +492,10 @@ fn skip(bytes: &mut [u8], count: usize) -> &mut [u8] {
     &mut bytes[count..]
 }
 
-/// Whether a datagram may be the first of a session: it carries a PUSH from the first window. What else comes from an
-/// unknown peer belongs to a session that is gone.
-fn begins_session(datagram: &[u8], window: u32) -> bool {
+/// Whether a datagram begins a session: it carries the first PUSH. What else comes from an unknown peer belongs to a
+/// session that is gone, or overtook the first PUSH and is sent again behind it.
+fn begins_session(datagram: &[u8]) -> bool {
     Segments::new(datagram)
         .map_while(Result::ok)
-        .any(|(header, _)| header.cmd == Command::Push && header.sn < window)
+        .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -68,12 +68,16 @@ impl KcpEndpoint {
         Ok(Self { shared: Shared::start(socket, None)?, next_conv })
     }
 
-    /// Opens a stream with a conv that no other stream of the endpoint was given, from a random start. Nothing is sent until something is written.
+    /// Opens a stream with a conv that no other call of this method was given, from a random start. Nothing is sent
+    /// until something is written.
     ///
     /// # Errors
-    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address.
+    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, or its port is 0.
     pub fn connect(&self, peer: SocketAddr, config: KcpConfig) -> io::Result<KcpStream> {
-        let conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        let mut conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        if conv == 0 {
+            conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        }
         self.connect_with_conv(peer, conv, config)
     }
 
@@ -124,7 +128,17 @@ pub(super) fn open(
 }
 
 /// `peer` as a socket bound to `local` names it.
-fn reachable(local: SocketAddr, peer: SocketAddr) -> io::Result<SocketAddr> {
+fn reachable(local: SocketAddr, mut peer: SocketAddr) -> io::Result<SocketAddr> {
+    if peer.port() == 0 {
+        // The system's answer would be `EINVAL`, which quinn-udp takes for a lack of GSO, for the socket as a whole.
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the peer's port is 0"));
+    }
+    // The system sends these to itself, and the answers come from there.
+    match peer.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => peer.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => peer.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
     match (local.ip(), peer.ip()) {
         (IpAddr::V4(_), IpAddr::V6(_)) => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "an IPv4 socket cannot reach an IPv6 peer"))

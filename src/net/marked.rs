@@ -34,6 +34,19 @@ pub(super) fn send(
     .map(drop)
 }
 
+/// Whether an error may mean that GSO does not work here.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn tells_of_gso(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    const EINVAL: i32 = 22;
+    matches!(error.raw_os_error(), Some(EIO | EINVAL))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn tells_of_gso(_: &io::Error) -> bool {
+    false
+}
+
 /// Control messages, as the kernel lays them out: a `cmsghdr` (length, level, type) and the data, padded to the size
 /// of a pointer.
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -31,6 +31,8 @@ use crate::proto::{CloseReason, Connection, Event, Instant, ReadError, Transmit,
 const MAX_BATCHES: usize = 8;
 /// How long every send may fail before the session gives up: longer than a change of network.
 const SEND_FAILURE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+/// And how many sends that must be.
+const MIN_SEND_FAILURES: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -53,8 +55,8 @@ struct State {
     transmitting: bool,
     /// A batch that found the socket full.
     blocked: Option<Blocked>,
-    /// Since when every send has failed, and how.
-    failing: Option<(Instant, Failure)>,
+    /// Since when every send has failed, and how many those are.
+    failing: Option<(Instant, u32)>,
     /// Why calls fail, when it is not for the connection's own reason.
     failure: Option<Failure>,
     /// Everything written before a shutdown is acknowledged.
@@ -137,24 +139,26 @@ impl Session {
         cx: &mut Context<'_>,
         out: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        let mut woken = Woken::default();
         let mut state = self.lock();
         match state.connection.read(out) {
             Ok(count) => {
                 self.after_read(state);
                 Poll::Ready(Ok(count))
             }
-            Err(error) => state.wait_to_read(cx, error),
+            Err(error) => state.wait_to_read(cx, error, &mut woken),
         }
     }
 
     pub(super) fn poll_recv(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let mut woken = Woken::default();
         let mut state = self.lock();
         match state.connection.recv() {
             Ok(message) => {
                 self.after_read(state);
                 Poll::Ready(Ok(message))
             }
-            Err(error) => state.wait_to_read(cx, error),
+            Err(error) => state.wait_to_read(cx, error, &mut woken),
         }
     }
 
@@ -175,17 +179,18 @@ impl Session {
         cx: &mut Context<'_>,
         write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
     ) -> Poll<io::Result<R>> {
-        let now = clock::now();
+        let mut woken = Woken::default();
         let mut state = self.lock();
+        let now = clock::now();
         match write(&mut state.connection, now) {
             Ok(result) => {
-                // Full segments go out at once; what is left over shares a segment with the next write, unless the
-                // driver comes first.
+                // Behind data in flight, less than a batch of segments waits for the next write to share its system
+                // call, unless the driver comes first.
                 self.transmit_and_leave(state, true);
                 Poll::Ready(Ok(result))
             }
             Err(WriteError::Blocked) => {
-                state.writers.add(cx.waker());
+                state.writers.add(cx.waker(), &mut woken);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(state.error_or(error.into()))),
@@ -216,7 +221,7 @@ impl Session {
         if state.flushed {
             return Poll::Ready(Ok(()));
         }
-        state.closers.add(cx.waker());
+        state.closers.add(cx.waker(), &mut woken);
         self.transmit_and_leave(state, false);
         Poll::Pending
     }
@@ -233,8 +238,10 @@ impl Session {
         state.released = true;
         state.connection.flush();
         let (mut state, _) = self.transmit(state, clock::now(), false);
-        state.connection.close(CloseReason::Aborted);
-        state.blocked = None;
+        // Where the driver is at it, it comes to these ACKs too, and ends the session when it next looks.
+        if !state.transmitting {
+            state.end();
+        }
         drop(state);
         self.leave_to_driver(Upkeep::Remove);
     }
@@ -269,6 +276,8 @@ impl Session {
         let mut state = self.lock();
         self.armed.store(u64::MAX, Ordering::Relaxed);
         if state.released {
+            let (mut state, _) = self.transmit(state, clock::now(), false);
+            state.end();
             return Upkeep::Remove;
         }
         state.connection.handle_timeout(now);
@@ -277,8 +286,13 @@ impl Session {
         drop(state);
         woken.wake_all();
         let state = self.lock();
-        let (mut state, upkeep) = self.transmit(state, now, false);
+        // By a clock read under the lock: the application may have sent since `now`, and time must not run backwards.
+        let (mut state, upkeep) = self.transmit(state, clock::now(), false);
         state.collect_events(&mut woken);
+        if state.connection.close_reason().is_some() {
+            // Its stream reads what had arrived; its peer may begin anew.
+            return Upkeep::Remove;
+        }
         if let Upkeep::Wait(Some(at)) = upkeep {
             self.armed.store(at.as_micros(), Ordering::Relaxed);
         }
@@ -303,9 +317,13 @@ impl Session {
             // Whoever is at it looks again before it stops.
             return (state, Upkeep::Wait(None));
         }
-        if let Some(blocked) = state.blocked.take() {
-            let outcome = self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes);
+        if let Some(mut blocked) = state.blocked.take() {
+            let mut sent = 0;
+            let outcome =
+                self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes, &mut sent);
             if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                blocked.bytes.drain(..sent);
+                blocked.transmit.len -= sent;
                 state.blocked = Some(blocked);
                 return (state, Upkeep::Blocked);
             }
@@ -324,11 +342,13 @@ impl Session {
                     return (state, upkeep);
                 };
                 drop(state);
-                let outcome = self.shared.send(self.peer, self.local_ip, transmit, buffer);
+                let mut sent = 0;
+                let outcome = self.shared.send(self.peer, self.local_ip, transmit, buffer, &mut sent);
                 state = self.lock();
                 match outcome {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        let bytes = buffer[..transmit.len].to_vec();
+                        let bytes = buffer[sent..transmit.len].to_vec();
+                        let transmit = Transmit { len: bytes.len(), ..transmit };
                         state.blocked = Some(Blocked { bytes, transmit });
                         return (state, Upkeep::Blocked);
                     }
@@ -394,9 +414,14 @@ impl State {
         }
     }
 
-    fn wait_to_read<R>(&mut self, cx: &mut Context<'_>, error: ReadError) -> Poll<io::Result<R>> {
+    fn wait_to_read<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        error: ReadError,
+        woken: &mut Woken,
+    ) -> Poll<io::Result<R>> {
         if error == ReadError::Blocked {
-            self.readers.add(cx.waker());
+            self.readers.add(cx.waker(), woken);
             return Poll::Pending;
         }
         Poll::Ready(Err(self.error_or(error.into())))
@@ -416,6 +441,12 @@ impl State {
         self.error_or(reason.into())
     }
 
+    /// Ends it for want of a stream.
+    fn end(&mut self) {
+        self.connection.close(CloseReason::Aborted);
+        self.blocked = None;
+    }
+
     fn fail(&mut self, failure: Failure) {
         if self.connection.close_reason().is_none() {
             self.failure = Some(failure);
@@ -429,10 +460,10 @@ impl State {
             self.failing = None;
             return;
         };
-        match &mut self.failing {
-            None => self.failing = Some((now, Failure::from_io(&error))),
-            Some((since, _)) if now - *since >= SEND_FAILURE_LIMIT => self.fail(Failure::from_io(&error)),
-            Some(_) => {}
+        let (since, count) = self.failing.get_or_insert((now, 0));
+        *count += 1;
+        if now - *since >= SEND_FAILURE_LIMIT && *count >= MIN_SEND_FAILURES {
+            self.fail(Failure::from_io(&error));
         }
     }
 }

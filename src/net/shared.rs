@@ -115,14 +115,18 @@ impl Shared {
         local_ip: Option<IpAddr>,
         transmit: Transmit,
         bytes: &[u8],
+        sent: &mut usize,
     ) -> io::Result<()> {
-        let outcome = self.socket.try_send(peer, local_ip, transmit, bytes);
+        let outcome = self.socket.try_send(peer, local_ip, transmit, bytes, sent);
         match &outcome {
             Ok(()) => {
                 self.counters.send_calls.add(1);
                 self.counters.datagrams_sent.add(transmit.datagrams());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.counters.send_blocked.add(1),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.counters.send_blocked.add(1);
+                self.counters.datagrams_sent.add(sent.div_ceil(transmit.segment_size));
+            }
             Err(_) => self.counters.send_errors.add(1),
         }
         outcome
@@ -205,6 +209,7 @@ impl Backlog {
 
     /// The session that has waited longest. `Err` once the listener has ended.
     pub(super) fn pop(&self, waker: &Waker) -> Result<Option<Arc<Session>>, Ended> {
+        let mut woken = Woken::default();
         let mut state = lock(&self.state);
         if let Some(session) = state.waiting.pop_front() {
             return Ok(Some(session));
@@ -212,7 +217,7 @@ impl Backlog {
         if let Some(ended) = state.ended {
             return Err(ended);
         }
-        state.acceptors.add(waker);
+        state.acceptors.add(waker, &mut woken);
         Ok(None)
     }
 

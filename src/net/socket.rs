@@ -38,6 +38,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     /// A DSCP was set.
     marked: AtomicBool,
+    /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
+    marked_one_by_one: AtomicBool,
 }
 
 /// One receive slot's datagrams: equal in size, but for the last.
@@ -88,7 +90,12 @@ impl Socket {
         tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        Ok(Self { io: UdpSocket::from_std(socket)?, state, marked: AtomicBool::new(false) })
+        Ok(Self {
+            io: UdpSocket::from_std(socket)?,
+            state,
+            marked: AtomicBool::new(false),
+            marked_one_by_one: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
+        })
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -118,37 +125,44 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends the datagrams of `transmit`, which lie in `bytes`.
+    /// Datagrams that one system call takes.
+    fn max_datagrams(&self) -> usize {
+        if self.marked.load(Ordering::Relaxed) && self.marked_one_by_one.load(Ordering::Relaxed) {
+            return 1;
+        }
+        self.state.max_gso_segments().max(1)
+    }
+
+    /// Sends the datagrams of `transmit`, which lie in `bytes`; `sent` counts the bytes of those that it is done with.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket's buffer is full and nothing was sent; others when the datagrams were lost.
+    /// `WouldBlock` when the socket's buffer is full: what lies behind `sent` was not sent. Others when all
+    /// datagrams were lost.
     pub(super) fn try_send(
         &self,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
         transmit: Transmit,
         bytes: &[u8],
+        sent: &mut usize,
     ) -> io::Result<()> {
-        let contents = &bytes[..transmit.len];
-        let most = self.state.max_gso_segments().max(1);
-        if transmit.datagrams() <= most {
-            match self.send_batch(peer, local_ip, transmit.segment_size, contents) {
-                // The kernel or the interface cannot do GSO after all: quinn-udp has noted that. One by one, then.
-                Err(error) if most > 1 && transmit.datagrams() > 1 && self.state.max_gso_segments() == 1 => {
-                    let _ = error;
-                }
-                outcome => return outcome,
-            }
-        }
-        let step = self.state.max_gso_segments().max(1) * transmit.segment_size;
-        for (i, part) in contents.chunks(step).enumerate() {
+        let mut outcome = Ok(());
+        let mut any = false;
+        while *sent < transmit.len {
+            let most = self.max_datagrams();
+            let rest = &bytes[*sent..transmit.len];
+            let part = &rest[..rest.len().min(most * transmit.segment_size)];
             match self.send_batch(peer, local_ip, transmit.segment_size, part) {
-                // Part of the batch is out: what is not counts as lost.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && i > 0 => return Ok(()),
-                outcome => outcome?,
+                Ok(()) => any = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                // The kernel or the interface cannot do GSO after all, and that was noted. One by one, then.
+                Err(_) if part.len() > transmit.segment_size && self.max_datagrams() == 1 => continue,
+                // These are lost; those behind them may fare better.
+                Err(error) => outcome = Err(error),
             }
+            *sent += part.len();
         }
-        Ok(())
+        if any { Ok(()) } else { outcome }
     }
 
     fn send_batch(
@@ -159,10 +173,14 @@ impl Socket {
         contents: &[u8],
     ) -> io::Result<()> {
         let segment_size = (contents.len() > segment_size).then_some(segment_size);
-        // Tokio learns of a new socket's readiness only in time, so ask the socket itself, and tell Tokio when it is full.
-        let outcome = if self.marked.load(Ordering::Relaxed) {
-            marked::send(&self.io, peer, local_ip, segment_size, contents)
-        } else {
+        let send = || {
+            if self.marked.load(Ordering::Relaxed) {
+                let outcome = marked::send(&self.io, peer, local_ip, segment_size, contents);
+                if segment_size.is_some() && outcome.as_ref().is_err_and(marked::tells_of_gso) {
+                    self.marked_one_by_one.store(true, Ordering::Relaxed);
+                }
+                return outcome;
+            }
             let transmit = quinn_udp::Transmit {
                 destination: peer,
                 ecn: None,
@@ -172,9 +190,11 @@ impl Socket {
             };
             self.state.try_send(UdpSockRef::from(&self.io), &transmit)
         };
-        match outcome {
+        // Tokio learns of a new socket's readiness only in time, so ask the socket itself. When it is full, ask again
+        // by way of Tokio: a readiness that came between the two calls must not be taken for one from before them.
+        match send() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.io.try_io(Interest::WRITABLE, || Err(error))
+                self.io.try_io(Interest::WRITABLE, send)
             }
             outcome => outcome,
         }

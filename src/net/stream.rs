@@ -224,7 +224,7 @@ impl KcpStream {
         self.handle.session.with(false, |connection| connection.set_stream(stream));
     }
 
-    /// Changes whether ACKs are sent at once.
+    /// Changes whether an ACK is sent for every batch of datagrams.
     pub fn set_ack_no_delay(&self, ack_no_delay: bool) {
         self.handle.session.with(true, |connection| connection.set_ack_no_delay(ack_no_delay));
     }
@@ -270,7 +270,7 @@ impl Handle {
         }
         let budget = ready!(coop::poll_proceed(cx));
         // Initialise no more of a large buffer than is about to be filled.
-        let wanted = buf.remaining().min(self.session.readable_bytes().max(1));
+        let wanted = buf.remaining().min(self.session.readable_bytes().max(2_048));
         let count = ready!(self.session.poll_read(cx, buf.initialize_unfilled_to(wanted)))?;
         buf.advance(count);
         budget.made_progress();

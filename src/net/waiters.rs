@@ -2,15 +2,23 @@
 
 use std::{task::Waker, vec::Vec};
 
+/// Tasks that one list holds. A future that is cancelled leaves its waker behind, so there must be a limit.
+const MAX_WAITING: usize = 32;
+
 /// The wakers of tasks waiting for the same thing; mostly none or one.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(Vec<Waker>);
 
 impl Waiters {
-    pub(super) fn add(&mut self, waker: &Waker) {
-        if !self.0.iter().any(|waiting| waiting.will_wake(waker)) {
-            self.0.push(waker.clone());
+    /// Adds a task. A full list is woken: who still waits comes back, who was cancelled does not.
+    pub(super) fn add(&mut self, waker: &Waker, woken: &mut Woken) {
+        if self.0.iter().any(|waiting| waiting.will_wake(waker)) {
+            return;
         }
+        if self.0.len() >= MAX_WAITING {
+            self.take_into(woken);
+        }
+        self.0.push(waker.clone());
     }
 
     /// Moves all to `woken`, to be woken once no lock is held.

@@ -40,7 +40,8 @@ impl NoDelay {
     pub const FAST2: Self = Self::new(true, 20, 2, true);
     /// kcptun's `fast3`: 1,10,2,1.
     pub const FAST3: Self = Self::new(true, 10, 2, true);
-    /// The C library's defaults: 0,100,0,0.
+    /// The knobs of the C library's defaults: 0,100,0,0. With [`CongestionControl::Kcp`] it also has that library's
+    /// congestion control.
     pub const IKCP: Self = Self::new(false, 100, 0, false);
 
     const fn new(nodelay: bool, interval_ms: u64, resend: u32, nc: bool) -> Self {
@@ -149,7 +150,7 @@ impl Default for KcpConfig {
             stream: true,
             // An ACK per batch of datagrams costs traffic; `interval` is short enough.
             ack_no_delay: false,
-            // A write is sent at once.
+            // A write does not wait for `interval`.
             write_delay: false,
             // Longer than a handover, a suspended laptop's resume or a route change; shorter than a user's patience.
             dead_timeout: Duration::from_secs(30),
@@ -214,13 +215,13 @@ impl KcpConfig {
         self.stream
     }
 
-    /// Whether ACKs are sent at once.
+    /// Whether an ACK is sent for every batch of datagrams.
     #[must_use]
     pub const fn ack_no_delay(&self) -> bool {
         self.ack_no_delay
     }
 
-    /// Whether writes wait for the next `interval`.
+    /// Whether written data that does not fill a segment waits up to `interval` for more.
     #[must_use]
     pub const fn write_delay(&self) -> bool {
         self.write_delay
@@ -315,7 +316,8 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Send an ACK for every batch of datagrams received instead of once per `interval`. Default off.
+    /// Send an ACK for every batch of datagrams received instead of once per `interval`. Default off: then too, a gap,
+    /// or as many ACKs as fill a datagram, are told at once.
     pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
         self.config.ack_no_delay = ack_no_delay;
         self

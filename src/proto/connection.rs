@@ -5,7 +5,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    arq::{Arq, Origin},
+    arq::Arq,
     config::{self, KcpConfig, NoDelay},
     error::{CloseReason, DatagramError, ReadError, SettingError, WriteError},
     pipeline::Pipeline,
@@ -168,8 +168,8 @@ impl Connection {
         let stats = self.arq.stats_mut();
         stats.datagrams_received += 1;
         stats.datagram_bytes_received += datagram.len() as u64;
-        let segments = self.pipeline.open(datagram)?;
-        let outcome = self.arq.input(now, segments, Origin::Received);
+        let arq = &mut self.arq;
+        let outcome = self.pipeline.open(datagram, |segments, origin| arq.input(now, segments, origin));
         self.after_progress();
         outcome
     }
@@ -353,9 +353,9 @@ impl Connection {
         self.transmit(now, buf, false)
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit), but while something is in flight, written data that does not fill a
-    /// segment is left for a later call: for a writer that is about to write more. Follow it with a call of
-    /// [`poll_transmit`](Self::poll_transmit) soon.
+    /// As [`poll_transmit`](Self::poll_transmit), but while something is in flight, less than 16 segments' worth of
+    /// written data, and the rest that does not fill a segment, is left for a later call: for a writer that is about to
+    /// write more. Follow it with a call of [`poll_transmit`](Self::poll_transmit) soon.
     pub fn poll_transmit_corked(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
         self.transmit(now, buf, true)
     }
@@ -401,7 +401,7 @@ impl Connection {
         if count == 0 {
             return None;
         }
-        self.pipeline.seal(&mut buf[..len], size);
+        let len = self.pipeline.seal(buf, len, size);
         let stats = self.arq.stats_mut();
         stats.datagrams_sent += count as u64;
         stats.datagram_bytes_sent += len as u64;
@@ -483,7 +483,7 @@ impl Connection {
         self.arq.set_stream(stream);
     }
 
-    /// Changes whether ACKs are sent at once.
+    /// Changes whether an ACK is sent for every batch of datagrams.
     pub const fn set_ack_no_delay(&mut self, ack_no_delay: bool) {
         self.arq.set_ack_no_delay(ack_no_delay);
     }

@@ -65,7 +65,7 @@ pub struct Stats {
     pub peer_window: u32,
     /// Congestion window, in segments; `u32::MAX` without congestion control.
     pub congestion_window: u32,
-    /// Rate at which the path has delivered lately, in payload bytes a second, where congestion control measures it;
+    /// Rate at which the path has delivered lately, in bytes a second of segments with their headers, where congestion control measures it;
     /// else 0.
     pub delivery_rate: u64,
     /// Bytes written that no segment carries yet.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kcp9::{KcpConfig, NoDelay};
+use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use crate::common::{Burst, CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
 
@@ -29,7 +29,7 @@ fn random_link(rng: &mut Rng) -> LinkSettings {
     }
 }
 
-fn random_config(rng: &mut Rng) -> KcpConfig {
+fn random_config(rng: &mut Rng, control: CongestionControl) -> KcpConfig {
     let presets = [NoDelay::NORMAL, NoDelay::FAST, NoDelay::FAST2, NoDelay::FAST3, NoDelay::IKCP];
     let custom = NoDelay {
         nodelay: rng.chance(0.5),
@@ -43,6 +43,7 @@ fn random_config(rng: &mut Rng) -> KcpConfig {
         .send_window(rng.magnitude(1..=1_024) as u32)
         .recv_window(rng.magnitude(1..=1_024) as u32)
         .nodelay(nodelay)
+        .congestion_control(control)
         .stream(rng.chance(0.6))
         .ack_no_delay(rng.chance(0.3))
         .write_delay(rng.chance(0.3))
@@ -77,7 +78,12 @@ fn random_reader(rng: &mut Rng, from: &Writer) -> Reader {
 
 fn deliver(seed: u64) {
     let mut rng = Rng::new(seed);
-    let configs = [random_config(&mut rng), random_config(&mut rng)];
+    // Drawn apart, so that all else of a seed is the same whatever the control.
+    let mut controls = Rng::new(!seed);
+    let configs = [0, 1].map(|_| {
+        let control = *controls.choose(&[CongestionControl::Kcp, CongestionControl::Bandwidth]);
+        random_config(&mut rng, control)
+    });
     let links = [random_link(&mut rng), random_link(&mut rng)];
     let first_sn = if rng.chance(0.3) { u32::MAX - rng.within(0..=300) as u32 } else { 0 };
     let clocks = [0, 1].map(|_| match rng.chance(0.3) {

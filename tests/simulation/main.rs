@@ -7,6 +7,7 @@ mod delivery;
 mod goodput;
 mod lifetime;
 mod outages;
+mod pacing;
 mod resends;
 mod settings;
 mod throughput;

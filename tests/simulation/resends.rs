@@ -10,12 +10,12 @@
 use std::time::Duration;
 
 use kcp9::{
-    KcpConfig, NoDelay,
+    CongestionControl, KcpConfig, NoDelay,
     proto::{Command, Segments},
 };
 
 use crate::common::{
-    CLIENT, LinkSettings, Reader, SERVER, Simulation, ms,
+    CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms,
     trace::{times_of, transmissions_of},
 };
 
@@ -282,4 +282,49 @@ fn delayed_writes_wait_for_the_interval_or_a_flush() {
     simulation.run_for(ms(500));
     assert_eq!(transmissions(&simulation, 2), [2_000_000]);
     assert_eq!(transmissions(&simulation, 3), [2_020_000]);
+}
+
+/// KCP's own congestion window: slow start, a fast resend, a timeout. No segment waits for another's datagram.
+#[test]
+fn the_congestion_window_of_kcp() {
+    const MSS: usize = 1_376;
+    let nodelay = NoDelay { nc: false, ..NoDelay::FAST3 };
+    let config = KcpConfig::builder().nodelay(nodelay).congestion_control(CongestionControl::Kcp);
+    let config = config.stream(false).ack_no_delay(true).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(50)));
+    simulation.client().record();
+    let gauges = |simulation: &Simulation| {
+        let stats = simulation.ends[CLIENT].connection.stats();
+        (stats.congestion_window, stats.in_flight)
+    };
+
+    // Slow start: one more for each segment acknowledged, which doubles the window in every round trip.
+    lose(&mut simulation, 30, 1);
+    simulation.client().writer = Writer { sizes: MSS..=MSS, ..Writer::messages(10 + 20 + 40, MSS) };
+    simulation.drive(CLIENT);
+    assert_eq!(gauges(&simulation), (10, 10));
+    simulation.run_for(ms(100));
+    assert_eq!(gauges(&simulation), (20, 20));
+    simulation.run_for(ms(100));
+    assert_eq!(gauges(&simulation), (40, 40));
+
+    // The first of those 40 is lost and resent when the others are acknowledged: half of them, and `resend` more.
+    simulation.run_for(ms(100));
+    assert_eq!(transmissions(&simulation, 30), [200_000, 300_000]);
+    assert_eq!(simulation.client().connection.stats().fast_resends, 1);
+    assert_eq!(gauges(&simulation).0, 40 / 2 + nodelay.resend);
+    // Past ssthresh, one ACK earns no whole segment.
+    simulation.run_for(ms(200));
+    assert_eq!(gauges(&simulation), (22, 0));
+
+    // A timeout: one segment, and slow start anew.
+    lose(&mut simulation, 70, 1);
+    simulation.client().writer.total += MSS as u64;
+    simulation.drive(CLIENT);
+    simulation.run_until(Duration::from_secs(5), |simulation| {
+        simulation.ends[CLIENT].connection.stats().timeout_resends > 0
+    });
+    assert_eq!(gauges(&simulation), (1, 1));
+    simulation.run_for(ms(100));
+    assert_eq!(gauges(&simulation), (2, 0));
 }

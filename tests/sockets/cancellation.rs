@@ -3,19 +3,26 @@
 //! Windows are small here, so that calls wait often.
 
 use std::{
+    future::poll_fn,
     io,
+    net::SocketAddr,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
 };
 
-use kcp9::{KcpConfig, KcpStream, NoDelay};
+use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream, NoDelay};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     rng::Rng,
-    support::{PAYLOAD, Pair, assert_alive, assert_payload, listen, ms, pair_with, poll_some, within},
+    support::{
+        EchoServer, PAYLOAD, Pair, assert_alive, assert_payload, echo_payload, listen, ms, pair_with,
+        poll_some, rebind, within,
+    },
 };
 
 fn narrow() -> KcpConfig {
@@ -184,4 +191,47 @@ async fn of_shutdown() {
     within(5, "the reader has everything", reading).await.unwrap();
     assert!(done.load(Ordering::SeqCst));
     within(1, "a further shutdown", client.shutdown()).await.unwrap();
+}
+
+/// Polls `future` once, and drops it.
+async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Names are looked up on another thread, so that these calls wait. What was cancelled holds no port.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_connect_and_bind() {
+    const ROUNDS: usize = 50;
+    let server = EchoServer::over(KcpListener::bind("localhost:0", KcpConfig::default()).await.unwrap());
+    let name = format!("localhost:{}", server.addr.port());
+    // Below the ports that the system gives to the other tests.
+    let own = SocketAddr::new(server.addr.ip(), 20_000 + (std::process::id() % 10_000) as u16);
+    let own_name = format!("localhost:{}", own.port());
+    let mut rng = Rng::new(7);
+    let (mut connects, mut listeners, mut endpoints) = (0, 0, 0);
+    let rounds = async {
+        for _ in 0..ROUNDS {
+            let connect = || KcpStream::connect(name.as_str(), KcpConfig::default());
+            let listen = || KcpListener::bind(own_name.as_str(), KcpConfig::default());
+            let bind = || KcpEndpoint::bind(own_name.as_str());
+            // While they wait for the look-up, and at any time.
+            connects += u32::from(poll_once(connect()).await.is_none());
+            listeners += u32::from(poll_once(listen()).await.is_none());
+            endpoints += u32::from(poll_once(bind()).await.is_none());
+            drop(poll_some(&mut rng, connect()).await);
+            drop(poll_some(&mut rng, listen()).await);
+            drop(poll_some(&mut rng, bind()).await);
+        }
+    };
+    within(20, "calls that are cancelled", rounds).await;
+    let cancelled = [connects, listeners, endpoints];
+    assert!(cancelled.iter().all(|count| *count > 10), "{cancelled:?} of {ROUNDS} each were cancelled");
+    drop(rebind(own).await);
+    let client = KcpStream::connect(name.as_str(), KcpConfig::default()).await.unwrap();
+    within(5, "an echo after all that", echo_payload(client, 1_000)).await.unwrap();
 }

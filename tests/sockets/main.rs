@@ -1,7 +1,7 @@
 //! The Tokio layer over real loopback sockets: what its documentation promises, and what it does when things go wrong.
 //!
-//! Nothing here may hang: every wait has a limit, and a test that meets it says what it waited for. What takes longer
-//! than a few seconds is ignored by default; its reason holds the command that runs it.
+//! Nothing here may hang: every wait has a limit, and a test that meets it says what it waited for. What takes a
+//! minute is ignored by default; its reason holds the command that runs it.
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 

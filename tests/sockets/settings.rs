@@ -68,14 +68,18 @@ fn change(stream: &KcpStream, rng: &mut Rng) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn may_change_at_any_time() {
     let Pair { client, server, listener: _listener } = pair().await;
-    let (_one, client) = transfer(client);
-    let (_other, server) = transfer(server);
+    let (one, client) = transfer(client);
+    let (other, server) = transfer(server);
     let both = async {
-        let (one, other) = tokio::join!(client, server);
-        one.unwrap();
-        other.unwrap();
+        let (client, server) = tokio::join!(client, server);
+        client.unwrap();
+        server.unwrap();
     };
     within(20, "4 MB each way while settings change", both).await;
+    // Nothing larger is under way any more.
+    for stream in [one.recv().unwrap(), other.recv().unwrap()] {
+        assert!(stream.set_mtu(900).is_ok(), "{:?}", stream.stats());
+    }
 }
 
 #[tokio::test]

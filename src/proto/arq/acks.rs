@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_flood_is_bounded() {
         let mut acks = Acks::default();
-        for sn in 0..100_000 {
+        for sn in 0..if cfg!(miri) { 5_000 } else { 100_000 } {
             acks.push(Ack { sn: 1 + sn % 7, ts: 0 }, 0, Instant::ZERO, DELAY);
         }
         assert_eq!(acks.waiting.len(), MAX_WAITING);

@@ -58,7 +58,7 @@ pub(super) struct Bandwidth {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// Segments sent before this much is delivered were sent while the application had no more to send.
+    /// Segments sent before more than this is delivered were sent while the application had no more to send; 0 for none.
     app_limited_until: u64,
     /// The round ends when a segment sent after this much was delivered is acknowledged.
     round_end: u64,
@@ -132,8 +132,14 @@ impl Bandwidth {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
-            app_limited: self.app_limited_until > self.delivered,
+            app_limited: self.is_app_limited(),
         }
+    }
+
+    /// Until something is acknowledged that was sent after the application had run out: what is sent into an empty
+    /// path counts as well, or a request a round trip would pass for all that the path can carry.
+    const fn is_app_limited(&self) -> bool {
+        self.app_limited_until > 0 && self.app_limited_until >= self.delivered
     }
 
     /// The application has no more to send with `in_flight` bytes under way.
@@ -153,8 +159,7 @@ impl Bandwidth {
 
     /// By how much the control itself may lengthen round trips: the queue of its probing phase.
     pub(super) fn probe_delay(&self) -> Duration {
-        let app_limited = self.app_limited_until > self.delivered;
-        self.min_rtt.filter(|_| !app_limited).map_or(Duration::ZERO, |(rtt, _)| rtt / 4)
+        self.min_rtt.filter(|_| !self.is_app_limited()).map_or(Duration::ZERO, |(rtt, _)| rtt / 4)
     }
 
     /// `acked` bytes are newly acknowledged, `in_flight` still under way.

@@ -12,7 +12,7 @@ use crate::proto::{
     time::Instant,
 };
 
-/// What the ACKs of one datagram newly confirm.
+/// What the ACKs of one datagram newly confirm; bytes are those of segments with their headers.
 #[derive(Debug, Default)]
 pub(super) struct Confirmed {
     pub(super) segments: u32,
@@ -23,16 +23,16 @@ pub(super) struct Confirmed {
 impl Confirmed {
     /// Adds one segment.
     #[inline]
-    pub(super) fn add(&mut self, bytes: u32, sent_at: Instant, snapshot: Snapshot) {
+    pub(super) fn add(&mut self, bytes: u64, sent_at: Instant, snapshot: Snapshot) {
         self.segments += 1;
-        self.bytes += u64::from(bytes);
+        self.bytes += bytes;
         if self.newest.is_none_or(|newest| newest.sent_at <= sent_at) {
             self.newest = Some(Newest { sent_at, snapshot });
         }
     }
 }
 
-/// What is under way: sent and not confirmed.
+/// What is under way: sent and not confirmed; bytes are those of segments with their headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlightTotal {
     pub(super) segments: u32,
@@ -48,11 +48,11 @@ pub(super) enum Congestion {
 }
 
 impl Congestion {
-    pub(super) fn new(nodelay: &NoDelay, control: CongestionControl, mss: usize) -> Self {
+    pub(super) fn new(nodelay: &NoDelay, control: CongestionControl, segment: usize) -> Self {
         match control {
             _ if nodelay.nc => Self::Off,
             CongestionControl::Kcp => Self::Kcp(Reno::new()),
-            CongestionControl::Bandwidth => Self::Bandwidth(Box::new(Bandwidth::new(mss))),
+            CongestionControl::Bandwidth => Self::Bandwidth(Box::new(Bandwidth::new(segment))),
         }
     }
 
@@ -136,13 +136,13 @@ impl Congestion {
         }
     }
 
-    /// The window in segments of `mss` bytes, for the statistics and KCP's own arithmetic.
-    pub(super) fn window(&self, mss: usize) -> u32 {
+    /// The window in segments of `segment` bytes, for the statistics and KCP's own arithmetic.
+    pub(super) fn window(&self, segment: usize) -> u32 {
         match self {
             Self::Off => u32::MAX,
             Self::Kcp(reno) => reno.window(),
             Self::Bandwidth(bandwidth) => {
-                u32::try_from(bandwidth.window().div_ceil(mss as u64)).unwrap_or(u32::MAX)
+                u32::try_from(bandwidth.window().div_ceil(segment as u64)).unwrap_or(u32::MAX)
             }
         }
     }

@@ -9,14 +9,16 @@
 //!                                  '-> Acks -> fill()
 //! ```
 //!
-//! One concern a file; this one only connects them. [`Arq::input`] takes one datagram's segments, [`Arq::fill`] writes
-//! as many segments as fit one datagram. Nothing here scans what is in flight: the cost of a segment is the same at any
-//! window.
+//! One concern a file; this one only connects them, and `output.rs` its writing side. [`Arq::input`] takes one datagram's
+//! segments, [`Arq::fill`] writes
+//! as many segments as fit one datagram. Nothing on the way of a segment scans what is in flight (only a change of the mtu
+//! does): its cost is the same at any window.
 
 mod acks;
 mod bandwidth;
 mod bytes_queue;
 mod congestion;
+mod output;
 mod pacer;
 mod peak;
 mod probe;
@@ -37,8 +39,8 @@ use self::{
     probe::Probe,
     recv_buffer::{Insert, RecvBuffer},
     rtt::Rtt,
-    send_buffer::{Backoff, Cause, SendBuffer},
-    send_queue::{Cut, MAX_FRAGMENTS, SendQueue},
+    send_buffer::{Backoff, SendBuffer},
+    send_queue::{MAX_FRAGMENTS, SendQueue},
 };
 use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
@@ -56,9 +58,6 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 /// writer is woken, little enough that it costs no memory worth naming.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
 
-/// Full segments that a corked transmission waits for.
-const CORKED_SEGMENTS: usize = 16;
-
 /// How a datagram came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -67,20 +66,6 @@ pub(super) enum Origin {
     #[allow(dead_code, reason = "the FEC decoder's entry")]
     /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
     Recovered,
-}
-
-/// What one run of [`Arq::fill`] calls has sent, as congestion control and early resend look at it.
-#[derive(Debug, Default)]
-pub(super) struct Flush {
-    new_segments: u32,
-    timeouts: u32,
-    skipped: u32,
-    /// Window and `una` that every segment of the run carries.
-    wnd: u16,
-    una: u32,
-    sent_any: bool,
-    /// What does not fill a segment waits.
-    corked: bool,
 }
 
 #[derive(Debug)]
@@ -144,7 +129,7 @@ impl Arq {
             recv: RecvBuffer::new(first_sn, config.recv_window, mss),
             acks: Acks::default(),
             rtt: Rtt::default(),
-            congestion: Congestion::new(&config.nodelay, config.congestion_control, mss),
+            congestion: Congestion::new(&config.nodelay, config.congestion_control, mss + HEADER_LEN),
             congestion_control: config.congestion_control,
             pacer: Pacer::new(now),
             timeout_round: (now, 0),
@@ -200,17 +185,18 @@ impl Arq {
             if origin == Origin::Received {
                 self.peer_window = header.wnd.into();
             }
+            let mut news = false;
             if header.cmd == Command::Ack {
                 echoed = Some(header.ts);
-                self.buffer.ack(header.sn, &mut confirmed);
+                news = self.buffer.ack(header.sn, &mut confirmed);
             }
             // Skips are counted behind `una`, so that they count what is missing only.
             self.buffer.ack_before(header.una, &mut confirmed);
             match header.cmd {
                 Command::Ack => {
                     self.stats.acks_received += 1;
-                    if self.nodelay.resend > 0 && seq::within(header.sn, self.buffer.una(), self.buffer.nxt())
-                    {
+                    // A repeated ACK is no later one: a path may duplicate it, and a forger would.
+                    if news && self.nodelay.resend > 0 {
                         skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
                     }
                 }
@@ -264,6 +250,7 @@ impl Arq {
         self.last_heard = now;
         self.unanswered_sends = 0;
         self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
+        self.probe.answered();
         self.update_probe(now);
     }
 
@@ -421,7 +408,7 @@ impl Arq {
 
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.acks.on_timeout(now);
-        self.probe.on_timeout(now);
+        self.probe.on_timeout(now, self.max_wait);
         if self.early_at.is_some_and(|at| at <= now) {
             self.early_due = true;
         }
@@ -471,237 +458,12 @@ impl Arq {
         }
     }
 
-    // ---- Output ----
-
-    /// Begins a run of [`fill`](Self::fill) calls.
-    pub(super) fn begin_flush(&mut self, now: Instant, corked: bool) -> Flush {
-        self.pacer.refill(now, self.congestion.pacing_rate());
-        Flush {
-            corked: corked && self.buffer.unacked() > 0,
-            wnd: self.recv.free().min(u16::MAX.into()) as u16,
-            una: self.recv.nxt(),
-            ..Flush::default()
-        }
-    }
-
-    /// Writes as many segments as there are to send and as fit into `out`, which is one datagram's room for them;
-    /// returns how many bytes.
-    ///
-    /// Payload goes before control segments: they then stand in the last, shorter datagram of a batch, which is the
-    /// one place where GSO lets a datagram be shorter.
-    pub(super) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
-        let mut at = 0;
-        // Control segments that fill a datagram by themselves are not held up by a stream of payload.
-        let urgent = self.acks.is_due() && self.acks.owed() >= self.mtu / HEADER_LEN && !flush.sent_any;
-        if urgent {
-            at = self.fill_control(now, out, at, flush);
-        }
-        at = self.fill_resends(now, out, at, flush);
-        at = self.fill_new(now, out, at, flush);
-        if self.early_due && flush.new_segments == 0 {
-            at = self.fill_early(now, out, at, flush);
-        }
-        // What is sent anyway takes waiting ACKs along.
-        let piggyback = at > 0 && !self.acks.is_empty();
-        if piggyback || self.has_control() {
-            at = self.fill_control(now, out, at, flush);
-        }
-        flush.sent_any |= at > 0;
-        at
-    }
-
-    /// Ends a run of [`fill`](Self::fill) calls that sent something or found nothing to send.
-    pub(super) fn end_flush(&mut self, now: Instant, flush: &Flush) {
-        if self.early_due || self.early_at.is_some() {
-            let waiting = self.buffer.next_early().is_some();
-            if self.early_due || !waiting {
-                self.early_due = false;
-                self.early_at = waiting.then(|| now + self.early_delay());
-            }
-        }
-        if self.queue.unsent() == 0 {
-            self.flush_at = None;
-        }
-        if flush.skipped > 0 {
-            self.congestion.on_fast_resend(self.buffer.span(), self.nodelay.resend);
-        }
-        if flush.timeouts > 0 {
-            let window = self.send_window.min(self.peer_window).min(self.congestion.window(self.mss));
-            self.congestion.on_timeout(window);
-        }
-    }
-
-    const fn has_control(&self) -> bool {
-        self.acks.is_due() || self.probe.asks() || self.tell_window
-    }
-
-    /// Whether the windows leave room for one more new segment.
-    fn has_window(&self) -> bool {
-        self.buffer.span() < self.send_window.min(self.peer_window)
-            && self.congestion.permits(self.buffer.in_flight())
-    }
-
-    /// When the pacer lets the next segment go, if that is all that it waits for.
-    fn next_paced(&self) -> Option<Instant> {
-        self.pacer.deadline().filter(|_| self.has_sendable())
-    }
-
-    /// Whether a round trip's allowance of resends after timeouts is used up, and until when. Without it, an outage
-    /// would end in a burst of all that is in flight.
-    fn timeouts_held_until(&self) -> Option<Instant> {
-        let (began, bytes) = self.timeout_round;
-        (bytes >= self.congestion.timeout_allowance())
-            .then(|| began + self.rtt.smoothed().max(self.nodelay.interval))
-    }
-
-    fn fill_resends(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        let backoff = self.backoff();
-        let held = self.timeouts_held_until().is_some_and(|until| now < until);
-        while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
-            let len = self.buffer.get(sn).len;
-            if !fits(out, at, len as usize) || (cause == Cause::Timeout && held) {
-                break;
-            }
-            at = self.resend(now, sn, cause, out, at, flush);
-        }
-        at
-    }
-
-    fn fill_early(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        while let Some(sn) = self.buffer.next_early() {
-            if !fits(out, at, self.buffer.get(sn).len as usize) {
-                break;
-            }
-            at = self.resend(now, sn, Cause::Early, out, at, flush);
-        }
-        at
-    }
-
-    fn resend(
-        &mut self,
-        now: Instant,
-        sn: u32,
-        cause: Cause,
-        out: &mut [u8],
-        at: usize,
-        flush: &mut Flush,
-    ) -> usize {
-        match cause {
-            Cause::Fast => {
-                self.stats.fast_resends += 1;
-                flush.skipped += 1;
-            }
-            Cause::Early => {
-                self.stats.early_resends += 1;
-                flush.skipped += 1;
-            }
-            Cause::Timeout => {
-                self.stats.timeout_resends += 1;
-                flush.timeouts += 1;
-                if now - self.timeout_round.0 >= self.rtt.smoothed().max(self.nodelay.interval) {
-                    self.timeout_round = (now, 0);
-                }
-                self.timeout_round.1 += u64::from(self.buffer.get(sn).len);
-            }
-        }
-        let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
-        self.buffer.resent(sn, cause, now, snapshot);
-        if sn == self.buffer.una() {
-            self.unanswered_sends += 1;
-        }
-        self.emit_push(now, sn, out, at, flush)
-    }
-
-    fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        // Less than a batch waits for the writer to write more: a system call costs as much as many segments.
-        let least = if flush.corked { CORKED_SEGMENTS * self.mss } else { self.mss };
-        let held_back = flush.corked || self.flush_at.is_some();
-        if held_back && self.queue.unsent() < least {
-            return at;
-        }
-        while self.pacer.permits() && self.has_window() {
-            if held_back && self.queue.unsent() < self.mss {
-                break;
-            }
-            let Some(cut) = self.queue.peek(self.mss) else {
-                self.congestion.on_app_limited(self.buffer.in_flight());
-                break;
-            };
-            if !fits(out, at, cut.len) {
-                break;
-            }
-            let Cut { len, frg } = cut;
-            let position = self.queue.take(cut);
-            let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
-            let sn = self.buffer.push(position, len as u32, frg, now, snapshot);
-            if sn == self.buffer.una() {
-                self.unanswered_sends = 1;
-            }
-            self.stats.push_sent += 1;
-            flush.new_segments += 1;
-            at = self.emit_push(now, sn, out, at, flush);
-        }
-        at
-    }
-
-    fn emit_push(&mut self, now: Instant, sn: u32, out: &mut [u8], at: usize, flush: &Flush) -> usize {
-        self.unanswered_since.get_or_insert(now);
-        let segment = self.buffer.get(sn);
-        let (position, len, frg) = (segment.position, segment.len, segment.frg);
-        let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
-        self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
-        self.pacer.spend(HEADER_LEN + len as usize);
-        end + len as usize
-    }
-
-    /// ACKs, WASK and WINS, as many as fit.
-    fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
-        let mut acks = core::mem::take(&mut self.acks);
-        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), |ack| {
-            self.stats.acks_sent += 1;
-            at = self.emit_header(Command::Ack, 0, ack.ts, ack.sn, 0, out, at, flush);
-        });
-        self.acks = acks;
-        if self.probe.asks() && fits(out, at, 0) {
-            self.probe.asked();
-            self.unanswered_since.get_or_insert(now);
-            self.stats.window_probes += 1;
-            at = self.emit_header(Command::Wask, 0, 0, 0, 0, out, at, flush);
-        }
-        if self.tell_window && fits(out, at, 0) {
-            self.tell_window = false;
-            at = self.emit_header(Command::Wins, 0, 0, 0, 0, out, at, flush);
-        }
-        at
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of a header, and where it goes")]
-    #[inline]
-    fn emit_header(
-        &mut self,
-        cmd: Command,
-        frg: u8,
-        ts: u32,
-        sn: u32,
-        len: u32,
-        out: &mut [u8],
-        at: usize,
-        flush: &Flush,
-    ) -> usize {
-        let header = SegmentHeader { conv: self.conv, cmd, frg, wnd: flush.wnd, ts, sn, una: flush.una, len };
-        let end = at + HEADER_LEN;
-        out[at..end].copy_from_slice(&header.to_bytes());
-        self.told_zero = flush.wnd == 0;
-        self.stats.segments_sent += 1;
-        end
-    }
-
     // ---- Settings and gauges ----
 
     pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
         self.nodelay = nodelay;
         if self.congestion.is_off() != nodelay.nc {
-            self.congestion = Congestion::new(&nodelay, self.congestion_control, self.mss);
+            self.congestion = Congestion::new(&nodelay, self.congestion_control, self.mtu);
         }
         self.rtt.update_rto(&nodelay);
     }
@@ -760,7 +522,7 @@ impl Arq {
             send_window: self.send_window,
             recv_window: self.recv_window,
             peer_window: self.peer_window,
-            congestion_window: self.congestion.window(self.mss),
+            congestion_window: self.congestion.window(self.mtu),
             delivery_rate: self.congestion.rate(),
             send_queue_bytes: self.queue.unsent(),
             in_flight: self.buffer.span(),
@@ -770,9 +532,4 @@ impl Arq {
             ..self.stats
         }
     }
-}
-
-/// Whether a segment of `len` payload bytes fits `out` from `at` on.
-const fn fits(out: &[u8], at: usize, len: usize) -> bool {
-    at + HEADER_LEN + len <= out.len()
 }

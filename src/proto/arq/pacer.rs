@@ -2,7 +2,8 @@
 //!
 //! ACKs clock a sender well until a gap closes: then one ACK may open most of a window at once, and a burst of that size
 //! overruns the queues on the path. The bucket lets through a batch, or what a few milliseconds carry, and then the
-//! rate. Resends are charged to it but never wait.
+//! rate. Resends never wait, nor are they charged: the rate is of what arrives, so that on a path that loses more than the
+//! gain makes up for, charges would lower it further and further.
 
 use core::time::Duration;
 
@@ -20,26 +21,34 @@ const MICROS: u64 = 1_000_000;
 pub(super) struct Pacer {
     /// Bytes a second, 0 for no limit.
     rate: u64,
-    /// Bytes that may go now; negative after a resend or a last segment.
+    /// Bytes that may go now; negative after a last segment.
     tokens: i64,
     refilled_at: Instant,
+    /// What the last refills were worth beyond whole bytes, in millionths of one.
+    fraction: u64,
 }
 
 impl Pacer {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { rate: 0, tokens: MIN_BURST, refilled_at: now }
+        Self { rate: 0, tokens: MIN_BURST, refilled_at: now, fraction: 0 }
     }
 
     /// Adds what the time since the last call is worth at `rate` bytes a second (0 for no limit).
     pub(super) fn refill(&mut self, now: Instant, rate: u64) {
         self.rate = rate;
+        let elapsed = (now - self.refilled_at).as_micros();
+        self.refilled_at = now;
         if rate == 0 {
+            self.tokens = MIN_BURST;
+            self.fraction = 0;
             return;
         }
         let burst = MIN_BURST.max(bytes_in(rate, BURST_TIME));
-        let elapsed = (now - self.refilled_at).as_micros() as u64;
-        self.tokens = self.tokens.saturating_add(bytes_in(rate, elapsed)).min(burst);
-        self.refilled_at = now;
+        // Calls may come more often than a byte is earned: what is less than one is kept.
+        let earned = u128::from(rate) * elapsed + u128::from(self.fraction);
+        self.fraction = (earned % u128::from(MICROS)) as u64;
+        let bytes = i64::try_from(earned / u128::from(MICROS)).unwrap_or(i64::MAX);
+        self.tokens = self.tokens.saturating_add(bytes).min(burst);
     }
 
     #[inline]
@@ -49,7 +58,9 @@ impl Pacer {
 
     #[inline]
     pub(super) const fn spend(&mut self, bytes: usize) {
-        self.tokens = self.tokens.saturating_sub(bytes as i64);
+        if self.rate > 0 {
+            self.tokens = self.tokens.saturating_sub(bytes as i64);
+        }
     }
 
     /// When segments may go again; `None` when they may now.
@@ -58,7 +69,9 @@ impl Pacer {
             return None;
         }
         let debt = self.tokens.unsigned_abs();
-        let micros = debt.saturating_mul(MICROS) / self.rate + WAIT_TIME;
+        // At least the byte that is missing, or nothing may go even then.
+        let owed = debt.saturating_add(1).saturating_mul(MICROS).div_ceil(self.rate);
+        let micros = owed.max((debt.saturating_mul(MICROS) / self.rate).saturating_add(WAIT_TIME));
         Some(self.refilled_at + Duration::from_micros(micros))
     }
 }
@@ -86,6 +99,47 @@ mod tests {
             now = pacer.deadline().unwrap();
         }
         assert!((10_000_000..10_100_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn refills_more_often_than_bytes_are_earned_lose_nothing() {
+        for rate in [7, 999, 50_000] {
+            let mut pacer = Pacer::new(Instant::ZERO);
+            pacer.refill(Instant::ZERO, rate);
+            pacer.spend(MIN_BURST as usize);
+            let mut now = Instant::ZERO;
+            let mut earned = 0;
+            while now < Instant::from_millis(1_000) {
+                now += Duration::from_micros(10);
+                pacer.refill(now, rate);
+                if pacer.permits() {
+                    pacer.spend(1);
+                    earned += 1;
+                }
+            }
+            assert_eq!(earned, rate);
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_permit() {
+        for rate in [1, 10, 999, 1_001] {
+            let mut pacer = Pacer::new(Instant::ZERO);
+            pacer.refill(Instant::ZERO, rate);
+            pacer.spend(MIN_BURST as usize);
+            let at = pacer.deadline().unwrap();
+            pacer.refill(at, rate);
+            assert!(pacer.permits(), "{rate}");
+        }
+    }
+
+    #[test]
+    fn what_went_without_a_rate_is_not_owed_under_one() {
+        let mut pacer = Pacer::new(Instant::ZERO);
+        pacer.refill(Instant::ZERO, 0);
+        pacer.spend(1 << 30);
+        pacer.refill(Instant::from_millis(1), 1_000);
+        assert!(pacer.permits());
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct Probe {
     wait: Duration,
     deadline: Option<Instant>,
     ask: bool,
+    /// When the first probe since the peer was heard was due.
+    unanswered_since: Option<Instant>,
 }
 
 impl Probe {
@@ -27,11 +29,22 @@ impl Probe {
         }
     }
 
-    pub(super) fn on_timeout(&mut self, now: Instant) {
+    /// The peer was heard: the next probe has its time.
+    pub(super) fn answered(&mut self) {
+        if let Some(asked_at) = self.unanswered_since.take() {
+            self.deadline = Some(asked_at + self.wait);
+        }
+    }
+
+    /// Asks when it is time to, again after `patience` at most if nothing answers: one lost probe is no dead peer.
+    pub(super) fn on_timeout(&mut self, now: Instant, patience: Duration) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.ask = true;
-            self.wait = (self.wait + self.wait / 2).min(MAX_WAIT);
-            self.deadline = Some(now + self.wait);
+            if self.unanswered_since.is_none() {
+                self.wait = (self.wait + self.wait / 2).min(MAX_WAIT);
+                self.unanswered_since = Some(now);
+            }
+            self.deadline = Some(now + self.wait.min(patience));
         }
     }
 
@@ -62,12 +75,13 @@ mod tests {
         for _ in 0..20 {
             let deadline = probe.deadline().unwrap();
             waits.push((deadline - now).as_millis());
-            probe.on_timeout(now);
+            probe.on_timeout(now, MAX_WAIT);
             assert!(!probe.asks());
             now = deadline;
-            probe.on_timeout(now);
+            probe.on_timeout(now, MAX_WAIT);
             assert!(probe.asks());
             probe.asked();
+            probe.answered();
         }
         assert_eq!(waits[..4], [500, 750, 1_125, 1_687]);
         assert_eq!(waits[19], 120_000);

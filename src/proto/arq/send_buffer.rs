@@ -21,7 +21,7 @@ use super::{
     bandwidth::Snapshot,
     congestion::{Confirmed, InFlightTotal},
 };
-use crate::proto::{seq, time::Instant};
+use crate::proto::{seq, time::Instant, wire::HEADER_LEN};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct InFlight {
@@ -111,6 +111,12 @@ pub(super) struct SendBuffer {
     unacked_bytes: u64,
 }
 
+/// What a segment takes of the path, in bytes: the same for window, rate and pacing, or small ones would be paced by less
+/// than they need.
+fn wire_len(len: u32) -> u64 {
+    HEADER_LEN as u64 + u64::from(len)
+}
+
 /// Segments not before the one acknowledged that skip counting looks past in a list that is not in order of sn.
 const MAX_PASSED: u32 = 8;
 
@@ -128,6 +134,7 @@ impl SendBuffer {
     }
 
     /// The sn of the next new segment.
+    #[cfg(test)]
     pub(super) const fn nxt(&self) -> u32 {
         self.nxt
     }
@@ -174,7 +181,7 @@ impl SendBuffer {
         let sn = self.nxt;
         self.nxt = sn.wrapping_add(1);
         self.unacked += 1;
-        self.unacked_bytes += u64::from(len);
+        self.unacked_bytes += wire_len(len);
         *self.slot_mut(sn) = InFlight { sent_at: now, snapshot, position, len, frg, ..InFlight::default() };
         self.link(sn, Class::Waiting { level: 0, resent: false });
         sn
@@ -261,20 +268,22 @@ impl SendBuffer {
         })
     }
 
-    /// Marks `sn` as arrived, if it is in flight.
-    pub(super) fn ack(&mut self, sn: u32, confirmed: &mut Confirmed) {
-        if seq::within(sn, self.una, self.nxt) && !self.slot(sn).acked {
+    /// Marks `sn` as arrived; returns whether it was in flight and that is news.
+    pub(super) fn ack(&mut self, sn: u32, confirmed: &mut Confirmed) -> bool {
+        let news = seq::within(sn, self.una, self.nxt) && !self.slot(sn).acked;
+        if news {
             self.confirm(sn, confirmed);
             self.slot_mut(sn).acked = true;
         }
+        news
     }
 
     fn confirm(&mut self, sn: u32, confirmed: &mut Confirmed) {
         self.unlink(sn);
         let InFlight { len, sent_at, snapshot, .. } = *self.slot(sn);
         self.unacked -= 1;
-        self.unacked_bytes -= u64::from(len);
-        confirmed.add(len, sent_at, snapshot);
+        self.unacked_bytes -= wire_len(len);
+        confirmed.add(wire_len(len), sent_at, snapshot);
     }
 
     /// Takes note that everything before `una` has arrived. A `una` that was never sent is ignored.
@@ -427,11 +436,8 @@ mod tests {
         buffer
     }
 
-    /// Returns whether it was news.
     fn ack(buffer: &mut SendBuffer, sn: u32) -> bool {
-        let mut confirmed = Confirmed::default();
-        buffer.ack(sn, &mut confirmed);
-        confirmed.segments == 1
+        buffer.ack(sn, &mut Confirmed::default())
     }
 
     fn ack_before(buffer: &mut SendBuffer, una: u32) -> u32 {
