@@ -33,13 +33,15 @@ const FULL_ROUNDS: u8 = 3;
 const INITIAL_WINDOW: u64 = 32;
 const MIN_WINDOW: u64 = 16;
 
-/// How delivery stood when a segment was sent; kept with it.
+/// How delivery stood when a segment was sent; kept with it, and small for it: times are microseconds before `sent_at`,
+/// `u32::MAX` for longer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Snapshot {
     delivered: u64,
-    delivered_at: Instant,
-    /// When the last segment acknowledged by then had been sent.
-    first_sent_at: Instant,
+    /// Since the last delivery before.
+    since_delivery: u32,
+    /// Since the last segment acknowledged by then had been sent.
+    since_first_sent: u32,
     /// The application, not the window, limited the sender.
     app_limited: bool,
 }
@@ -130,8 +132,8 @@ impl Bandwidth {
         }
         Snapshot {
             delivered: self.delivered,
-            delivered_at: self.delivered_at,
-            first_sent_at: self.first_sent_at,
+            since_delivery: micros_since(self.delivered_at, now),
+            since_first_sent: micros_since(self.first_sent_at, now),
             app_limited: self.is_app_limited(),
         }
     }
@@ -219,8 +221,9 @@ impl Bandwidth {
     }
 
     fn sample_rate(&mut self, now: Instant, newest: Newest) {
-        let Snapshot { delivered, delivered_at, first_sent_at, app_limited } = newest.snapshot;
-        let elapsed = (now - delivered_at).max(newest.sent_at - first_sent_at).as_micros() as u64;
+        let Snapshot { delivered, since_delivery, since_first_sent, app_limited } = newest.snapshot;
+        let since_sent = (now - newest.sent_at).as_micros() as u64;
+        let elapsed = (since_sent + u64::from(since_delivery)).max(since_first_sent.into());
         let shortest = self.min_rtt.map_or(0, |(rtt, _)| rtt.as_micros() as u64);
         if elapsed == 0 || elapsed < shortest {
             return;
@@ -273,4 +276,8 @@ impl Bandwidth {
         let batch = self.batches.into_iter().max().unwrap_or(0);
         self.window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
     }
+}
+
+fn micros_since(earlier: Instant, now: Instant) -> u32 {
+    u32::try_from((now - earlier).as_micros()).unwrap_or(u32::MAX)
 }

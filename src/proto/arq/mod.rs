@@ -9,10 +9,9 @@
 //!                                  '-> Acks -> fill()
 //! ```
 //!
-//! One concern a file; this one only connects them, and `output.rs` its writing side. [`Arq::input`] takes one datagram's
-//! segments, [`Arq::fill`] writes
-//! as many segments as fit one datagram. Nothing on the way of a segment scans what is in flight (only a change of the mtu
-//! does): its cost is the same at any window.
+//! One concern a file; this one only connects them, and `output.rs` is its writing side. [`Arq::input`] takes one
+//! datagram's segments, [`Arq::fill`] writes as many segments as fit one datagram. Nothing on the way of a segment scans
+//! what is in flight (only a change of the mtu does): its cost is the same at any window.
 
 mod acks;
 mod bandwidth;
