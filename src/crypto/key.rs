@@ -1,0 +1,60 @@
+//! Secret keys.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use zeroize::Zeroizing;
+
+use super::{error::CipherError, kind::CipherKind};
+
+/// A secret key: zeroed when it is dropped, never printed.
+///
+/// ```
+/// use kcp9::crypto::{CipherError, CipherKind, Framing, Key};
+///
+/// let key = Key::from_bytes(b"sixteen bytes ok");
+/// assert!(CipherKind::Aes128.build(&key, Framing::KcpGo).is_ok());
+/// assert!(matches!(CipherKind::Aes256.build(&key, Framing::KcpGo), Err(CipherError::KeyLength { .. })));
+/// assert_eq!(format!("{key:?}"), "Key(..)");
+/// ```
+#[derive(Clone)]
+pub struct Key {
+    bytes: Zeroizing<Vec<u8>>,
+    /// Made from a password: as long as any cipher needs, and each takes as many bytes as it needs from the front.
+    derived: bool,
+}
+
+impl Key {
+    /// A key of these very bytes: exactly as many as the cipher takes ([`CipherKind::key_len`]).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self { bytes: Zeroizing::new(bytes.to_vec()), derived: false }
+    }
+
+    /// A key from which each cipher takes what it needs.
+    #[cfg(feature = "password")]
+    pub(super) fn from_derived(bytes: &[u8; 32]) -> Self {
+        Self { bytes: Zeroizing::new(bytes.to_vec()), derived: true }
+    }
+
+    /// The bytes that `kind` is keyed with.
+    pub(super) fn bytes_for(&self, kind: CipherKind) -> Result<&[u8], CipherError> {
+        let expected = kind.key_len();
+        let actual = self.bytes.len();
+        match kind {
+            CipherKind::None => return Ok(&self.bytes),
+            CipherKind::Xor if actual > 0 => return Ok(&self.bytes),
+            _ => {}
+        }
+        match self.bytes.get(..expected) {
+            Some(bytes) if self.derived || actual == expected => Ok(bytes),
+            _ => Err(CipherError::KeyLength { kind, expected, actual }),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}

@@ -1,0 +1,127 @@
+//! A checksum and an encryption: a packet cipher.
+
+use alloc::sync::Arc;
+use core::fmt;
+
+#[cfg(feature = "block-ciphers")]
+use super::cfb::{Cfb, CfbCipher};
+use super::{checksum::Checksum, encryption::Encryption};
+use crate::crypto::{
+    cipher::PacketCipher,
+    error::{CipherError, OpenError, SealError},
+    kind::CipherKind,
+};
+
+/// Bytes of the nonce.
+pub(super) const NONCE_LEN: usize = 16;
+
+/// Packets of `C` inside `E`.
+pub(super) struct Framed<E, C> {
+    kind: CipherKind,
+    encryption: E,
+    checksum: C,
+}
+
+impl<E: Encryption, C: Checksum> Framed<E, C> {
+    const HEADER_LEN: usize = NONCE_LEN + C::LEN;
+
+    /// Checks packets with `checksum` and encrypts them with `encryption`, which is that of `kind`.
+    #[expect(clippy::new_ret_no_self, reason = "which type it is matters to nobody")]
+    pub(super) fn new(kind: CipherKind, encryption: E, checksum: C) -> Arc<dyn PacketCipher> {
+        Arc::new(Self { kind, encryption, checksum })
+    }
+
+    fn write_checksum(&self, packet: &mut [u8]) {
+        let (header, payload) = packet.split_at_mut(Self::HEADER_LEN);
+        self.checksum.write(payload, &mut header[NONCE_LEN..]);
+    }
+
+    fn check(&self, packet: &[u8]) -> Result<(), OpenError> {
+        let (header, payload) = packet.split_at(Self::HEADER_LEN);
+        self.checksum.check(payload, &header[NONCE_LEN..])
+    }
+}
+
+#[cfg(feature = "block-ciphers")]
+impl<C: Checksum> Framed<(), C> {
+    /// Checks packets with `checksum` and encrypts them with the block cipher `B` in CFB.
+    pub(super) fn in_cfb<B: CfbCipher>(
+        kind: CipherKind,
+        key: &[u8],
+        checksum: C,
+    ) -> Result<Arc<dyn PacketCipher>, CipherError> {
+        let wrong_length = CipherError::KeyLength { kind, expected: kind.key_len(), actual: key.len() };
+        let cipher = B::new_from_slice(key).map_err(|_| wrong_length)?;
+        Ok(Framed::new(kind, Cfb::new(cipher), checksum))
+    }
+}
+
+impl<E: Encryption, C: Checksum> PacketCipher for Framed<E, C> {
+    fn header_len(&self) -> usize {
+        Self::HEADER_LEN
+    }
+
+    fn max_packet_len(&self) -> usize {
+        E::MAX_LEN
+    }
+
+    fn nonce_len(&self) -> usize {
+        NONCE_LEN
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.checksum.is_keyed()
+    }
+
+    fn identity(&self, packet: &[u8]) -> Option<u64> {
+        let (nonce, rest) = packet.split_at_checked(NONCE_LEN)?;
+        Some(C::identity(nonce.first_chunk()?, rest.get(..C::LEN)?))
+    }
+
+    fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
+        if packet.len() < Self::HEADER_LEN {
+            return Err(SealError::TooShort);
+        }
+        if packet.len() > E::MAX_LEN {
+            return Err(SealError::TooLong);
+        }
+        self.write_checksum(packet);
+        self.encryption.encrypt(packet);
+        Ok(())
+    }
+
+    fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
+        if packet.len() < Self::HEADER_LEN {
+            return Err(OpenError::TooShort);
+        }
+        if packet.len() > E::MAX_LEN {
+            return Err(OpenError::TooLong);
+        }
+        self.encryption.decrypt(packet);
+        self.check(packet)
+    }
+
+    fn seal_batch(&self, packets: &mut [u8], size: usize) -> Result<(), SealError> {
+        // Only the last packet can be shorter than the first.
+        let size = size.min(packets.len());
+        if size < Self::HEADER_LEN {
+            return if packets.is_empty() { Ok(()) } else { Err(SealError::TooShort) };
+        }
+        if size > E::MAX_LEN {
+            return Err(SealError::TooLong);
+        }
+        let last = packets.len() % size;
+        let too_short = last > 0 && last < Self::HEADER_LEN;
+        let whole = packets.len() - if too_short { last } else { 0 };
+        let packets = &mut packets[..whole];
+        packets.chunks_mut(size).for_each(|packet| self.write_checksum(packet));
+        self.encryption.encrypt_batch(packets, size);
+        if too_short { Err(SealError::TooShort) } else { Ok(()) }
+    }
+}
+
+impl<E: Encryption, C: Checksum> fmt::Debug for Framed<E, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PacketCipher({} with {})", self.kind, C::NAME)
+    }
+}

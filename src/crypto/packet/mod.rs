@@ -1,0 +1,114 @@
+//! Packet ciphers: the whole packet encrypted, with a checksum or tag inside.
+//!
+//! ```text
+//! [ nonce 16 | CRC-32 4, or HighwayHash-64 tag 8 | payload ]
+//! ```
+//!
+//! * `checksum`: what stands behind the nonce and vouches for the payload.
+//! * `encryption`: the trait of what is done to the whole packet: `cfb` with a block cipher, `salsa20`, `xor`, `none`.
+//! * `framed`: one of each makes a [`PacketCipher`].
+//!
+//! Which damage they find is documented with [`Framing`].
+
+#![cfg_attr(
+    not(feature = "kcptun-ciphers"),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_variables,
+        reason = "a build with few ciphers has no use for some of it"
+    )
+)]
+
+use alloc::sync::Arc;
+
+use super::{
+    cipher::PacketCipher,
+    error::CipherError,
+    key::Key,
+    kind::{CipherKind, Framing},
+};
+
+#[cfg(feature = "block-ciphers")]
+mod block;
+#[cfg(feature = "block-ciphers")]
+mod cfb;
+#[cfg(feature = "packet-ciphers")]
+mod checksum;
+#[cfg(feature = "packet-ciphers")]
+mod encryption;
+#[cfg(feature = "packet-ciphers")]
+mod framed;
+#[cfg(feature = "none")]
+mod none;
+#[cfg(feature = "salsa20")]
+mod salsa20;
+#[cfg(feature = "xor")]
+mod xor;
+
+/// A packet cipher of `kind` with `framing` inside.
+#[cfg(feature = "packet-ciphers")]
+pub(super) fn build(
+    kind: CipherKind,
+    key: &Key,
+    framing: Framing,
+) -> Result<Arc<dyn PacketCipher>, CipherError> {
+    let key = key.bytes_for(kind)?;
+    match framing {
+        Framing::KcpGo => encrypted(kind, key, checksum::Crc32),
+        #[cfg(feature = "highway")]
+        Framing::Highway => encrypted(kind, key, checksum::HighwayTag::new(key)),
+        #[cfg(not(feature = "highway"))]
+        Framing::Highway => Err(CipherError::FramingNotBuilt),
+    }
+}
+
+/// No packet cipher is built in.
+#[cfg(not(feature = "packet-ciphers"))]
+pub(super) fn build(
+    kind: CipherKind,
+    key: &Key,
+    _framing: Framing,
+) -> Result<Arc<dyn PacketCipher>, CipherError> {
+    key.bytes_for(kind)?;
+    Err(CipherError::NotBuilt(kind))
+}
+
+/// The encryption of `kind` around `checksum`.
+#[cfg(feature = "packet-ciphers")]
+fn encrypted<C: checksum::Checksum>(
+    kind: CipherKind,
+    key: &[u8],
+    checksum: C,
+) -> Result<Arc<dyn PacketCipher>, CipherError> {
+    use framed::Framed;
+    match kind {
+        #[cfg(feature = "aes")]
+        CipherKind::Aes256 => Framed::in_cfb::<aes::Aes256Enc>(kind, key, checksum),
+        #[cfg(feature = "aes-128")]
+        CipherKind::Aes128 => Framed::in_cfb::<aes::Aes128Enc>(kind, key, checksum),
+        #[cfg(feature = "aes-192")]
+        CipherKind::Aes192 => Framed::in_cfb::<aes::Aes192Enc>(kind, key, checksum),
+        #[cfg(feature = "blowfish")]
+        CipherKind::Blowfish => Framed::in_cfb::<blowfish::Blowfish>(kind, key, checksum),
+        #[cfg(feature = "twofish")]
+        CipherKind::Twofish => Framed::in_cfb::<block::Twofish>(kind, key, checksum),
+        #[cfg(feature = "cast5")]
+        CipherKind::Cast5 => Framed::in_cfb::<cast5::Cast5>(kind, key, checksum),
+        #[cfg(feature = "3des")]
+        CipherKind::TripleDes => Framed::in_cfb::<block::TripleDes>(kind, key, checksum),
+        #[cfg(feature = "tea")]
+        CipherKind::Tea => Framed::in_cfb::<block::Tea>(kind, key, checksum),
+        #[cfg(feature = "xtea")]
+        CipherKind::Xtea => Framed::in_cfb::<block::Xtea>(kind, key, checksum),
+        #[cfg(feature = "sm4")]
+        CipherKind::Sm4 => Framed::in_cfb::<block::Sm4>(kind, key, checksum),
+        #[cfg(feature = "salsa20")]
+        CipherKind::Salsa20 => Ok(Framed::new(kind, salsa20::Salsa20::new(key), checksum)),
+        #[cfg(feature = "xor")]
+        CipherKind::Xor => Ok(Framed::new(kind, xor::Xor::new(key), checksum)),
+        #[cfg(feature = "none")]
+        CipherKind::None => Ok(Framed::new(kind, none::None, checksum)),
+        _ => Err(CipherError::NotBuilt(kind)),
+    }
+}

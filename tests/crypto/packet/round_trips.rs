@@ -1,0 +1,122 @@
+//! What is sealed opens again; what a cipher says of itself.
+
+use kcp9::crypto::{CipherError, CipherKind, Framing, Key, OpenError, SealError};
+
+use super::{NONCE_LEN, bytes, cipher, each, header_len, key, kinds, unsealed};
+
+#[test]
+fn every_length_opens_to_what_was_sealed() {
+    for (kind, framing, cipher) in each() {
+        for len in 0..=1500 - header_len(framing) {
+            let mut packet = unsealed(framing, len, len as u64);
+            let original = packet.clone();
+            cipher.seal(&mut packet).unwrap();
+            cipher.open(&mut packet).unwrap();
+            assert!(packet[..NONCE_LEN] == original[..NONCE_LEN], "{cipher:?}: nonce of {len} bytes");
+            let payload = header_len(framing)..;
+            assert!(packet[payload.clone()] == original[payload], "{cipher:?}: {len} bytes");
+        }
+        // Up to the longest datagram.
+        for len in [8_972, 65_507 - header_len(framing)].into_iter().filter(|_| kind != CipherKind::Xor) {
+            let mut packet = unsealed(framing, len, 1);
+            let original = packet.clone();
+            cipher.seal(&mut packet).unwrap();
+            cipher.open(&mut packet).unwrap();
+            assert!(
+                packet[header_len(framing)..] == original[header_len(framing)..],
+                "{cipher:?}: {len} bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_shorter_than_a_header_is_refused() {
+    for (_, framing, cipher) in each() {
+        for len in 0..header_len(framing) {
+            let mut packet = bytes(len, 1);
+            assert_eq!(cipher.seal(&mut packet), Err(SealError::TooShort));
+            assert_eq!(cipher.open(&mut packet), Err(OpenError::TooShort));
+            assert_eq!(packet, bytes(len, 1), "left as it is");
+        }
+    }
+}
+
+#[test]
+fn xor_takes_no_more_than_its_table() {
+    for framing in [Framing::KcpGo, Framing::Highway] {
+        let cipher = cipher(CipherKind::Xor, framing);
+        let mut packet = vec![0; 1501];
+        assert_eq!(cipher.seal(&mut packet), Err(SealError::TooLong));
+        assert_eq!(cipher.open(&mut packet), Err(OpenError::TooLong));
+        assert_eq!(cipher.seal_batch(&mut [0; 3_500], 1501), Err(SealError::TooLong));
+        assert_eq!(cipher.seal_batch(&mut [0; 3_000], 1500), Ok(()));
+        assert_eq!(cipher.seal(&mut packet[..1500]), Ok(()));
+        assert_eq!(cipher.open(&mut packet[..1500]), Ok(()));
+    }
+}
+
+#[test]
+fn ciphers_say_what_they_are() {
+    for (kind, framing, cipher) in each() {
+        assert_eq!((cipher.header_len(), cipher.trailer_len()), (header_len(framing), 0));
+        assert_eq!((cipher.nonce_len(), cipher.nonce_limit()), (NONCE_LEN, None));
+        assert_eq!(cipher.is_authenticated(), framing == Framing::Highway, "{kind}");
+        assert!(format!("{cipher:?}").contains(kind.name()));
+    }
+    // Without a key a tag is a checksum.
+    let open_to_all = CipherKind::None.build(&Key::from_bytes(&[]), Framing::Highway).unwrap();
+    assert!(!open_to_all.is_authenticated());
+}
+
+#[test]
+fn keys_have_the_length_of_the_cipher() {
+    for kind in kinds().filter(|kind| !matches!(kind, CipherKind::None | CipherKind::Xor)) {
+        let expected = kind.key_len();
+        for actual in (0..64).filter(|len| *len != expected) {
+            let error = kind.build(&Key::from_bytes(&vec![1; actual]), Framing::KcpGo).unwrap_err();
+            assert_eq!(error, CipherError::KeyLength { kind, expected, actual });
+        }
+    }
+    assert!(CipherKind::Xor.build(&Key::from_bytes(&[]), Framing::KcpGo).is_err());
+    assert!(CipherKind::Xor.build(&Key::from_bytes(&[1]), Framing::KcpGo).is_ok());
+    assert!(CipherKind::None.build(&Key::from_bytes(&[]), Framing::KcpGo).is_ok());
+}
+
+#[test]
+fn another_key_opens_nothing() {
+    for (kind, framing, cipher) in each() {
+        let other = kind.build(&key(kind, 2), framing).unwrap();
+        let mut packet = unsealed(framing, 100, 3);
+        cipher.seal(&mut packet).unwrap();
+        let outcome = other.open(&mut packet);
+        match (kind, framing) {
+            (CipherKind::None, Framing::KcpGo) => assert_eq!(outcome, Ok(())),
+            (_, Framing::KcpGo) => assert_eq!(outcome, Err(OpenError::BadChecksum), "{kind}"),
+            _ => assert_eq!(outcome, Err(OpenError::BadTag), "{kind}"),
+        }
+    }
+}
+
+#[test]
+fn identities_tell_packets_apart() {
+    for (kind, framing, cipher) in each() {
+        let identity_of = |nonce: u64, payload: u64| {
+            let payload_at = header_len(framing);
+            let mut packet = [unsealed(framing, 0, nonce), bytes(40, payload)].concat();
+            cipher.seal(&mut packet).unwrap();
+            cipher.open(&mut packet).unwrap();
+            assert_eq!(packet[payload_at..], bytes(40, payload));
+            let identity = cipher.identity(&packet).unwrap();
+            if framing == Framing::Highway {
+                assert_eq!(identity.to_le_bytes(), packet[NONCE_LEN..payload_at]);
+            }
+            identity
+        };
+        assert_eq!(identity_of(1, 1), identity_of(1, 1));
+        assert_ne!(identity_of(1, 1), identity_of(1, 2), "{kind}");
+        // A tag is that of the payload alone.
+        assert_eq!(identity_of(1, 1) == identity_of(2, 1), framing == Framing::Highway, "{kind}");
+        assert_eq!(cipher.identity(&[0; 17]), None);
+    }
+}
