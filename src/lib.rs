@@ -89,6 +89,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod crypto;
 #[cfg(feature = "tokio")]
 mod net;
 pub mod proto;

@@ -23,13 +23,15 @@ use tokio::time::Sleep;
 use super::{
     clock,
     error::Failure,
+    opener::{Opened, Opener},
     recently_closed::RecentlyClosed,
     session::{Session, Upkeep},
     shared::{Admission, Backlog, Ended, Shared},
     socket::Received,
+    table::{Route, Table},
     timers::Timers,
 };
-use crate::proto::{Command, Connection, Instant, Segments, peek_conv};
+use crate::proto::{Command, Connection, Instant, KcpConfig, Segments, replay::ReplayWindow};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
@@ -44,8 +46,8 @@ const IDLE_MEMORY: Duration = Duration::from_secs(1);
 /// How often a session that waits for room in the socket's buffer is looked at, whatever the socket says.
 const BLOCKED_LOOK: Duration = Duration::from_millis(50);
 
-type Route = (SocketAddr, u32);
-
+/// Packets that began a session which a listener remembers, so that none begins a second; at most 512 KiB.
+const FIRST_PACKETS: usize = 16_384;
 pub(super) struct Driver {
     shared: Arc<Shared>,
     table: Table,
@@ -60,6 +62,9 @@ pub(super) struct Driver {
     /// Sessions that went idle, and when to look whether they still are.
     idle: VecDeque<(Instant, u32)>,
     recv_errors: u32,
+    opener: Opener,
+    /// The packets that began a session, or could have.
+    first_packets: ReplayWindow,
     /// Whether only the conversation begun last from an address lives.
     one_per_address: bool,
     /// That conversation, where it is so.
@@ -67,72 +72,14 @@ pub(super) struct Driver {
     listener_closed: bool,
 }
 
-/// The sessions, by key and by route.
-#[derive(Default)]
-struct Table {
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    // Keyed with random state: peers choose their addresses and convs.
-    routes: HashMap<Route, u32>,
-}
-
-struct Slot {
-    session: Arc<Session>,
-    touched: bool,
-    blocked: bool,
-    /// Whether it is among those that went idle.
-    idle: bool,
-    served_at: Instant,
-    /// Opened by its peer.
-    accepted: bool,
-}
-
-impl Table {
-    fn insert(&mut self, session: Arc<Session>, accepted: bool) -> u32 {
-        let route = (session.peer, session.conv);
-        let slot =
-            Slot { session, touched: false, blocked: false, idle: false, served_at: Instant::ZERO, accepted };
-        let key = match self.free.pop() {
-            Some(key) => {
-                self.slots[key as usize] = Some(slot);
-                key
-            }
-            None => {
-                self.slots.push(Some(slot));
-                (self.slots.len() - 1) as u32
-            }
-        };
-        self.routes.insert(route, key);
-        key
-    }
-
-    fn remove(&mut self, key: u32) -> Option<Slot> {
-        let slot = self.slots.get_mut(key as usize)?.take()?;
-        self.routes.remove(&(slot.session.peer, slot.session.conv));
-        self.free.push(key);
-        if self.routes.is_empty() {
-            *self = Self::default();
-        }
-        Some(slot)
-    }
-
-    fn get(&mut self, key: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(key as usize)?.as_mut()
-    }
-
-    fn find(&self, route: &Route) -> Option<u32> {
-        self.routes.get(route).copied()
-    }
-
-    fn len(&self) -> usize {
-        self.routes.len()
-    }
-}
-
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let one_per_address =
-            shared.backlog.as_ref().is_some_and(|backlog| backlog.config.one_session_per_address());
+        let listener = shared.backlog.as_ref().map(|backlog| &backlog.config);
+        let one_per_address = listener.is_some_and(KcpConfig::one_session_per_address);
+        let opener = match listener {
+            Some(config) => Opener::of_listener(config.crypto().cloned()),
+            None => Opener::of_endpoint(),
+        };
         Self {
             shared,
             table: Table::default(),
@@ -144,6 +91,8 @@ impl Driver {
             blocked: Vec::new(),
             idle: VecDeque::new(),
             recv_errors: 0,
+            opener,
+            first_packets: ReplayWindow::new(FIRST_PACKETS),
             one_per_address,
             only: HashMap::new(),
             listener_closed: false,
@@ -177,6 +126,10 @@ impl Driver {
                 return None;
             }
             self.forget(clock::now(), key);
+        }
+        if !self.opener.add(session.peer, session.crypto()) {
+            session.fail(Failure::OtherCipher);
+            return None;
         }
         let key = self.table.insert(session, false);
         self.shared.counters.sessions.set(self.table.len());
@@ -223,33 +176,72 @@ impl Driver {
         }
     }
 
-    /// Hands each run of datagrams with one conv to its session.
+    /// Decrypts a batch and hands each run of datagrams with one conv to its session.
     fn route(&mut self, now: Instant, received: Received<'_>) {
-        let Received { peer, local_ip, mut bytes, size } = received;
+        let Received { peer, local_ip, bytes, size } = received;
         if bytes.is_empty() {
             self.shared.counters.dropped_short.add(1);
+            return;
         }
-        while !bytes.is_empty() {
-            let Some(conv) = peek_conv(&bytes[..size.min(bytes.len())]) else {
-                self.shared.counters.dropped_short.add(1);
-                bytes = skip(bytes, size);
+        let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
+        let mut at = 0;
+        while at < bytes.len() {
+            let start = at;
+            let conv = opened.conv_at(bytes, start);
+            at += size;
+            let Some(conv) = conv else {
+                self.shared.counters.dropped_short.add(usize::from(opened.is_open(start)));
                 continue;
             };
-            let same = bytes.chunks(size).take_while(|datagram| peek_conv(datagram) == Some(conv)).count();
-            let (run, rest) = bytes.split_at_mut((same * size).min(bytes.len()));
-            bytes = rest;
+            while at < bytes.len() && opened.conv_at(bytes, at) == Some(conv) {
+                at += size;
+            }
+            let run = &bytes[start..at.min(bytes.len())];
             let route = (peer, conv);
             let key = match self.table.find(&route) {
-                Some(key) => Some(key),
-                None => self.open(now, route, local_ip, run, size),
+                Some(key) => {
+                    self.note_first_packets(key, run, &opened);
+                    Some(key)
+                }
+                None => self.open(now, route, local_ip, run, &opened),
             };
             let Some(key) = key else { continue };
             if let Some(slot) = self.table.get(key) {
-                let malformed = slot.session.receive(now, run, size);
-                self.shared.counters.dropped_malformed.add(malformed);
+                slot.session.receive(now, run, size);
             }
             self.touch(key);
         }
+        self.opener.recycle(opened);
+    }
+
+    /// Remembers the packets that begin a session which has begun: a replay of one from elsewhere begins none.
+    fn note_first_packets(&mut self, key: u32, run: &[u8], opened: &Opened) {
+        let Some(slot) = self.table.get(key).filter(|slot| slot.first_packets > 0) else { return };
+        slot.first_packets = slot.first_packets.saturating_sub(run.len().div_ceil(opened.size));
+        for datagram in run.chunks(opened.size) {
+            if begins_session(opened.payload(datagram))
+                && let Some(identity) = opened.authentic_identity(datagram)
+            {
+                self.first_packets.insert(identity);
+            }
+        }
+    }
+
+    /// Whether a run of datagrams begins a session.
+    fn begins_session(&mut self, run: &[u8], opened: &Opened) -> bool {
+        let mut begins = false;
+        for datagram in run.chunks(opened.size) {
+            if !begins_session(opened.payload(datagram)) {
+                continue;
+            }
+            if opened.authentic_identity(datagram).is_none_or(|identity| self.first_packets.insert(identity))
+            {
+                begins = true;
+            } else {
+                self.shared.counters.dropped_replayed.add(1);
+            }
+        }
+        begins
     }
 
     /// Opens a session for datagrams of a new peer or a new conversation, if they begin one and it is wanted.
@@ -259,13 +251,13 @@ impl Driver {
         route: Route,
         local_ip: Option<IpAddr>,
         run: &[u8],
-        size: usize,
+        opened: &Opened,
     ) -> Option<u32> {
         let shared = Arc::clone(&self.shared);
-        let datagrams = run.len().div_ceil(size);
+        let datagrams = run.len().div_ceil(opened.size);
         // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
         let begins =
-            route.0.port() != 0 && run.chunks(size).any(begins_session) && !self.closed.contains(&route, now);
+            route.0.port() != 0 && self.begins_session(run, opened) && !self.closed.contains(&route, now);
         let backlog = shared.backlog.as_ref().filter(|_| begins);
         let Some(backlog) = backlog else {
             shared.counters.dropped_no_session.add(datagrams);
@@ -311,14 +303,15 @@ impl Driver {
 
     fn forget(&mut self, now: Instant, key: u32) {
         self.timers.remove(key);
-        if let Some(slot) = self.table.remove(key)
-            && slot.accepted
-        {
-            let Session { peer, conv, .. } = *slot.session;
+        let Some(slot) = self.table.remove(key) else { return };
+        let Session { peer, conv, .. } = *slot.session;
+        if slot.accepted {
             self.closed.insert((peer, conv), now);
             if self.only.get(&peer) == Some(&conv) {
                 self.only.remove(&peer);
             }
+        } else {
+            self.opener.remove(peer);
         }
         self.shared.counters.sessions.set(self.table.len());
     }
@@ -411,7 +404,7 @@ impl Driver {
             return;
         }
         self.listener_closed = true;
-        for slot in self.table.slots.iter().flatten().filter(|slot| slot.accepted) {
+        for slot in self.table.iter().filter(|slot| slot.accepted) {
             slot.session.fail(Failure::ListenerClosed);
         }
     }
@@ -481,21 +474,16 @@ impl Drop for Driver {
         if let Some(backlog) = &self.shared.backlog {
             drop(backlog.end(Ended::DriverGone));
         }
-        for slot in self.table.slots.iter().flatten() {
+        for slot in self.table.iter() {
             slot.session.fail(Failure::DriverGone);
         }
     }
 }
 
-fn skip(bytes: &mut [u8], count: usize) -> &mut [u8] {
-    let count = count.min(bytes.len());
-    &mut bytes[count..]
-}
-
 /// Whether a datagram begins a session: it carries the first PUSH. What else comes from an unknown peer belongs to a
 /// session that is gone, or overtook the first PUSH and is sent again behind it.
-fn begins_session(datagram: &[u8]) -> bool {
-    Segments::new(datagram)
+fn begins_session(payload: &[u8]) -> bool {
+    Segments::new(payload)
         .map_while(Result::ok)
         .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
 }

@@ -10,6 +10,8 @@ pub(super) enum Failure {
     Replaced,
     /// The socket already has a session of the same peer and conversation.
     ConvInUse,
+    /// The socket has a session with the same peer under another cipher.
+    OtherCipher,
     /// The task that serves the socket has ended, with its runtime.
     DriverGone,
     /// Every send has failed for a while.
@@ -28,6 +30,7 @@ impl Failure {
             Self::ListenerClosed => io::ErrorKind::ConnectionAborted,
             Self::Replaced => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
+            Self::OtherCipher => io::ErrorKind::InvalidInput,
             Self::DriverGone => io::ErrorKind::NotConnected,
         };
         io::Error::new(kind, self)
@@ -40,6 +43,9 @@ impl fmt::Display for Failure {
             Self::ListenerClosed => f.write_str("the listener was closed"),
             Self::Replaced => f.write_str("the peer began another conversation from the same address"),
             Self::ConvInUse => f.write_str("the socket already has this conversation with this peer"),
+            Self::OtherCipher => f.write_str(
+                "the socket has streams to this peer with another cipher, which it cannot tell apart",
+            ),
             Self::DriverGone => f.write_str("the runtime that served the socket was shut down"),
             Self::Send { kind, .. } => write!(f, "sending failed: {kind}"),
         }

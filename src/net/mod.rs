@@ -69,6 +69,7 @@ mod entropy;
 mod error;
 mod listener;
 mod marked;
+mod opener;
 mod recently_closed;
 mod session;
 mod shared;
@@ -76,6 +77,7 @@ mod socket;
 mod split;
 mod stats;
 mod stream;
+mod table;
 mod timers;
 mod waiters;
 

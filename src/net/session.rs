@@ -25,7 +25,10 @@ use super::{
     socket,
     waiters::{Waiters, Woken},
 };
-use crate::proto::{CloseReason, Connection, Event, Instant, ReadError, Transmit, WriteError};
+use crate::{
+    crypto::PacketCrypto,
+    proto::{CloseReason, Connection, DatagramError, Event, Instant, ReadError, Transmit, WriteError},
+};
 
 /// Batches that one call sends before it leaves the rest to the driver's next turn.
 const MAX_BATCHES: usize = 8;
@@ -262,12 +265,22 @@ impl Session {
 
     // ---- The driver's side ----
 
-    /// Takes in datagrams of one size (the last may be shorter); returns how many were malformed.
-    pub(super) fn receive(&self, now: Instant, datagrams: &mut [u8], size: usize) -> usize {
+    /// Takes in opened datagrams of one size (the last may be shorter) and counts those dropped.
+    pub(super) fn receive(&self, now: Instant, datagrams: &[u8], size: usize) {
+        let counters = &self.shared.counters;
         let mut state = self.lock();
-        let datagrams = datagrams.chunks_mut(size);
-        let outcomes = datagrams.map(|datagram| state.connection.handle_datagram(now, datagram));
-        outcomes.filter(Result::is_err).count()
+        for datagram in datagrams.chunks(size) {
+            match state.connection.handle_opened_datagram(now, datagram) {
+                Ok(()) => {}
+                Err(DatagramError::Replayed) => counters.dropped_replayed.add(1),
+                Err(_) => counters.dropped_malformed.add(1),
+            }
+        }
+    }
+
+    /// How its datagrams are encrypted.
+    pub(super) fn crypto(&self) -> Option<PacketCrypto> {
+        self.lock().connection.crypto().cloned()
     }
 
     /// Does what is due, wakes whom it concerns, and transmits.

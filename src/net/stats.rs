@@ -43,14 +43,22 @@ counters! {
     send_calls,
     /// Datagrams sent.
     datagrams_sent,
-    /// Datagrams dropped: too short for a segment header.
+    /// Datagrams dropped: too short for a segment header, or for what encryption puts around it.
     dropped_short,
+    /// Datagrams dropped: longer than the cipher takes.
+    dropped_long,
     /// Datagrams dropped: they belong to no session and do not open one.
     dropped_no_session,
     /// Datagrams dropped: they would open a session, but too many wait to be accepted.
     dropped_backlog,
     /// Datagrams dropped, or their rest: a session could not make sense of them.
     dropped_malformed,
+    /// Datagrams dropped: their checksum was wrong. They are damaged, or sealed with another key.
+    dropped_bad_checksum,
+    /// Datagrams dropped: their tag was wrong. They are forged, damaged, or sealed with another key.
+    dropped_bad_tag,
+    /// Datagrams dropped: the very same were received before.
+    dropped_replayed,
     /// Receive system calls that failed.
     recv_errors,
     /// Send system calls that failed; their datagrams are lost, as any may be.

@@ -6,6 +6,7 @@ use super::{
     error::{ConfigError, UnknownPreset},
     wire::HEADER_LEN,
 };
+use crate::crypto::PacketCrypto;
 
 /// The four knobs of `ikcp_nodelay`, by their usual names.
 ///
@@ -112,6 +113,8 @@ pub enum CongestionControl {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KcpConfig {
     pub(crate) mtu: usize,
+    pub(crate) crypto: Option<PacketCrypto>,
+    pub(crate) replay_window: usize,
     pub(crate) send_window: u32,
     pub(crate) recv_window: u32,
     pub(crate) nodelay: NoDelay,
@@ -139,6 +142,10 @@ impl Default for KcpConfig {
         Self {
             // kcp-go's; leaves room for tunnels below an Ethernet's 1,500.
             mtu: 1_400,
+            // There is no key to default to.
+            crypto: None,
+            // More than a link reorders or holds back; 32 KiB at most.
+            replay_window: 1_024,
             // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
             send_window: 2_048,
             recv_window: 2_048,
@@ -175,7 +182,7 @@ impl KcpConfig {
     }
 
     /// A builder that starts from these settings.
-    pub const fn to_builder(self) -> KcpConfigBuilder {
+    pub fn to_builder(self) -> KcpConfigBuilder {
         KcpConfigBuilder { config: self }
     }
 
@@ -183,6 +190,18 @@ impl KcpConfig {
     #[must_use]
     pub const fn mtu(&self) -> usize {
         self.mtu
+    }
+
+    /// How datagrams are encrypted.
+    #[must_use]
+    pub const fn crypto(&self) -> Option<&PacketCrypto> {
+        self.crypto.as_ref()
+    }
+
+    /// Packets remembered to tell replays.
+    #[must_use]
+    pub const fn replay_window(&self) -> usize {
+        self.replay_window
     }
 
     /// Segments that may be in flight.
@@ -284,6 +303,21 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Encrypt every datagram, or none (the default): both ends the same way with the same key. Takes a
+    /// [`PacketCrypto`]; [`CipherKind::build`](crate::crypto::CipherKind::build) makes the cipher of one.
+    pub fn crypto(mut self, crypto: impl Into<Option<PacketCrypto>>) -> Self {
+        self.config.crypto = crypto.into();
+        self
+    }
+
+    /// How many of the packets received last are remembered, so that none is taken in twice: up to 65,536, default
+    /// 1,024, 0 for none. They take up to 32 bytes each, and only where a cipher tells packets apart. What an attacker
+    /// replays later than that meets the numbers of the segments: a PUSH or ACK that has been dealt with does nothing.
+    pub const fn replay_window(mut self, packets: usize) -> Self {
+        self.config.replay_window = packets;
+        self
+    }
+
     /// Segments that may be in flight: 1 to 65,535, default 2,048.
     pub const fn send_window(mut self, segments: u32) -> Self {
         self.config.send_window = segments;
@@ -379,7 +413,8 @@ impl KcpConfigBuilder {
         let config = self.config;
         let max_wait = Duration::from_secs(86_400);
         let min_wait = Duration::from_millis(100);
-        check("mtu", config.mtu as u64, MIN_MTU as u64, MAX_MTU as u64)?;
+        check_mtu(config.mtu, config.crypto.as_ref())?;
+        check("replay_window", config.replay_window as u64, 0, 65_536)?;
         check_window("send_window", config.send_window)?;
         check_window("recv_window", config.recv_window)?;
         config.nodelay.validate()?;
@@ -393,8 +428,11 @@ impl KcpConfigBuilder {
     }
 }
 
-pub(crate) fn check_mtu(mtu: usize) -> Result<(), ConfigError> {
-    check("mtu", mtu as u64, MIN_MTU as u64, MAX_MTU as u64)
+/// What is around the segments, a segment header and at least a byte must fit.
+pub(crate) fn check_mtu(mtu: usize, crypto: Option<&PacketCrypto>) -> Result<(), ConfigError> {
+    let min = crypto.map_or(0, |crypto| crypto.overhead() + HEADER_LEN + 1).max(MIN_MTU);
+    let max = crypto.map_or(MAX_MTU, |crypto| crypto.cipher().max_packet_len()).min(MAX_MTU);
+    check("mtu", mtu as u64, min as u64, max as u64)
 }
 
 pub(crate) fn check_window(field: &'static str, segments: u32) -> Result<(), ConfigError> {
@@ -444,6 +482,7 @@ mod tests {
             ("linger", |b| b.linger(Duration::MAX)),
             ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
             ("accept_backlog", |b| b.accept_backlog(0)),
+            ("replay_window", |b| b.replay_window(65_537)),
         ];
         for (field, set) in cases {
             let error = set(KcpConfig::builder()).build().unwrap_err();

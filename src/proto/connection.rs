@@ -13,6 +13,7 @@ use super::{
     time::Instant,
     wire::HEADER_LEN,
 };
+use crate::crypto::PacketCrypto;
 
 /// Most datagrams of one [`Transmit`]: what Linux takes in one GSO send.
 const MAX_BATCH: usize = 64;
@@ -126,7 +127,7 @@ impl Connection {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(conv: u32, config: &KcpConfig, now: Instant, first_sn: u32) -> Self {
-        let pipeline = Pipeline::default();
+        let pipeline = Pipeline::new(config);
         Self {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
@@ -149,6 +150,12 @@ impl Connection {
         self.arq.conv()
     }
 
+    /// How its datagrams are encrypted.
+    #[must_use]
+    pub fn crypto(&self) -> Option<&PacketCrypto> {
+        self.pipeline.crypto()
+    }
+
     /// Largest datagram that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
@@ -165,11 +172,31 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return Ok(());
         }
+        if let Err(error) = self.pipeline.decrypt(datagram) {
+            self.arq.stats_mut().forged += 1;
+            return Err(error);
+        }
+        self.handle_opened_datagram(now, datagram)
+    }
+
+    /// As [`handle_datagram`](Self::handle_datagram), for a datagram that the configured cipher has opened already: for
+    /// who serves several sessions over one socket and must look inside to tell whose a datagram is. It is the whole
+    /// datagram, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it.
+    ///
+    /// # Errors
+    /// As [`handle_datagram`](Self::handle_datagram).
+    pub fn handle_opened_datagram(&mut self, now: Instant, datagram: &[u8]) -> Result<(), DatagramError> {
+        if let State::Closed(_) = self.state {
+            return Ok(());
+        }
         let stats = self.arq.stats_mut();
         stats.datagrams_received += 1;
         stats.datagram_bytes_received += datagram.len() as u64;
         let arq = &mut self.arq;
         let outcome = self.pipeline.open(datagram, |segments, origin| arq.input(now, segments, origin));
+        if outcome == Err(DatagramError::Replayed) {
+            self.arq.stats_mut().replayed += 1;
+        }
         self.after_progress();
         outcome
     }
@@ -401,7 +428,13 @@ impl Connection {
         if count == 0 {
             return None;
         }
-        let len = self.pipeline.seal(buf, len, size);
+        let len = match self.pipeline.seal(buf, len, size) {
+            Ok(len) => len,
+            Err(reason) => {
+                self.close(reason);
+                return None;
+            }
+        };
         let stats = self.arq.stats_mut();
         stats.datagrams_sent += count as u64;
         stats.datagram_bytes_sent += len as u64;
@@ -471,7 +504,7 @@ impl Connection {
     /// [`SettingError::Config`] for an mtu outside 64 to 65,507, [`SettingError::MtuBelowQueued`] while segments are
     /// queued or in flight that would not fit.
     pub fn set_mtu(&mut self, mtu: usize) -> Result<(), SettingError> {
-        config::check_mtu(mtu)?;
+        config::check_mtu(mtu, self.pipeline.crypto())?;
         let overhead = self.pipeline.overhead();
         self.arq.set_mss(mtu - overhead - HEADER_LEN, overhead)?;
         self.mtu = mtu;

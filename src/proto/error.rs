@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::crypto::{OpenError, SealError};
+
 /// Why a [`KcpConfig`](super::KcpConfig) was refused: which field, what it was given, what it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,6 +75,10 @@ pub enum DatagramError {
     },
     /// Not a segment from here on.
     Segment(SegmentError),
+    /// The cipher refused it.
+    Open(OpenError),
+    /// The very packet was received before.
+    Replayed,
 }
 
 impl From<SegmentError> for DatagramError {
@@ -86,6 +92,8 @@ impl fmt::Display for DatagramError {
         match self {
             Self::WrongConv { found } => write!(f, "datagram of conversation {found:#010x}"),
             Self::Segment(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Replayed => f.write_str("received before"),
         }
     }
 }
@@ -104,11 +112,18 @@ pub enum CloseReason {
     IdleTimeout,
     /// The local application closed the session, or the listener or endpoint it belongs to.
     Aborted,
+    /// As many packets were sealed as random nonces allow under one key: see
+    /// [`PacketCipher::nonce_limit`](crate::crypto::PacketCipher::nonce_limit).
+    NonceLimit,
+    /// The packet cipher refused to seal.
+    SealFailed(SealError),
 }
 
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::SealFailed(error) => return write!(f, "a packet could not be sealed: {error}"),
+            Self::NonceLimit => "as many packets were sealed under one key as random nonces allow",
             Self::DeadLink => "the peer stopped answering",
             Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
             Self::IdleTimeout => "nothing was heard from the peer within the idle timeout",
@@ -216,6 +231,8 @@ mod io {
         fn from(reason: CloseReason) -> Self {
             let kind = match reason {
                 CloseReason::Aborted => ErrorKind::ConnectionAborted,
+                CloseReason::NonceLimit => ErrorKind::QuotaExceeded,
+                CloseReason::SealFailed(_) => ErrorKind::Other,
                 CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout => {
                     ErrorKind::TimedOut
                 }

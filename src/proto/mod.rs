@@ -8,6 +8,7 @@
 //!   pipeline   what stands around the segments of a datagram
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   wire       the segment
+//!   replay     which packets were seen before
 //!   config error stats time random
 //! ```
 
@@ -17,6 +18,7 @@ mod connection;
 mod error;
 mod pipeline;
 mod random;
+pub(crate) mod replay;
 mod seq;
 mod stats;
 mod time;

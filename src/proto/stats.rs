@@ -49,6 +49,10 @@ pub struct Stats {
     pub wrong_conv: u64,
     /// Datagrams whose rest was dropped at a segment that is none.
     pub malformed: u64,
+    /// Datagrams dropped: the cipher refused them. Over a shared socket they count for the socket, not the session.
+    pub forged: u64,
+    /// Datagrams dropped: the very same were received before.
+    pub replayed: u64,
     /// Smoothed round-trip time; zero before the first sample. Time that the peer holds an ACK back counts.
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.

@@ -1,6 +1,6 @@
 //! A connection, its application and the link it sends on.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use kcp9::proto::{
     Command, Connection, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Transmit,
@@ -171,14 +171,17 @@ impl End {
             self.activity.transmits += 1;
             self.check_transmit(&transmit, buffer.len());
             for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
-                self.check_datagram(datagram);
+                let segments = opened(&self.connection, datagram);
+                self.check_datagram(&segments);
                 if let Some(sent) = &mut self.sent {
                     sent.extend(
-                        Segments::new(datagram).flatten().map(|(header, _)| Sent { at: now, header }),
+                        Segments::new(&segments).flatten().map(|(header, _)| Sent { at: now, header }),
                     );
                 }
                 for at in self.link.send(now, datagram).into_iter().flatten() {
-                    arrivals.push(Arrival { at, datagram: datagram.to_vec() });
+                    let mut datagram = datagram.to_vec();
+                    self.link.corrupt(&mut datagram);
+                    arrivals.push(Arrival { at, datagram });
                 }
             }
         }
@@ -224,8 +227,18 @@ impl End {
     }
 }
 
+/// What a datagram of `connection` carries.
+fn opened<'a>(connection: &Connection, datagram: &'a [u8]) -> Cow<'a, [u8]> {
+    let Some(crypto) = connection.crypto() else { return Cow::Borrowed(datagram) };
+    let cipher = crypto.cipher();
+    let mut datagram = datagram.to_vec();
+    cipher.open(&mut datagram).expect("a datagram that opens");
+    datagram.truncate(datagram.len() - cipher.trailer_len());
+    Cow::Owned(datagram.split_off(cipher.header_len()))
+}
+
 /// The counters among the stats, by name.
-pub fn counters(stats: &Stats) -> [(&'static str, u64); 20] {
+pub fn counters(stats: &Stats) -> [(&'static str, u64); 22] {
     [
         ("bytes_written", stats.bytes_written),
         ("bytes_read", stats.bytes_read),
@@ -247,5 +260,7 @@ pub fn counters(stats: &Stats) -> [(&'static str, u64); 20] {
         ("window_probes", stats.window_probes),
         ("wrong_conv", stats.wrong_conv),
         ("malformed", stats.malformed),
+        ("forged", stats.forged),
+        ("replayed", stats.replayed),
     ]
 }

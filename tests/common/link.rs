@@ -37,6 +37,8 @@ pub struct LinkSettings {
     pub reorder_delay: Duration,
     /// Probability that a datagram arrives twice.
     pub duplicate: f64,
+    /// Probability that one bit of a datagram is flipped.
+    pub corrupt: f64,
     /// Bytes per second, `None` for no limit.
     pub rate: Option<u64>,
     /// Bytes that wait for the transmitter, at most.
@@ -74,6 +76,7 @@ pub struct LinkCounts {
     pub overflowed: u64,
     pub lost: u64,
     pub duplicated: u64,
+    pub corrupted: u64,
 }
 
 /// One direction, in use.
@@ -129,6 +132,15 @@ impl Link {
             self.arrival(departure)
         });
         [Some(first), second]
+    }
+
+    /// Flips a bit of the datagram, if it is its turn.
+    pub fn corrupt(&mut self, datagram: &mut [u8]) {
+        if self.rng.chance(self.settings.corrupt) {
+            self.counts.corrupted += 1;
+            let bit = self.rng.size(0..=datagram.len() * 8 - 1);
+            datagram[bit / 8] ^= 1 << (bit % 8);
+        }
     }
 
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {

@@ -4,6 +4,8 @@
 mod common;
 
 mod delivery;
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod encryption;
 mod goodput;
 mod lifetime;
 mod outages;

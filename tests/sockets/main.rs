@@ -8,6 +8,8 @@
 mod backpressure;
 mod cancellation;
 mod churn;
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod crypto;
 mod dead_peers;
 mod echo;
 mod idle;

@@ -1,0 +1,417 @@
+//! Encrypted streams: every cipher, wrong keys, replays, noise, and what a socket can and cannot tell apart.
+
+use std::{
+    io::ErrorKind,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kcp9::{
+    KcpConfig, KcpEndpoint, KcpListener, KcpStream,
+    crypto::{CipherKind, Framing, Key, OpenError, PacketCipher, PacketCrypto, SealError},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    rng::Rng,
+    support::{
+        ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen_with, pair_with, quick, until,
+        within,
+    },
+};
+
+const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
+
+fn crypto(kind: CipherKind, framing: Framing, key: &[u8; 32]) -> PacketCrypto {
+    let cipher = kind.build(&Key::from_bytes(&key[..kind.key_len()]), framing).unwrap();
+    PacketCrypto::with_os_nonces(cipher).unwrap()
+}
+
+fn config(kind: CipherKind) -> KcpConfig {
+    KcpConfig::builder().crypto(crypto(kind, Framing::KcpGo, KEY)).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_cipher_carries_a_stream() {
+    for kind in CipherKind::all() {
+        for framing in [Framing::KcpGo, Framing::Highway] {
+            if kind.is_aead() && framing == Framing::Highway {
+                continue;
+            }
+            let config = KcpConfig::builder().crypto(crypto(kind, framing, KEY)).build().unwrap();
+            let server = EchoServer::over(listen_with(config.clone()).await);
+            let stream = KcpStream::connect(server.addr, config).await.unwrap();
+            let what = format!("{kind}, {framing:?}");
+            let stream = within(20, &what, echo_payload(stream, 300_000)).await.unwrap();
+            let stats = stream.endpoint_stats();
+            let dropped = stats.dropped_bad_tag + stats.dropped_bad_checksum + stats.dropped_replayed;
+            assert_eq!(
+                (dropped, stats.dropped_short, stats.dropped_malformed),
+                (0, 0, 0),
+                "{what}: {stats:?}"
+            );
+        }
+    }
+}
+
+/// What two clients of different keys say to one listener.
+#[tokio::test]
+async fn another_key_opens_no_session() {
+    for (kind, framing) in [
+        (CipherKind::Aes128Gcm, Framing::KcpGo),
+        (CipherKind::XChaCha20Poly1305, Framing::KcpGo),
+        (CipherKind::Aes256, Framing::KcpGo),
+        (CipherKind::Salsa20, Framing::Highway),
+    ] {
+        let right = quick().crypto(crypto(kind, framing, KEY)).build().unwrap();
+        let wrong =
+            quick().crypto(crypto(kind, framing, b"another key for the same cipher.")).build().unwrap();
+        let clear = quick().build().unwrap();
+        let listener = listen_with(right.clone()).await;
+        let addr = listener.local_addr().unwrap();
+        for config in [wrong, clear] {
+            let mut stranger = KcpStream::connect(addr, config).await.unwrap();
+            stranger.write_all(&[7; 5_000]).await.unwrap();
+            let ended = within(5, "a stranger hears nothing", stranger.shutdown()).await;
+            assert_eq!(kind_of(ended), Some(ErrorKind::TimedOut), "{kind}");
+        }
+        let stats = listener.endpoint_stats();
+        let refused = if framing == Framing::KcpGo && !kind.is_aead() {
+            stats.dropped_bad_checksum
+        } else {
+            stats.dropped_bad_tag
+        };
+        assert!(refused >= 8, "{kind}: {stats:?}");
+        assert_eq!((stats.accepted, stats.sessions), (0, 0), "{kind}: {stats:?}");
+        let client = KcpStream::connect(addr, right).await.unwrap();
+        let (mut client, mut server) = greet(&listener, client).await;
+        assert_alive(&mut client, &mut server).await;
+    }
+}
+
+fn kind_of<T>(outcome: std::io::Result<T>) -> Option<ErrorKind> {
+    kind(outcome)
+}
+
+/// Receives what `client` sends first, datagram by datagram.
+async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let tap = UdpSocket::bind(ANY).unwrap();
+    tap.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut client = KcpStream::connect(tap.local_addr().unwrap(), config).await.unwrap();
+    client.write_all(bytes).await.unwrap();
+    client.flush().await.unwrap();
+    let mut datagrams = Vec::new();
+    let mut buffer = [0; 2_000];
+    tokio::task::spawn_blocking(move || {
+        while datagrams.len() < 3 {
+            let Ok(len) = tap.recv(&mut buffer) else { break };
+            datagrams.push(buffer[..len].to_vec());
+        }
+        datagrams
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_readable_is_on_the_wire() {
+    let secret = b"a secret that nobody else should read, again and again. ".repeat(40);
+    for kind in CipherKind::all().filter(|kind| *kind != CipherKind::None) {
+        let datagrams = record(config(kind), &secret).await;
+        assert!(!datagrams.is_empty(), "{kind}");
+        for datagram in datagrams {
+            assert!(!datagram.windows(8).any(|window| window == &secret[..8]), "{kind}: {datagram:x?}");
+        }
+    }
+}
+
+/// A first packet opens one session, whoever sends it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replayed_first_packet_opens_no_session() {
+    let with_tags =
+        KcpConfig::builder().crypto(crypto(CipherKind::Aes128, Framing::Highway, KEY)).build().unwrap();
+    for config in [config(CipherKind::Aes256Gcm), config(CipherKind::ChaCha20Poly1305), with_tags] {
+        let listener = listen_with(config.clone()).await;
+        let addr = listener.local_addr().unwrap();
+        let first = record(config, b"first").await;
+        let send = |bytes: &[u8]| {
+            let socket = UdpSocket::bind(ANY).unwrap();
+            socket.send_to(bytes, addr).unwrap();
+        };
+        send(&first[0]);
+        let (mut stream, _) = within(5, "the packet opens a session", listener.accept()).await.unwrap();
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"first");
+        for _ in 0..20 {
+            send(&first[0]);
+        }
+        until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 20).await;
+        // Nor once the session is long gone.
+        drop(stream);
+        until(5, "the session is gone", || listener.endpoint_stats().sessions == 0).await;
+        send(&first[0]);
+        until(5, "a late replay is dropped", || listener.endpoint_stats().dropped_replayed == 21).await;
+        assert_eq!(listener.endpoint_stats().accepted, 1);
+    }
+}
+
+/// The same datagram twice within a session counts once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_within_a_session_is_dropped() {
+    for kind in [CipherKind::Aes128Gcm, CipherKind::Aes128, CipherKind::Salsa20] {
+        let config = config(kind);
+        let listener = listen_with(config.clone()).await;
+        let addr = listener.local_addr().unwrap();
+        let first = record(config, &[9; 3_000]).await;
+        let attacker = UdpSocket::bind(ANY).unwrap();
+        for _ in 0..5 {
+            for datagram in &first {
+                attacker.send_to(datagram, addr).unwrap();
+            }
+        }
+        let (stream, _) = within(5, "the packets open a session", listener.accept()).await.unwrap();
+        let count = first.len() as u64;
+        until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 4 * count).await;
+        assert_eq!(stream.stats().replayed, 4 * count, "{kind}");
+        assert_eq!(stream.stats().duplicates, 0, "{kind}: none reached the segments");
+    }
+}
+
+/// The same cipher and key as others, but not the same object.
+fn with_own_key() -> KcpConfig {
+    config(CipherKind::Aes128Gcm)
+}
+
+/// Two streams of one endpoint to one peer share a cipher; to two peers they need not.
+#[tokio::test]
+async fn an_endpoint_has_one_cipher_a_peer() {
+    let (one, other) = (config(CipherKind::Aes128Gcm), config(CipherKind::ChaCha20Poly1305));
+    let (listener, elsewhere) = (listen_with(one.clone()).await, listen_with(other.clone()).await);
+    let clear = listen_with(KcpConfig::default()).await;
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let open = |listener: &KcpListener, config: &KcpConfig| {
+        endpoint.connect(listener.local_addr().unwrap(), config.clone()).unwrap()
+    };
+    let (mut a, mut a_server) = greet(&listener, open(&listener, &one)).await;
+    let (mut b, mut b_server) = greet(&elsewhere, open(&elsewhere, &other)).await;
+    let (mut c, mut c_server) = greet(&clear, open(&clear, &KcpConfig::default())).await;
+    let (mut d, mut d_server) = greet(&listener, open(&listener, &one)).await;
+    for config in [other, KcpConfig::default(), with_own_key()] {
+        let mut wrong = open(&listener, &config);
+        let outcome = within(5, "a stream with another cipher fails", wrong.read_u8()).await;
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    assert_alive(&mut a, &mut a_server).await;
+    assert_alive(&mut b, &mut b_server).await;
+    assert_alive(&mut c, &mut c_server).await;
+    assert_alive(&mut d, &mut d_server).await;
+    // Once they are gone, another cipher may come.
+    drop((a, d));
+    until(5, "the streams are gone", || endpoint.endpoint_stats().sessions == 2).await;
+    let mut late = open(&listener, &with_own_key());
+    late.write_all(b"!").await.unwrap();
+    within(5, "the new cipher's session opens", listener.accept()).await.unwrap();
+}
+
+/// A cipher of the application's own: one byte of checksum, and no more than some packets.
+#[derive(Debug)]
+struct Sum {
+    limit: u64,
+}
+
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(1, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte))
+}
+
+impl PacketCipher for Sum {
+    fn header_len(&self) -> usize {
+        5
+    }
+
+    fn trailer_len(&self) -> usize {
+        1
+    }
+
+    fn nonce_len(&self) -> usize {
+        5
+    }
+
+    fn nonce_limit(&self) -> Option<u64> {
+        Some(self.limit)
+    }
+
+    fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
+        let (last, rest) = packet.split_last_mut().ok_or(SealError::TooShort)?;
+        *last = sum(rest);
+        Ok(())
+    }
+
+    fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
+        if packet.len() < 6 {
+            return Err(OpenError::TooShort);
+        }
+        let (last, rest) = packet.split_last_mut().ok_or(OpenError::TooShort)?;
+        if *last == sum(rest) { Ok(()) } else { Err(OpenError::BadChecksum) }
+    }
+}
+
+fn sum_config(limit: u64) -> KcpConfig {
+    let cipher: Arc<dyn PacketCipher> = Arc::new(Sum { limit });
+    quick().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_cipher_of_ones_own_carries_a_stream() {
+    let config = sum_config(u64::MAX);
+    let server = EchoServer::over(listen_with(config.clone()).await);
+    let stream = KcpStream::connect(server.addr, config).await.unwrap();
+    within(10, "an echo", echo_payload(stream, 1_000_000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_ends_before_its_nonces_run_out() {
+    let pair = pair_with(sum_config(20)).await;
+    let (mut client, _server, _listener) = (pair.client, pair.server, pair.listener);
+    let outcome = within(5, "writing fails", async {
+        loop {
+            if let Err(error) = client.write_all(&[0; 10_000]).await {
+                return error;
+            }
+        }
+    });
+    let error = outcome.await;
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
+    assert!(client.stats().datagrams_sent <= 20, "{:?}", client.stats());
+    assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+}
+
+/// Sends `count` datagrams that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
+fn flood(addr: SocketAddr, count: u64, rate: u64) {
+    let mut rng = Rng::new(9);
+    let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind(ANY).unwrap()).collect();
+    let mut noise = vec![0; 4_096];
+    for byte in &mut noise {
+        *byte = rng.next() as u8;
+    }
+    let begun = Instant::now();
+    for sent in 0..count {
+        let len = rng.within(0..=2_000) as usize;
+        let from = rng.within(0..=noise.len() as u64 - 2_000) as usize;
+        // The kernel refuses some when the receiver's buffer is full.
+        let _ = sockets[sent as usize % sockets.len()].send_to(&noise[from..from + len], addr);
+        if sent % 256 == 0 {
+            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// Bytes a second that a client echoes for `time`.
+async fn echo_rate(addr: SocketAddr, config: KcpConfig, time: Duration) -> f64 {
+    let (begun, mut bytes) = (Instant::now(), 0);
+    let mut stream = KcpStream::connect(addr, config).await.unwrap();
+    while begun.elapsed() < time {
+        stream = within(30, "an honest echo", echo_payload(stream, 4 << 20)).await.unwrap();
+        bytes += 4 << 20;
+    }
+    bytes as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn withstand(kind: CipherKind, framing: Framing, noise: u64) {
+    let config = KcpConfig::builder().crypto(crypto(kind, framing, KEY)).build().unwrap();
+    let listener = listen_with(config.clone()).await;
+    let server = listener.local_addr().unwrap();
+    let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);
+    let (probe, probe_server) = greet(&listener, probe).await;
+    let stats = |stream: &KcpStream| stream.endpoint_stats();
+    let before = (stats(&probe_server), resident_kib());
+    let flooding = tokio::task::spawn_blocking(move || flood(server, noise, 100_000));
+    flooding.await.unwrap();
+    let counted = || {
+        let now = stats(&probe_server);
+        now.dropped_bad_tag + now.dropped_bad_checksum + now.dropped_short
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let after = stats(&probe_server);
+    let seen = after.datagrams_received - before.0.datagrams_received;
+    assert!(seen > noise / 2, "{seen} of {noise} datagrams came through the kernel");
+    assert_eq!(counted(), seen, "each is counted by its cause: {after:?}");
+    let wrong = if kind.is_aead() || framing == Framing::Highway {
+        after.dropped_bad_tag
+    } else {
+        after.dropped_bad_checksum
+    };
+    assert!(wrong > seen * 9 / 10, "{after:?}");
+    assert_eq!((after.accepted, after.sessions, after.dropped_malformed), (1, 1, 0), "{after:?}");
+    let grown = resident_kib().saturating_sub(before.1);
+    assert!(grown < 16 << 10, "{grown} KiB more after the flood");
+    let (mut probe, mut probe_server) = (probe, probe_server);
+    assert_alive(&mut probe, &mut probe_server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noise_opens_nothing() {
+    for (kind, framing) in [
+        (CipherKind::Aes128Gcm, Framing::KcpGo),
+        (CipherKind::Aes256, Framing::KcpGo),
+        (CipherKind::Salsa20, Framing::Highway),
+    ] {
+        withstand(kind, framing, 20_000).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "half a minute: cargo test --release --test sockets -- --ignored a_million_random"]
+async fn a_million_random_datagrams_open_nothing() {
+    withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000).await;
+}
+
+/// What an honest client gets while 1,000,000 random datagrams come, 100,000 a second, against what it gets alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "half a minute: cargo test --release --test sockets -- --ignored honest_clients"]
+async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
+    let config = config(CipherKind::Aes128Gcm);
+    let server = EchoServer::over(listen_with(config.clone()).await);
+    let addr = server.addr;
+    let time = Duration::from_secs(4);
+    let alone = echo_rate(addr, config.clone(), time).await;
+    let flooding = tokio::task::spawn_blocking(move || flood(addr, 1_000_000, 100_000));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let flooded = echo_rate(addr, config, time).await;
+    assert!(!flooding.is_finished(), "the flood ended before the measurement");
+    flooding.await.unwrap();
+    println!("alone {:.0} MB/s, under the flood {:.0} MB/s", alone / 1e6, flooded / 1e6);
+    assert!(flooded >= alone / 2.0, "{:.0} MB/s of {:.0} MB/s", flooded / 1e6, alone / 1e6);
+}
+
+/// 64 KiB of noise, whole and cut, at every cipher.
+#[tokio::test]
+async fn large_and_empty_datagrams_are_refused() {
+    for kind in CipherKind::all() {
+        let listener = listen_with(config(kind)).await;
+        let addr = listener.local_addr().unwrap();
+        let socket = UdpSocket::bind(ANY).unwrap();
+        let noise: Vec<u8> = {
+            let mut rng = Rng::new(kind.key_len() as u64);
+            (0..65_507).map(|_| rng.next() as u8).collect()
+        };
+        let lengths = [0, 1, 2, 15, 16, 19, 20, 23, 24, 25, 27, 28, 39, 40, 41, 1_500, 1_501, 65_507];
+        for len in lengths {
+            socket.send_to(&noise[..len], addr).unwrap();
+        }
+        let refused = || {
+            let stats = listener.endpoint_stats();
+            stats.dropped_short + stats.dropped_long + stats.dropped_bad_checksum + stats.dropped_bad_tag
+        };
+        until(5, &format!("{kind}: all are refused"), || refused() == lengths.len() as u64).await;
+        assert_eq!(listener.endpoint_stats().accepted, 0, "{kind}");
+    }
+}
