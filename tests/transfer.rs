@@ -1,6 +1,6 @@
 //! The `transfer` example, as its users run it: the built program, over real sockets.
 
-#![cfg(feature = "tokio")]
+#![cfg(all(feature = "tokio", feature = "aead", feature = "password"))]
 
 use std::{
     fs,
@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpStream};
+use kcp9::{
+    KcpConfig, KcpStream,
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
+};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
@@ -241,9 +244,9 @@ async fn a_hostile_sender_gets_nowhere() {
     let mut link = receiver.connect().await;
     link.send(&Message::Hello { version: 9_999 }).await.unwrap();
     assert!(matches!(link.next().await, Ok(Message::Fatal(_))));
-    let mut noise = KcpStream::connect(&*receiver.address, KcpConfig::default()).await.unwrap();
+    let mut noise = KcpStream::connect(&*receiver.address, config()).await.unwrap();
     noise.write_all(&content(9, 10_000)).await.unwrap();
-    let mut silent = KcpStream::connect(&*receiver.address, KcpConfig::default()).await.unwrap();
+    let mut silent = KcpStream::connect(&*receiver.address, config()).await.unwrap();
     silent.write_all(b"\x01").await.unwrap();
 
     let source = TempDir::new().unwrap();
@@ -366,7 +369,7 @@ impl Receiver {
     }
 
     async fn connect(&self) -> Link<kcp9::OwnedReadHalf, kcp9::OwnedWriteHalf> {
-        let stream = KcpStream::connect(&*self.address, KcpConfig::default()).await.unwrap();
+        let stream = KcpStream::connect(&*self.address, config()).await.unwrap();
         let (reader, writer) = stream.into_split();
         Link::new(reader, writer, Duration::from_secs(5))
     }
@@ -430,8 +433,17 @@ impl Drop for Receiver {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
-    command.args(arguments);
+    command.args(arguments).env("KCP9_KEY", KEY);
     command
+}
+
+/// What every program here is given.
+const KEY: &str = "thirty-two bytes of a secret key";
+
+/// The settings of a session with one of them.
+fn config() -> KcpConfig {
+    let cipher = CipherKind::Aes256Gcm.build(&Key::from_bytes(KEY.as_bytes()), Framing::KcpGo).unwrap();
+    KcpConfig::builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
 }
 
 /// The example next to this test. `cargo test` builds it; `cargo test --test transfer` does not.

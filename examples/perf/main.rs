@@ -16,6 +16,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod drive;
+#[path = "../common/encryption.rs"]
+mod encryption;
 mod options;
 mod payload;
 mod report;

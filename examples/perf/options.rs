@@ -5,6 +5,10 @@ use std::{io, str::FromStr, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kcp9::{KcpConfig, NoDelay};
 
+use crate::encryption::{Crypt, Encryption};
+
+const CLEAR: Crypt = Crypt(None);
+
 /// Measures kcp9 over real sockets.
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -81,12 +85,8 @@ pub(crate) struct Session {
     /// What the server does.
     #[arg(long, value_enum, default_value_t = Mode::Echo)]
     pub(crate) mode: Mode,
-    /// Cipher; only `null` (none, and no header) so far.
-    #[arg(long, default_value = "null", value_parser = parse_crypt)]
-    pub(crate) crypt: String,
-    /// Raw key bytes; unused with `null`.
-    #[arg(long, default_value = "")]
-    pub(crate) key: String,
+    #[command(flatten)]
+    encryption: Encryption,
     /// Data and parity shards; only 0/0 (none) so far.
     #[arg(long, default_value = "0/0", value_parser = parse_fec)]
     pub(crate) fec: String,
@@ -140,8 +140,14 @@ impl Session {
             .stream(self.stream.unwrap_or(default.stream()))
             .ack_no_delay(self.ack_nodelay.unwrap_or(default.ack_no_delay()))
             .idle_timeout(idle)
+            .crypto(self.encryption.packet_crypto(CLEAR)?)
             .build()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    }
+
+    /// The cipher's name; in the clear unless the command line says otherwise.
+    pub(crate) fn crypt(&self) -> String {
+        self.encryption.crypt(CLEAR).to_string()
     }
 
     /// The limit of the whole run, `default` seconds if the command line says nothing.
@@ -153,13 +159,6 @@ impl Session {
 /// Seconds, of which 0 means none.
 fn limit(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
-}
-
-fn parse_crypt(name: &str) -> Result<String, String> {
-    match name {
-        "null" => Ok(name.to_owned()),
-        _ => Err(format!("{name:?} is not supported: only \"null\" is, so far")),
-    }
 }
 
 fn parse_fec(shards: &str) -> Result<String, String> {

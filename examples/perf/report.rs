@@ -13,7 +13,7 @@ use crate::options::Session;
 pub(crate) struct Report<'a> {
     peer: &'static str,
     mode: &'static str,
-    crypt: &'a str,
+    crypt: String,
     fec: &'a str,
     conns: usize,
     /// Payload bytes that arrived and were checked; an echo's count once.
@@ -39,7 +39,7 @@ impl<'a> Report<'a> {
         Self {
             peer: concat!("kcp9 ", env!("CARGO_PKG_VERSION")),
             mode: session.mode.name(),
-            crypt: &session.crypt,
+            crypt: session.crypt(),
             fec: &session.fec,
             conns,
             bytes,

@@ -44,7 +44,8 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     };
 
     let received = folder.path().join("received");
-    let listener = KcpListener::bind("127.0.0.1:0", options.link.config()?).await?;
+    let config = options.link.demo_config()?;
+    let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
     let weather = Weather {
         loss: options.loss / 100.0,
         delay: Duration::from_millis(options.delay),
@@ -70,7 +71,8 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         HumanBytes(fs::metadata(&path)?.len())
     ));
     screen.line(format_args!("network   {weather}"));
-    let mut sender = connect(&relay.address().to_string(), &options.link, screen, stop).await?;
+    screen.line(format_args!("cipher    {}", options.link.crypt()));
+    let mut sender = connect(&relay.address().to_string(), &config, screen, stop).await?;
     let (mut tally, started) = (Tally::default(), Instant::now());
     sender.send_files(&sources, &mut tally).await?;
     let time = started.elapsed();

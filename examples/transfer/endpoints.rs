@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf};
+use kcp9::{KcpConfig, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf};
 use tokio::{net::lookup_host, task::JoinSet, time};
 
 use super::{
@@ -29,7 +29,7 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
     }
     let mut tally = Tally { failed: errors.len(), ..Tally::default() };
     let started = Instant::now();
-    let mut sender = connect(&options.to, &options.link, screen, stop).await?;
+    let mut sender = connect(&options.to, &options.link.config()?, screen, stop).await?;
     let outcome = sender.send_files(&sources, &mut tally).await;
     let time = started.elapsed();
     // What was not sent, or not to its end.
@@ -94,14 +94,14 @@ pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut sto
 /// answers: the first that says Hello is taken.
 pub(crate) async fn connect(
     to: &str,
-    options: &options::Link,
+    config: &KcpConfig,
     screen: &Screen,
     stop: Stop,
 ) -> io::Result<Sender<OwnedReadHalf, OwnedWriteHalf>> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     for address in lookup_host(to).await? {
-        let stream = KcpStream::connect(address, options.config()?).await?;
-        let link = open_link(stream, options.timeout());
+        let stream = KcpStream::connect(address, config.clone()).await?;
+        let link = open_link(stream, config.dead_timeout());
         match Sender::start(link, screen.clone(), stop.clone()).await {
             Ok(sender) => return Ok(sender),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {

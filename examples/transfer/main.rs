@@ -15,10 +15,13 @@
 //! | `send`, `source` | the sending end; the files it reads |
 //! | `receive`, `store` | the receiving end; the folder it writes |
 //! | `names` | which names are taken from the network |
+//! | `encryption` | the flags that say how packets are encrypted |
 //! | `endpoints` | both as KCP sessions |
 //! | `demo`, `relay` | the demonstration and its bad network |
 
 mod demo;
+#[path = "../common/encryption.rs"]
+mod encryption;
 mod endpoints;
 pub(crate) mod link;
 mod names;

@@ -3,7 +3,12 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use kcp9::{KcpConfig, NoDelay};
+use kcp9::{
+    KcpConfig, NoDelay,
+    crypto::{CipherKind, Key, PacketCrypto},
+};
+
+use super::encryption::{Crypt, Encryption};
 
 /// Sends files over KCP, and checks that they arrive.
 ///
@@ -80,7 +85,7 @@ pub(crate) struct Receive {
     pub(crate) link: Link,
 }
 
-/// How the link between the two ends is set up. What both ends have to agree on (ciphers, keys, FEC) belongs here as well.
+/// How the link between the two ends is set up. They have to agree on the encryption, and on nothing else.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Link")]
 pub(crate) struct Link {
@@ -96,10 +101,39 @@ pub(crate) struct Link {
     /// How long the other end may be silent, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     timeout: u64,
+    #[command(flatten)]
+    encryption: Encryption,
 }
 
+/// What packets are encrypted with unless the command line says otherwise.
+const DEFAULT_CIPHER: Crypt = Crypt(Some(CipherKind::Aes256Gcm));
+
 impl Link {
+    /// The cipher's name.
+    pub(crate) fn crypt(&self) -> Crypt {
+        self.encryption.crypt(DEFAULT_CIPHER)
+    }
+
+    /// The settings of either end. Deriving a key from a password takes a moment.
     pub(crate) fn config(&self) -> io::Result<KcpConfig> {
+        self.config_with(self.encryption.packet_crypto(DEFAULT_CIPHER)?)
+    }
+
+    /// The settings of both ends, which are on this machine: with a key made up here unless one was given.
+    pub(crate) fn demo_config(&self) -> io::Result<KcpConfig> {
+        match self.crypt() {
+            Crypt(Some(kind)) if !self.encryption.has_key() => {
+                let mut key = [0; 32];
+                getrandom::fill(&mut key).map_err(io::Error::other)?;
+                let key = Key::from_bytes(&key[..kind.key_len()]);
+                let cipher = kind.build(&key, self.encryption.framing())?;
+                self.config_with(Some(PacketCrypto::with_os_nonces(cipher)?))
+            }
+            _ => self.config(),
+        }
+    }
+
+    fn config_with(&self, crypto: Option<PacketCrypto>) -> io::Result<KcpConfig> {
         let config = KcpConfig::builder()
             .nodelay(self.preset)
             .mtu(self.mtu)
@@ -107,6 +141,7 @@ impl Link {
             .recv_window(self.window)
             .dead_timeout(self.timeout())
             .linger(self.timeout())
+            .crypto(crypto)
             .build()?;
         Ok(config)
     }
@@ -144,7 +179,9 @@ mod tests {
         {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        let Some(Command::Receive(receive)) = parse("transfer receive d --mtu 3").unwrap().command else {
+        let Some(Command::Receive(receive)) =
+            parse("transfer receive d --crypt null --mtu 3").unwrap().command
+        else {
             panic!("not a receive");
         };
         assert!(receive.link.config().is_err());

@@ -71,14 +71,24 @@ pub async fn serve(peer: &Path, mode: &str, flags: &[&str]) -> Serving {
 
 /// Drives an echo or a sink at `addr` to its end, with further flags; panics unless everything came and was right.
 pub async fn drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) {
+    let Output { status, stdout, stderr } = run_drive(peer, mode, addr, flags).await;
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "go-peer drive {mode}: {status}\n{stdout}\n{stderr}");
+    println!("drive {mode} {flags:?}: {}", stdout.trim());
+}
+
+/// As [`drive`], for a run that cannot end well.
+pub async fn fail_to_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) {
+    let output = run_drive(peer, mode, addr, flags).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+async fn run_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) -> Output {
     let addr = addr.to_string();
     let run = Command::new(peer)
         .args(["drive", "--mode", mode, "--addr", &addr, "--timeout", "25"])
         .args(flags)
         .kill_on_drop(true)
         .output();
-    let Output { status, stdout, stderr } = within("go-peer drives", run).await.unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    assert!(status.success(), "go-peer drive {mode}: {status}\n{stdout}\n{stderr}");
-    println!("drive {mode} {flags:?}: {}", stdout.trim());
+    within("go-peer drives", run).await.unwrap()
 }

@@ -2,7 +2,7 @@
 //!
 //! Each is met in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
 //! drops 10 % of all datagrams each way. A run echoes a payload of some megabytes and compares every byte that comes
-//! back with the byte that was sent; no cipher, no FEC.
+//! back with the byte that was sent. kcp-go is met with every packet cipher as well ([`ciphers`]); no FEC.
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
 //!
@@ -13,6 +13,8 @@
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+#[cfg(feature = "kcptun-ciphers")]
+mod ciphers;
 mod echo;
 mod go_peer;
 mod kcp_go;

@@ -1,0 +1,84 @@
+//! Every packet cipher of kcp-go, live in both directions, through a path that drops 5 % each way.
+
+use kcp9::{
+    KcpConfig, KcpListener, KcpStream,
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
+};
+use tokio::io::AsyncWriteExt;
+
+use crate::{
+    echo::{self, OurServer, within},
+    go_peer,
+    relay::Relay,
+};
+
+const LEN: usize = 10 << 20;
+const BYTES: &str = "10485760";
+const LOSS: f64 = 0.05;
+const KEY: &str = "0123456789abcdefFEDCBA9876543210";
+
+/// Those that Debian's kcp-go has.
+fn kinds() -> impl Iterator<Item = CipherKind> {
+    CipherKind::all().filter(|kind| !kind.is_aead())
+}
+
+fn config(kind: CipherKind, key: &str) -> KcpConfig {
+    let len = if kind == CipherKind::None { 0 } else { kind.key_len() };
+    let cipher = kind.build(&Key::from_bytes(&key.as_bytes()[..len]), Framing::KcpGo).unwrap();
+    echo::config().to_builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_serves_every_cipher() {
+    for peer in go_peer::all() {
+        for kind in kinds() {
+            let server = go_peer::serve(&peer, "echo", &["--crypt", kind.name(), "--key", KEY]).await;
+            let relay = Relay::start(server.addr, LOSS).await.unwrap();
+            let what = format!("{}: serves {kind}, 5 % loss", peer.display());
+            echo::drive_ours(&what, relay.addr(), config(kind, KEY), LEN).await;
+            assert!(relay.dropped() > 250, "{} datagrams lost", relay.dropped());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_drives_every_cipher() {
+    for peer in go_peer::all() {
+        for kind in kinds() {
+            let server = OurServer::start(config(kind, KEY)).await;
+            let relay = Relay::start(server.addr, LOSS).await.unwrap();
+            let flags = ["--bytes", BYTES, "--crypt", kind.name(), "--key", KEY];
+            go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
+            assert!(relay.dropped() > 250, "{} datagrams lost", relay.dropped());
+        }
+    }
+}
+
+/// A kcp-go client with another key opens no session here, and is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn another_key_opens_no_session() {
+    for peer in go_peer::all() {
+        let listener = KcpListener::bind("127.0.0.1:0", config(CipherKind::Aes128, KEY)).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let flags = ["--bytes", "1000", "--crypt", "aes-128", "--key", "another key of 16", "--timeout", "1"];
+        go_peer::fail_to_drive(&peer, "echo", addr, &flags).await;
+        let stats = listener.endpoint_stats();
+        assert!(stats.dropped_bad_checksum > 0, "{stats:?}");
+        assert_eq!((stats.accepted, stats.sessions), (0, 0), "{stats:?}");
+
+        // And ours is deaf to a server with another key.
+        let server = go_peer::serve(&peer, "echo", &["--crypt", "aes-128", "--key", KEY]).await;
+        let config = config(CipherKind::Aes128, "another key of 16 bytes")
+            .to_builder()
+            .dead_timeout(std::time::Duration::from_secs(1))
+            .build()
+            .unwrap();
+        let mut stream = KcpStream::connect(server.addr, config).await.unwrap();
+        stream.write_all(b"is anybody there?").await.unwrap();
+        let ended = within("nobody answers", stream.shutdown()).await;
+        assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    }
+}
