@@ -1,9 +1,10 @@
 //! Known answers, made by running kcp-go 5.6.72: every byte of a segment, and whole sessions as they reached a server.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
 use kcp9::{
     KcpConfig,
+    crypto::{CipherError, CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{Command, Connection, Instant, SegmentHeader, Segments},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -24,6 +25,9 @@ struct Segment {
 
 #[derive(Deserialize)]
 struct Session {
+    cipher: String,
+    key: String,
+    data_shards: u32,
     conv: u32,
     lost_fraction: f64,
     datagrams: Vec<Received>,
@@ -89,23 +93,55 @@ fn segments_are_written_and_read_as_kcp_go_does() {
 
 /// Everything that a connection sends now, segment by segment.
 fn replies(connection: &mut Connection, now: Instant) -> Vec<SegmentHeader> {
+    let crypto = connection.crypto().cloned();
     let mut buffer = vec![0; 65_536];
     let mut headers = Vec::new();
     while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
-        for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
-            headers.extend(Segments::new(datagram).map(|segment| segment.unwrap().0));
+        for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
+            let segments = opened(crypto.as_ref(), datagram);
+            headers.extend(Segments::new(segments).map(|segment| segment.unwrap().0));
         }
     }
     headers
 }
 
+/// The segments of a datagram.
+fn opened<'a>(crypto: Option<&PacketCrypto>, datagram: &'a mut [u8]) -> &'a [u8] {
+    let Some(cipher) = crypto.map(PacketCrypto::cipher) else { return datagram };
+    cipher.open(datagram).unwrap();
+    &datagram[cipher.header_len()..datagram.len() - cipher.trailer_len()]
+}
+
+/// For a receiver that nobody listens to.
+#[derive(Debug)]
+struct SameNonce;
+
+impl NonceSource for SameNonce {
+    fn fill(&self, nonce: &mut [u8]) {
+        nonce.fill(1);
+    }
+}
+
+/// How a recorded session was encrypted; `Err` when the crate was built without its cipher.
+fn crypto(session: &Session) -> Result<Option<PacketCrypto>, CipherError> {
+    if session.cipher == "null" {
+        return Ok(None);
+    }
+    let kind: CipherKind = session.cipher.parse()?;
+    let key = Key::from_bytes(&session.key.as_bytes()[..kind.key_len()]);
+    Ok(Some(PacketCrypto::new(kind.build(&key, Framing::KcpGo)?, Arc::new(SameNonce))))
+}
+
 #[test]
 fn recorded_sessions_yield_their_stream() {
-    let sessions: Vec<Session> = load("plain_transcripts.json");
-    assert_eq!(sessions.iter().map(|session| session.lost_fraction).collect::<Vec<_>>(), [0.0, 0.2]);
-    for session in sessions {
+    let sessions: Vec<Session> = load("client_transcripts.json");
+    let mut ciphers = Vec::new();
+    for session in sessions.into_iter().filter(|session| session.data_shards == 0) {
+        let Ok(crypto) = crypto(&session) else { continue };
+        ciphers.push((session.cipher.clone(), session.lost_fraction));
+        let config = KcpConfig::builder().crypto(crypto.clone()).build().unwrap();
         let conv = session.conv;
-        let mut connection = Connection::new(conv, &KcpConfig::default(), Instant::ZERO);
+        let mut connection = Connection::new(conv, &config, Instant::ZERO);
         let mut stream = Vec::new();
         let mut una = 0;
         let mut acknowledged = Vec::new();
@@ -113,7 +149,9 @@ fn recorded_sessions_yield_their_stream() {
         let last = session.datagrams.last().unwrap().ms;
         for Received { ms, datagram } in session.datagrams {
             let mut datagram = from_hex(&datagram);
-            sent.extend(Segments::new(&datagram).map(|segment| segment.unwrap().0.sn));
+            let mut copy = datagram.clone();
+            let segments = opened(crypto.as_ref(), &mut copy);
+            sent.extend(Segments::new(segments).map(|segment| segment.unwrap().0.sn));
             let mut now = Instant::from_millis(ms);
             // Deadlines that came before it first.
             while let Some(due) = connection.poll_timeout().filter(|due| *due <= now) {
@@ -146,8 +184,13 @@ fn recorded_sessions_yield_their_stream() {
         assert!(acknowledged.contains(&(end - 1)), "conv {conv}");
         let stats = connection.stats();
         assert_eq!((stats.push_received, stats.malformed, stats.wrong_conv), (sent.len() as u64, 0, 0));
+        assert_eq!((stats.forged, stats.replayed), (0, 0), "conv {conv}");
         assert_eq!(connection.poll_timeout(), None);
     }
+    let all = [("null", 0.0), ("null", 0.2), ("none", 0.0), ("aes-128", 0.1), ("aes-128-gcm", 0.1)];
+    let built = if cfg!(all(feature = "kcptun-ciphers", feature = "aead")) { &all[..] } else { &all[..2] };
+    let ciphers: Vec<_> = ciphers.iter().map(|(cipher, lost)| (cipher.as_str(), *lost)).collect();
+    assert!(ciphers.starts_with(built), "{ciphers:?}");
 }
 
 /// A server that only receives answers with ACKs, whose `una` never goes back.

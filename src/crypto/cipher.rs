@@ -119,7 +119,7 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
 
 /// Where nonces come from: bytes that nobody can foretell and that never come twice.
 ///
-/// With the feature `std`, [`OsNonces`](super::OsNonces) is one. An application without an operating system brings its
+/// With the feature `std`, `OsNonces` is one. An application without an operating system brings its
 /// own.
 pub trait NonceSource: fmt::Debug + Send + Sync {
     /// Fills `nonce`.
