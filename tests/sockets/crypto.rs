@@ -1,11 +1,6 @@
-//! Encrypted streams: every cipher, wrong keys, replays, noise, and what a socket can and cannot tell apart.
+//! Encrypted streams: every cipher, wrong keys, replays, and what a socket can and cannot tell apart.
 
-use std::{
-    io::ErrorKind,
-    net::{SocketAddr, UdpSocket},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io::ErrorKind, net::UdpSocket, sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig, KcpEndpoint, KcpListener, KcpStream,
@@ -13,22 +8,18 @@ use kcp9::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    rng::Rng,
-    support::{
-        ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen_with, pair_with, quick, until,
-        within,
-    },
+use crate::support::{
+    ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen_with, pair_with, quick, until, within,
 };
 
-const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
+pub const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
 
-fn crypto(kind: CipherKind, framing: Framing, key: &[u8; 32]) -> PacketCrypto {
+pub fn crypto(kind: CipherKind, framing: Framing, key: &[u8; 32]) -> PacketCrypto {
     let cipher = kind.build(&Key::from_bytes(&key[..kind.key_len()]), framing).unwrap();
     PacketCrypto::with_os_nonces(cipher).unwrap()
 }
 
-fn config(kind: CipherKind) -> KcpConfig {
+pub fn config(kind: CipherKind) -> KcpConfig {
     KcpConfig::builder().crypto(crypto(kind, Framing::KcpGo, KEY)).build().unwrap()
 }
 
@@ -285,133 +276,4 @@ async fn a_session_ends_before_its_nonces_run_out() {
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
     assert!(client.stats().datagrams_sent <= 20, "{:?}", client.stats());
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
-}
-
-/// Sends `count` datagrams that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
-fn flood(addr: SocketAddr, count: u64, rate: u64) {
-    let mut rng = Rng::new(9);
-    let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind(ANY).unwrap()).collect();
-    let mut noise = vec![0; 4_096];
-    for byte in &mut noise {
-        *byte = rng.next() as u8;
-    }
-    let begun = Instant::now();
-    for sent in 0..count {
-        let len = rng.within(0..=2_000) as usize;
-        let from = rng.within(0..=noise.len() as u64 - 2_000) as usize;
-        // The kernel refuses some when the receiver's buffer is full.
-        let _ = sockets[sent as usize % sockets.len()].send_to(&noise[from..from + len], addr);
-        if sent % 256 == 0 {
-            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
-            std::thread::sleep(due.saturating_sub(begun.elapsed()));
-        }
-    }
-}
-
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
-}
-
-/// Bytes a second that a client echoes for `time`.
-async fn echo_rate(addr: SocketAddr, config: KcpConfig, time: Duration) -> f64 {
-    let (begun, mut bytes) = (Instant::now(), 0);
-    let mut stream = KcpStream::connect(addr, config).await.unwrap();
-    while begun.elapsed() < time {
-        stream = within(30, "an honest echo", echo_payload(stream, 4 << 20)).await.unwrap();
-        bytes += 4 << 20;
-    }
-    bytes as f64 / begun.elapsed().as_secs_f64()
-}
-
-async fn withstand(kind: CipherKind, framing: Framing, noise: u64) {
-    let config = KcpConfig::builder().crypto(crypto(kind, framing, KEY)).build().unwrap();
-    let listener = listen_with(config.clone()).await;
-    let server = listener.local_addr().unwrap();
-    let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);
-    let (probe, probe_server) = greet(&listener, probe).await;
-    let stats = |stream: &KcpStream| stream.endpoint_stats();
-    let before = (stats(&probe_server), resident_kib());
-    let flooding = tokio::task::spawn_blocking(move || flood(server, noise, 100_000));
-    flooding.await.unwrap();
-    let counted = || {
-        let now = stats(&probe_server);
-        now.dropped_bad_tag + now.dropped_bad_checksum + now.dropped_short
-    };
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let after = stats(&probe_server);
-    let seen = after.datagrams_received - before.0.datagrams_received;
-    assert!(seen > noise / 2, "{seen} of {noise} datagrams came through the kernel");
-    assert_eq!(counted(), seen, "each is counted by its cause: {after:?}");
-    let wrong = if kind.is_aead() || framing == Framing::Highway {
-        after.dropped_bad_tag
-    } else {
-        after.dropped_bad_checksum
-    };
-    assert!(wrong > seen * 9 / 10, "{after:?}");
-    assert_eq!((after.accepted, after.sessions, after.dropped_malformed), (1, 1, 0), "{after:?}");
-    let grown = resident_kib().saturating_sub(before.1);
-    assert!(grown < 16 << 10, "{grown} KiB more after the flood");
-    let (mut probe, mut probe_server) = (probe, probe_server);
-    assert_alive(&mut probe, &mut probe_server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn noise_opens_nothing() {
-    for (kind, framing) in [
-        (CipherKind::Aes128Gcm, Framing::KcpGo),
-        (CipherKind::Aes256, Framing::KcpGo),
-        (CipherKind::Salsa20, Framing::Highway),
-    ] {
-        withstand(kind, framing, 20_000).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "half a minute: cargo test --release --test sockets -- --ignored a_million_random"]
-async fn a_million_random_datagrams_open_nothing() {
-    withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000).await;
-}
-
-/// What an honest client gets while 1,000,000 random datagrams come, 100,000 a second, against what it gets alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "half a minute: cargo test --release --test sockets -- --ignored honest_clients"]
-async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
-    let config = config(CipherKind::Aes128Gcm);
-    let server = EchoServer::over(listen_with(config.clone()).await);
-    let addr = server.addr;
-    let time = Duration::from_secs(4);
-    let alone = echo_rate(addr, config.clone(), time).await;
-    let flooding = tokio::task::spawn_blocking(move || flood(addr, 1_000_000, 100_000));
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let flooded = echo_rate(addr, config, time).await;
-    assert!(!flooding.is_finished(), "the flood ended before the measurement");
-    flooding.await.unwrap();
-    println!("alone {:.0} MB/s, under the flood {:.0} MB/s", alone / 1e6, flooded / 1e6);
-    assert!(flooded >= alone / 2.0, "{:.0} MB/s of {:.0} MB/s", flooded / 1e6, alone / 1e6);
-}
-
-/// 64 KiB of noise, whole and cut, at every cipher.
-#[tokio::test]
-async fn large_and_empty_datagrams_are_refused() {
-    for kind in CipherKind::all() {
-        let listener = listen_with(config(kind)).await;
-        let addr = listener.local_addr().unwrap();
-        let socket = UdpSocket::bind(ANY).unwrap();
-        let noise: Vec<u8> = {
-            let mut rng = Rng::new(kind.key_len() as u64);
-            (0..65_507).map(|_| rng.next() as u8).collect()
-        };
-        let lengths = [0, 1, 2, 15, 16, 19, 20, 23, 24, 25, 27, 28, 39, 40, 41, 1_500, 1_501, 65_507];
-        for len in lengths {
-            socket.send_to(&noise[..len], addr).unwrap();
-        }
-        let refused = || {
-            let stats = listener.endpoint_stats();
-            stats.dropped_short + stats.dropped_long + stats.dropped_bad_checksum + stats.dropped_bad_tag
-        };
-        until(5, &format!("{kind}: all are refused"), || refused() == lengths.len() as u64).await;
-        assert_eq!(listener.endpoint_stats().accepted, 0, "{kind}");
-    }
 }

@@ -15,6 +15,8 @@ mod echo;
 mod idle;
 mod listener;
 mod messages;
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod noise;
 mod options;
 mod runtimes;
 mod sessions;

@@ -1,0 +1,151 @@
+//! Noise at an encrypted listener: no session, no memory, honest counters, and honest clients go on.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::{Duration, Instant},
+};
+
+use kcp9::{
+    KcpConfig, KcpStream,
+    crypto::{CipherKind, Framing},
+};
+
+use crate::{
+    crypto::{KEY, config, crypto},
+    rng::Rng,
+    support::{ANY, EchoServer, assert_alive, echo_payload, greet, listen_with, until, within},
+};
+
+/// Sends `count` datagrams that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
+fn flood(addr: SocketAddr, count: u64, rate: u64) {
+    let mut rng = Rng::new(9);
+    let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind(ANY).unwrap()).collect();
+    let mut noise = vec![0; 4_096];
+    for byte in &mut noise {
+        *byte = rng.next() as u8;
+    }
+    let begun = Instant::now();
+    for sent in 0..count {
+        let len = rng.within(0..=2_000) as usize;
+        let from = rng.within(0..=noise.len() as u64 - 2_000) as usize;
+        // The kernel refuses some when the receiver's buffer is full.
+        let _ = sockets[sent as usize % sockets.len()].send_to(&noise[from..from + len], addr);
+        if sent % 256 == 0 {
+            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// Bytes a second that a client echoes for `time`.
+async fn echo_rate(addr: SocketAddr, config: KcpConfig, time: Duration) -> f64 {
+    let (begun, mut bytes) = (Instant::now(), 0);
+    let mut stream = KcpStream::connect(addr, config).await.unwrap();
+    while begun.elapsed() < time {
+        stream = within(30, "an honest echo", echo_payload(stream, 4 << 20)).await.unwrap();
+        bytes += 4 << 20;
+    }
+    bytes as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn withstand(kind: CipherKind, framing: Framing, noise: u64) {
+    let config = KcpConfig::builder().crypto(crypto(kind, framing, KEY)).build().unwrap();
+    let listener = listen_with(config.clone()).await;
+    let server = listener.local_addr().unwrap();
+    let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);
+    let (probe, probe_server) = greet(&listener, probe).await;
+    let stats = |stream: &KcpStream| stream.endpoint_stats();
+    let before = (stats(&probe_server), resident_kib());
+    let flooding = tokio::task::spawn_blocking(move || flood(server, noise, 100_000));
+    flooding.await.unwrap();
+    let counted = || {
+        let now = stats(&probe_server);
+        now.dropped_bad_tag + now.dropped_bad_checksum + now.dropped_short
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let after = stats(&probe_server);
+    let seen = after.datagrams_received - before.0.datagrams_received;
+    assert!(seen > noise / 2, "{seen} of {noise} datagrams came through the kernel");
+    assert_eq!(counted(), seen, "each is counted by its cause: {after:?}");
+    let wrong = if kind.is_aead() || framing == Framing::Highway {
+        after.dropped_bad_tag
+    } else {
+        after.dropped_bad_checksum
+    };
+    assert!(wrong > seen * 9 / 10, "{after:?}");
+    assert_eq!((after.accepted, after.sessions, after.dropped_malformed), (1, 1, 0), "{after:?}");
+    let grown = resident_kib().saturating_sub(before.1);
+    assert!(grown < 16 << 10, "{grown} KiB more after the flood");
+    let (mut probe, mut probe_server) = (probe, probe_server);
+    assert_alive(&mut probe, &mut probe_server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noise_opens_nothing() {
+    for (kind, framing) in [
+        (CipherKind::Aes128Gcm, Framing::KcpGo),
+        (CipherKind::Aes256, Framing::KcpGo),
+        (CipherKind::Salsa20, Framing::Highway),
+    ] {
+        withstand(kind, framing, 20_000).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "half a minute: cargo test --release --test sockets -- --ignored a_million_random"]
+async fn a_million_random_datagrams_open_nothing() {
+    withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000).await;
+}
+
+/// What an honest client gets while random datagrams come, 100,000 a second and 1,000,000 in all, against what it gets
+/// alone just before. What else runs on the machine disturbs single rounds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "half a minute: cargo test --release --test sockets -- --ignored honest_clients"]
+async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
+    const ROUNDS: u64 = 4;
+    let config = config(CipherKind::Aes128Gcm);
+    let server = EchoServer::over(listen_with(config.clone()).await);
+    let addr = server.addr;
+    let mut best = 0.0_f64;
+    for _ in 0..ROUNDS {
+        let alone = echo_rate(addr, config.clone(), Duration::from_secs(1)).await;
+        let flooding = tokio::task::spawn_blocking(move || flood(addr, 1_000_000 / ROUNDS, 100_000));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let flooded = echo_rate(addr, config.clone(), Duration::from_secs(1)).await;
+        assert!(!flooding.is_finished(), "the flood ended before the measurement");
+        flooding.await.unwrap();
+        println!("alone {:.0} MB/s, under the flood {:.0} MB/s", alone / 1e6, flooded / 1e6);
+        best = best.max(flooded / alone);
+    }
+    assert!(best >= 0.5, "never more than {:.0} %", best * 100.0);
+}
+
+/// 64 KiB of noise, whole and cut, at every cipher.
+#[tokio::test]
+async fn large_and_empty_datagrams_are_refused() {
+    for kind in CipherKind::all() {
+        let listener = listen_with(config(kind)).await;
+        let addr = listener.local_addr().unwrap();
+        let socket = UdpSocket::bind(ANY).unwrap();
+        let noise: Vec<u8> = {
+            let mut rng = Rng::new(kind.key_len() as u64);
+            (0..65_507).map(|_| rng.next() as u8).collect()
+        };
+        let lengths = [0, 1, 2, 15, 16, 19, 20, 23, 24, 25, 27, 28, 39, 40, 41, 1_500, 1_501, 65_507];
+        for len in lengths {
+            socket.send_to(&noise[..len], addr).unwrap();
+        }
+        let refused = || {
+            let stats = listener.endpoint_stats();
+            stats.dropped_short + stats.dropped_long + stats.dropped_bad_checksum + stats.dropped_bad_tag
+        };
+        until(5, &format!("{kind}: all are refused"), || refused() == lengths.len() as u64).await;
+        assert_eq!(listener.endpoint_stats().accepted, 0, "{kind}");
+    }
+}
