@@ -1,0 +1,312 @@
+//! The receiver's half of FEC: keeps the shards of the groups under way and computes what is missing.
+//!
+//! Data packets are handed on when they come; a shard of each is kept only until its group is complete or given up. With
+//! nothing lost or reordered that is one group. At most [`MAX_GROUPS`] are kept, and [`MAX_BYTES`] in all.
+//!
+//! How many shards a group has is found out from the packets ([`Detector`]); until then shards are set aside. What the
+//! session itself sends is only a guess, which is taken as soon as the packets show it, somewhat earlier than others.
+//!
+//! Shards of a wrong code yield garbage, and not any: it is a linear combination of packets, in which what all of them
+//! share (the conv, the command, the length) may well survive, with numbers and data that are nobody's. So nothing is
+//! decoded on a guess that the packets have not shown, one packet that contradicts the code ends it, and what is recovered
+//! must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
+
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+
+use super::{
+    DecodeCache, ReedSolomon,
+    detector::{Detector, Shards},
+    packet::{self, Kind, Packet, SIZE_LEN},
+};
+use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Segments};
+
+/// Groups kept, as in kcp-go: what is reordered farther than that is not waited for.
+const MAX_GROUPS: usize = 3;
+/// Bytes of shards kept: 3 groups of 256 packets of 1,500 bytes, and more.
+const MAX_BYTES: usize = 2 << 20;
+/// Packets kept until the code is known: two groups of up to 64, which is when most codes are.
+const MAX_UNDECODED: usize = 128;
+/// Bytes of such a packet: any that fits an Ethernet's MTU.
+const MAX_UNDECODED_LEN: usize = 1_500;
+/// Packets of groups long gone, one after the other, that mean that the peer counts anew.
+const MAX_STRAYS: u32 = 32;
+
+#[derive(Debug, Default)]
+pub(in crate::proto) struct Decoder {
+    /// What the peer's code may be.
+    guess: Option<Arc<ReedSolomon>>,
+    /// The code of the peer, once it is known.
+    code: Option<Arc<ReedSolomon>>,
+    detector: Option<Box<Detector>>,
+    /// What came while the code was not known, to be decoded once it is.
+    undecoded: VecDeque<Undecoded>,
+    /// In the order of their seqids.
+    groups: VecDeque<Group>,
+    /// Of groups that are gone, for those to come.
+    spare_shards: Vec<Vec<u8>>,
+    spare_groups: Vec<Vec<Option<Vec<u8>>>>,
+    /// Bytes of the shards kept in groups.
+    bytes: usize,
+    strays: u32,
+    cache: DecodeCache,
+    stats: FecStats,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// The seqid of its first shard.
+    first: u32,
+    /// Data, then parity; empty once all data was handed on.
+    shards: Vec<Option<Vec<u8>>>,
+    data: usize,
+    parity: usize,
+    done: bool,
+}
+
+#[derive(Debug)]
+struct Undecoded {
+    seqid: u32,
+    is_data: bool,
+    shard: Vec<u8>,
+}
+
+impl Decoder {
+    /// A decoder for a peer whose code may be `guess`.
+    pub(in crate::proto) fn new(guess: Option<Arc<ReedSolomon>>) -> Self {
+        Self { guess, ..Self::default() }
+    }
+
+    pub(in crate::proto) const fn stats(&self) -> &FecStats {
+        &self.stats
+    }
+
+    /// Data and parity shards of the peer's groups, as far as known.
+    pub(in crate::proto) fn shards(&self) -> Option<(usize, usize)> {
+        self.code.as_ref().map(|code| (code.data_shards(), code.parity_shards()))
+    }
+
+    /// Takes in an FEC packet and hands over the segments that it carries and those that it lets recover.
+    pub(in crate::proto) fn input(
+        &mut self,
+        packet: &Packet<'_>,
+        conv: u32,
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+    ) -> Result<(), DatagramError> {
+        match packet.kind {
+            Kind::OutOfBand => return Ok(()),
+            Kind::Data => {
+                let payload = packet::payload(packet.shard).ok_or(DatagramError::Fec)?;
+                deliver(payload, Origin::Received)?;
+            }
+            Kind::Parity => self.stats.parity_received += 1,
+        }
+        let is_data = packet.kind == Kind::Data;
+        self.check_code(packet.seqid, is_data);
+        if self.code.is_none() {
+            self.set_aside(packet);
+            return Ok(());
+        }
+        for earlier in core::mem::take(&mut self.undecoded) {
+            self.keep(earlier.seqid, earlier.is_data, &earlier.shard, conv, &mut deliver);
+        }
+        self.keep(packet.seqid, is_data, packet.shard, conv, &mut deliver);
+        Ok(())
+    }
+
+    fn set_aside(&mut self, packet: &Packet<'_>) {
+        if self.undecoded.len() == MAX_UNDECODED {
+            self.undecoded.pop_front();
+        }
+        if packet.shard.len() <= MAX_UNDECODED_LEN {
+            let (seqid, is_data) = (packet.seqid, packet.kind == Kind::Data);
+            self.undecoded.push_back(Undecoded { seqid, is_data, shard: packet.shard.to_vec() });
+        }
+    }
+
+    /// Gives the peer's code up if this packet disagrees with it, and looks for the right one.
+    fn check_code(&mut self, seqid: u32, is_data: bool) {
+        if let Some(code) = &self.code {
+            if Shards::of(code).agrees(seqid, is_data) {
+                return;
+            }
+            self.stats.mismatches += 1;
+            self.code = None;
+            self.forget_groups();
+        }
+        let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
+        let found = detector.observe(seqid, is_data);
+        let guessed = self.guess.as_ref().filter(|guess| detector.shows(Shards::of(guess)));
+        self.code = match (found, guessed) {
+            (_, Some(guess)) => Some(Arc::clone(guess)),
+            (Some(shards), None) => {
+                ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new)
+            }
+            (None, None) => return,
+        };
+        self.detector = None;
+    }
+
+    /// Keeps a shard, and recovers what its group lacks if that can be done now.
+    fn keep(
+        &mut self,
+        seqid: u32,
+        is_data: bool,
+        bytes: &[u8],
+        conv: u32,
+        deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+    ) {
+        let Some(code) = self.code.clone() else { return };
+        let size = code.data_shards() + code.parity_shards();
+        let index = seqid as usize % size;
+        let Some(at) = self.group_of(seqid - index as u32, size) else {
+            self.stats.late += 1;
+            return;
+        };
+        let group = &mut self.groups[at];
+        if group.done {
+            self.stats.parity_wasted += u64::from(!is_data);
+            return;
+        }
+        if group.shards[index].is_some() {
+            return;
+        }
+        let mut shard = self.spare_shards.pop().unwrap_or_default();
+        shard.clear();
+        shard.extend_from_slice(bytes);
+        self.bytes += shard.len();
+        group.shards[index] = Some(shard);
+        group.data += usize::from(is_data);
+        group.parity += usize::from(!is_data);
+        if group.data == code.data_shards() {
+            self.stats.groups_complete += 1;
+            self.stats.parity_wasted += group.parity as u64;
+            self.finish(at);
+        } else if group.data + group.parity >= code.data_shards() {
+            self.recover(&code, at, conv, deliver);
+            self.finish(at);
+        }
+        while self.bytes > MAX_BYTES {
+            self.forget_first();
+        }
+    }
+
+    /// The group that begins at `first`, made unless it is older than those kept.
+    fn group_of(&mut self, first: u32, size: usize) -> Option<usize> {
+        let newer = self.groups.iter().position(|group| (group.first.wrapping_sub(first) as i32) >= 0);
+        let at = newer.unwrap_or(self.groups.len());
+        if self.groups.get(at).is_some_and(|group| group.first == first) {
+            self.strays = 0;
+            return Some(at);
+        }
+        let full = self.groups.len() >= MAX_GROUPS;
+        if full && at == 0 {
+            self.strays += 1;
+            if self.strays < MAX_STRAYS {
+                return None;
+            }
+            self.forget_groups();
+            return self.group_of(first, size);
+        }
+        self.strays = 0;
+        let mut shards = self.spare_groups.pop().unwrap_or_default();
+        shards.resize_with(size, || None);
+        self.groups.insert(at, Group { first, shards, data: 0, parity: 0, done: false });
+        if full {
+            self.forget_first();
+            return Some(at - 1);
+        }
+        Some(at)
+    }
+
+    /// Computes the missing data shards of a group and hands over what they carry.
+    fn recover(
+        &mut self,
+        code: &ReedSolomon,
+        at: usize,
+        conv: u32,
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+    ) {
+        let group = &self.groups[at];
+        let missing = code.data_shards() - group.data;
+        let parity = &group.shards[code.data_shards()..];
+        let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
+        let mut recovered = Vec::with_capacity(missing);
+        for _ in 0..missing {
+            let mut shard = self.spare_shards.pop().unwrap_or_default();
+            shard.resize(len, 0);
+            recovered.push(shard);
+        }
+        // Fails for shards that are not of one group, which a peer without a key to be held to can make up.
+        let done = code.reconstruct_data_into(&mut self.cache, &group.shards, &mut recovered);
+        for shard in recovered {
+            let payload = carried(&shard, conv).filter(|_| done.is_ok());
+            // Segments that were received meanwhile do no harm.
+            if payload.is_some_and(|payload| deliver(payload, Origin::Recovered).is_ok()) {
+                self.stats.recovered += 1;
+            } else {
+                self.stats.unrecoverable += 1;
+            }
+            self.spare_shards.push(shard);
+        }
+    }
+
+    /// The group is of no further use: its shards are given back.
+    fn finish(&mut self, at: usize) {
+        let group = &mut self.groups[at];
+        group.done = true;
+        let mut shards = core::mem::take(&mut group.shards);
+        for shard in shards.drain(..).flatten() {
+            self.bytes -= shard.len();
+            self.spare_shards.push(shard);
+        }
+        self.spare_groups.push(shards);
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(group) = self.groups.front()
+            && !group.done
+        {
+            let data = self.shards().map_or(0, |(data, _)| data);
+            self.stats.unrecoverable += (data - group.data.min(data)) as u64;
+            self.stats.parity_wasted += group.parity as u64;
+            self.finish(0);
+        }
+        self.groups.pop_front();
+    }
+
+    fn forget_groups(&mut self) {
+        while !self.groups.is_empty() {
+            self.forget_first();
+        }
+        self.strays = 0;
+    }
+
+    /// Bytes of all that is kept.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        let kept = self.groups.iter().flat_map(|group| group.shards.iter().flatten());
+        kept.chain(&self.spare_shards).map(Vec::capacity).sum()
+    }
+
+    /// Gives memory that is kept for further traffic back.
+    pub(in crate::proto) fn trim(&mut self) {
+        self.spare_shards = Vec::new();
+        self.spare_groups = Vec::new();
+    }
+}
+
+/// What a recovered shard carries, if that is nothing but whole segments of `conv`.
+fn carried(shard: &[u8], conv: u32) -> Option<&[u8]> {
+    let payload = packet::payload(shard)?;
+    let padding = &shard[SIZE_LEN + payload.len()..];
+    let mut len = 0;
+    for segment in Segments::new(payload) {
+        let (header, data) = segment.ok()?;
+        if header.conv != conv {
+            return None;
+        }
+        len += crate::proto::wire::HEADER_LEN + data.len();
+    }
+    let whole = len == payload.len() && len > 0 && padding.iter().all(|byte| *byte == 0);
+    whole.then_some(payload)
+}

@@ -1,0 +1,235 @@
+//! Sums of products in GF(2^8): the work of the codec, by the instruction sets that have a fast way to do it.
+//!
+//! [`Kernel`] chooses; [`scalar`] is the portable way and the oracle of the others. All others are the loop of
+//! [`vector`] with the registers of one instruction set. Another set is another file, another variant of [`Set`] and
+//! another line in [`Kernel::available`].
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod ssse3;
+mod tables;
+#[cfg(test)]
+mod tests;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod vector;
+
+use core::{fmt, ops::Range};
+
+pub(super) use self::tables::{Log, Nibbles};
+
+/// Rows computed at once: with two registers a row, as many as the 16 registers of x86-64 hold.
+const ROWS: usize = 4;
+/// Sources combined at once: their tables and the slices that name them stay in the first-level cache and on the stack.
+const SOURCES: usize = 16;
+
+/// The instructions that a [`ReedSolomon`](super::ReedSolomon) computes with.
+///
+/// All give the same bytes. With the feature `std` the CPU is asked at run time; without it, instruction sets count
+/// that the build enables (`-C target-feature`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Kernel(Set);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Ssse3(ssse3::Ssse3),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
+}
+
+impl Kernel {
+    /// Those that run here, the fastest first. The last is always `scalar`, which runs everywhere.
+    pub fn available() -> impl Iterator<Item = Self> {
+        [
+            #[cfg(target_arch = "x86_64")]
+            avx2::Avx2::detect().map(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            ssse3::Ssse3::detect().map(Set::Ssse3),
+            #[cfg(target_arch = "aarch64")]
+            neon::Neon::detect().map(Set::Neon),
+            Some(Set::Scalar),
+        ]
+        .into_iter()
+        .flatten()
+        .map(Self)
+    }
+
+    /// The first of [`Kernel::available`].
+    pub fn fastest() -> Self {
+        Self::available().next().unwrap_or(Self(Set::Scalar))
+    }
+
+    /// The instruction set's name in lower case: `avx2`, `ssse3`, `neon` or `scalar`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Set::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Set::Ssse3(_) => "ssse3",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => "neon",
+        }
+    }
+
+    /// Sets each row (at most [`ROWS`], of one length) to the sum over `sources` (no shorter) of the products with
+    /// `tables[source * stride + row]`; with `add`, adds that sum to it.
+    fn combine(
+        self,
+        tables: &[Nibbles],
+        stride: usize,
+        sources: &[&[u8]],
+        rows: &mut [&mut [u8]],
+        add: bool,
+    ) {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        let len = rows.first().map_or(0, |row| row.len());
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => avx2.combine(tables, stride, sources, rows, add),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(avx2) => Self(Set::Ssse3(avx2.shorter)).combine(tables, stride, sources, rows, add),
+            #[cfg(target_arch = "x86_64")]
+            Set::Ssse3(ssse3) if len >= ssse3::Ssse3::MIN_LEN => {
+                ssse3.combine(tables, stride, sources, rows, add);
+            }
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(neon) if len >= neon::Neon::MIN_LEN => neon.combine(tables, stride, sources, rows, add),
+            // Also rows shorter than any register: a shard has at least the size field and a segment's header, which
+            // together are longer, so these are ends of longer shards only.
+            _ => scalar::combine(tables, stride, sources, rows, add),
+        }
+    }
+
+    /// Adds the products of `sources` with `tables[source * stride + row]` to `rows`. Bytes of the rows from `filled`
+    /// on count as zero whatever they hold, as do those that a source lacks. Returns how many bytes of the rows count
+    /// after that.
+    ///
+    /// No source may be longer than a row.
+    pub(super) fn add_products<'r, 's>(
+        self,
+        tables: &[Nibbles],
+        stride: usize,
+        sources: impl Iterator<Item = &'s [u8]> + Clone,
+        rows: impl Iterator<Item = &'r mut [u8]>,
+        filled: usize,
+    ) -> usize {
+        let mut longest = filled;
+        self.blocks(tables, stride, rows, filled, |block| {
+            block.add(sources.clone());
+            longest = longest.max(block.filled);
+        });
+        longest
+    }
+
+    /// [`Kernel::add_products`] of one source.
+    pub(super) fn add_product<'r>(
+        self,
+        tables: &[Nibbles],
+        source: &[u8],
+        rows: impl Iterator<Item = &'r mut [u8]>,
+        filled: usize,
+    ) -> usize {
+        self.blocks(tables, tables.len(), rows, filled, |block| block.add_from(0, 0, source));
+        filled.max(source.len())
+    }
+
+    /// Does `work` on all rows, in blocks.
+    #[inline]
+    fn blocks<'r>(
+        self,
+        tables: &[Nibbles],
+        stride: usize,
+        mut rows: impl Iterator<Item = &'r mut [u8]>,
+        filled: usize,
+        mut work: impl FnMut(&mut Block<'_, '_>),
+    ) {
+        let mut first = 0;
+        loop {
+            let mut block: [&mut [u8]; ROWS] = Default::default();
+            let mut taken = 0;
+            for (slot, row) in block.iter_mut().zip(&mut rows) {
+                *slot = row;
+                taken += 1;
+            }
+            if taken > 0 {
+                let tables = tables.get(first..).unwrap_or_default();
+                work(&mut Block { kernel: self, tables, stride, rows: &mut block[..taken], filled });
+            }
+            if taken < ROWS {
+                return;
+            }
+            first += taken;
+        }
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Up to [`ROWS`] rows, of which the first `filled` bytes count.
+struct Block<'b, 'r> {
+    kernel: Kernel,
+    tables: &'b [Nibbles],
+    stride: usize,
+    rows: &'b mut [&'r mut [u8]],
+    filled: usize,
+}
+
+impl Block<'_, '_> {
+    fn add<'s>(&mut self, mut sources: impl Iterator<Item = &'s [u8]>) {
+        let mut first = 0;
+        loop {
+            let mut batch: [&[u8]; SOURCES] = [&[]; SOURCES];
+            let taken = batch.iter_mut().zip(&mut sources).map(|(slot, source)| *slot = source).count();
+            let batch = &mut batch[..taken];
+            let Some(common) = batch.iter().map(|source| source.len()).min() else { return };
+            let both = common.min(self.filled);
+            self.part(first, batch, 0..both, true);
+            batch.iter_mut().for_each(|source| *source = &source[both..]);
+            self.part(first, batch, both..common, false);
+            self.filled = self.filled.max(common);
+            for (n, source) in batch.iter().enumerate() {
+                self.add_from(first + n, common, &source[common - both..]);
+            }
+            first += taken;
+        }
+    }
+
+    /// Adds the product of source number `number` to the rows, at their bytes from `from` on.
+    #[inline]
+    fn add_from(&mut self, number: usize, from: usize, source: &[u8]) {
+        let end = from + source.len();
+        let middle = self.filled.clamp(from, end);
+        let (both, rest) = source.split_at(middle - from);
+        self.part(number, &[both], from..middle, true);
+        self.part(number, &[rest], middle..end, false);
+        self.filled = self.filled.max(end);
+    }
+
+    /// Combines `sources`, the first being number `number`, into the bytes `range` of the rows.
+    #[inline]
+    fn part(&mut self, number: usize, sources: &[&[u8]], range: Range<usize>, add: bool) {
+        if range.is_empty() {
+            return;
+        }
+        let mut parts: [&mut [u8]; ROWS] = Default::default();
+        let mut count = 0;
+        for (part, row) in parts.iter_mut().zip(self.rows.iter_mut()) {
+            *part = &mut row[range.clone()];
+            count += 1;
+        }
+        let tables = &self.tables[number * self.stride..];
+        self.kernel.combine(tables, self.stride, sources, &mut parts[..count], add);
+    }
+}

@@ -1,0 +1,169 @@
+//! Every kernel against the scalar one, and the scalar one against multiplication.
+
+use alloc::{vec, vec::Vec};
+use core::array;
+
+use super::*;
+
+/// Lengths around every tail, and those of full datagrams. Miri has time for fewer.
+fn lengths() -> impl Iterator<Item = usize> {
+    if cfg!(miri) {
+        [0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 97, 130, 200].to_vec().into_iter()
+    } else {
+        (0..=300).chain([1_400, 1_472, 1_500]).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// Coefficients tested at once.
+fn coefficients() -> impl Iterator<Item = [u8; ROWS]> {
+    let step = if cfg!(miri) { 64 } else { ROWS };
+    (0..=255u8).step_by(step).map(|first| array::from_fn(|n| first.wrapping_add(n as u8)))
+}
+
+fn noise(len: usize, seed: u8) -> Vec<u8> {
+    let mut state = u32::from(seed).wrapping_mul(0x9e37_79b9) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// `count` rows of `len` bytes that start at odd addresses, with bytes around them that must stay.
+struct Rows {
+    memory: Vec<Vec<u8>>,
+    offset: usize,
+    len: usize,
+}
+
+impl Rows {
+    fn new(count: usize, offset: usize, len: usize) -> Self {
+        let memory = (0..count).map(|row| noise(len + 2 * offset + 1, row as u8 + 7)).collect();
+        Self { memory, offset, len }
+    }
+
+    fn slices(&mut self) -> Vec<&mut [u8]> {
+        let range = self.offset..self.offset + self.len;
+        self.memory.iter_mut().map(|row| &mut row[range.clone()]).collect()
+    }
+}
+
+#[test]
+fn scalar_is_the_sum_of_products() {
+    for len in [0, 1, 100, 127, 128, 129, 300] {
+        for add in [false, true] {
+            let sources: Vec<_> = (0..3).map(|n| noise(len, n)).collect();
+            let slices: Vec<_> = sources.iter().map(Vec::as_slice).collect();
+            let tables: Vec<_> = (0..6).map(|n| Nibbles::of(n * 41 + 1)).collect();
+            let mut rows = vec![noise(len, 9), noise(len, 10)];
+            let expected: Vec<Vec<u8>> = (0..2)
+                .map(|row| {
+                    let sum = |at: usize| {
+                        let products = (0..3).map(|s| tables[2 * s + row].product(sources[s][at]));
+                        products.fold(if add { rows[row][at] } else { 0 }, |a, b| a ^ b)
+                    };
+                    (0..len).map(sum).collect()
+                })
+                .collect();
+            let mut slices_of_rows: Vec<_> = rows.iter_mut().map(Vec::as_mut_slice).collect();
+            scalar::combine(&tables, 2, &slices, &mut slices_of_rows, add);
+            assert_eq!(rows, expected);
+        }
+    }
+}
+
+#[test]
+fn kernels_agree_for_every_coefficient_and_length() {
+    for kernel in Kernel::available().filter(|kernel| kernel.0 != Set::Scalar) {
+        for len in lengths() {
+            let source = noise(len + 3, len as u8);
+            for coefficients in coefficients() {
+                let tables = coefficients.map(Nibbles::of);
+                for add in [false, true] {
+                    // Offsets of source and rows go through all alignments as the length does.
+                    let (mut rows, mut expected) =
+                        (Rows::new(ROWS, len % 37, len), Rows::new(ROWS, len % 37, len));
+                    let source = &source[len % 3..][..len];
+                    kernel.combine(&tables, ROWS, &[source], &mut rows.slices(), add);
+                    scalar::combine(&tables, ROWS, &[source], &mut expected.slices(), add);
+                    assert_eq!(
+                        rows.memory, expected.memory,
+                        "{kernel:?}, {len} bytes, {coefficients:?}, {add}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_agree_for_every_number_of_rows_and_sources() {
+    let many: Vec<usize> = if cfg!(miri) { vec![1, 3] } else { vec![1, 2, 3, 5, 10, SOURCES] };
+    for kernel in Kernel::available().filter(|kernel| kernel.0 != Set::Scalar) {
+        for len in lengths() {
+            for &count in &many {
+                // Longer than the rows: what is beyond does not matter.
+                let sources: Vec<_> = (0..count).map(|n| noise(len + n, n as u8)).collect();
+                let slices: Vec<_> = sources.iter().enumerate().map(|(n, source)| &source[n / 2..]).collect();
+                for taken in 1..=ROWS {
+                    let stride = taken + count % 3;
+                    let tables: Vec<_> = noise(stride * count, 3).into_iter().map(Nibbles::of).collect();
+                    for add in [false, true] {
+                        let (mut rows, mut expected) = (Rows::new(taken, 5, len), Rows::new(taken, 5, len));
+                        kernel.combine(&tables, stride, &slices, &mut rows.slices(), add);
+                        scalar::combine(&tables, stride, &slices, &mut expected.slices(), add);
+                        assert_eq!(
+                            rows.memory, expected.memory,
+                            "{kernel:?}, {len} bytes, {count} x {taken}, {add}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shards of all lengths in any order, more rows and sources than a block has, rows with remains of another group.
+#[test]
+fn shorter_shards_count_as_padded() {
+    let (most, counts) = if cfg!(miri) { (50, &[5][..]) } else { (200, &[1, 3, 4, 5, 9][..]) };
+    for kernel in Kernel::available() {
+        for (round, &rows) in counts.iter().enumerate() {
+            for filled in [0, 30] {
+                let lengths = noise(2 * SOURCES + 3, round as u8 + 1);
+                let sources: Vec<_> =
+                    lengths.iter().map(|&len| noise(usize::from(len) % most, len)).collect();
+                let tables: Vec<_> =
+                    (0..rows * sources.len()).map(|n| Nibbles::of((n * 7 + 1) as u8)).collect();
+                let before: Vec<_> = (0..rows).map(|row| noise(most, row as u8)).collect();
+                let mut memory = before.clone();
+                let end = kernel.add_products(
+                    &tables,
+                    rows,
+                    sources.iter().map(Vec::as_slice),
+                    memory.iter_mut().map(Vec::as_mut_slice),
+                    filled,
+                );
+                assert_eq!(end, sources.iter().map(Vec::len).max().unwrap().max(filled));
+                for (row, (memory, before)) in memory.iter().zip(before).enumerate() {
+                    for at in 0..end {
+                        let start = if at < filled { before[at] } else { 0 };
+                        let products = sources
+                            .iter()
+                            .enumerate()
+                            .filter_map(|(n, source)| Some(tables[n * rows + row].product(*source.get(at)?)));
+                        assert_eq!(memory[at], products.fold(start, |a, b| a ^ b), "{kernel:?}");
+                    }
+                    assert_eq!(memory[end..], before[end..], "bytes beyond the longest stay");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_resort_is_scalar() {
+    let names: Vec<_> = Kernel::available().map(Kernel::name).collect();
+    assert_eq!(names.last(), Some(&"scalar"));
+    assert_eq!(Kernel::fastest().name(), names[0]);
+}

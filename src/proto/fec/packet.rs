@@ -1,0 +1,112 @@
+//! FEC packets on the wire.
+//!
+//! ```text
+//! data          seqid u32 | 0x00f1 | size u16 | segments
+//! parity        seqid u32 | 0x00f2 | parity of `size | segments` of a group's data packets
+//! out-of-band   0xffffffff | 0x00f3 | size u16 | conv u32 | datagram
+//! ```
+//!
+//! `size` counts itself and what follows it. All integers are little-endian.
+
+use crate::proto::wire::HEADER_LEN as SEGMENT_HEADER_LEN;
+
+/// Bytes in front of the segments: seqid, type and size.
+pub(in crate::proto) const HEADER_LEN: usize = 8;
+/// Bytes in front of what parity is computed over.
+pub(super) const SHARD_AT: usize = 6;
+/// Bytes of the size field.
+pub(super) const SIZE_LEN: usize = 2;
+
+const DATA: u16 = 0xf1;
+const PARITY: u16 = 0xf2;
+const OUT_OF_BAND: u16 = 0xf3;
+
+/// What an FEC packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Kind {
+    Data,
+    Parity,
+    OutOfBand,
+}
+
+/// An FEC packet, parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) struct Packet<'a> {
+    pub(in crate::proto) seqid: u32,
+    pub(in crate::proto) kind: Kind,
+    /// What stands behind the type: with the size for data and out-of-band, the parity for parity.
+    pub(in crate::proto) shard: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// The packet in `bytes`; `None` when they are none, and plain segments perhaps: their `cmd` is never a type.
+    pub(in crate::proto) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (seqid, rest) = bytes.split_first_chunk()?;
+        let (kind, shard) = rest.split_first_chunk()?;
+        let kind = match u16::from_le_bytes(*kind) {
+            DATA => Kind::Data,
+            PARITY => Kind::Parity,
+            OUT_OF_BAND => Kind::OutOfBand,
+            _ => return None,
+        };
+        Some(Self { seqid: u32::from_le_bytes(*seqid), kind, shard })
+    }
+}
+
+/// What the size field of a data shard, or of one recovered, says that it carries.
+pub(super) fn payload(shard: &[u8]) -> Option<&[u8]> {
+    let (size, _) = shard.split_first_chunk()?;
+    shard.get(SIZE_LEN..usize::from(u16::from_le_bytes(*size)))
+}
+
+/// The segments that a datagram carries, behind an FEC header or none. None for parity and out-of-band packets.
+pub(crate) fn segments_of(datagram: &[u8]) -> &[u8] {
+    match Packet::parse(datagram) {
+        None => datagram,
+        Some(Packet { kind: Kind::Data, shard, .. }) => payload(shard).unwrap_or_default(),
+        Some(_) => &[],
+    }
+}
+
+/// The conversation that a datagram belongs to, behind an FEC header or none, read without looking at anything else.
+///
+/// `None` for parity, which does not say, and for a datagram that is shorter than a segment's header.
+#[must_use]
+pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
+    match Packet::parse(datagram) {
+        Some(Packet { kind: Kind::OutOfBand, shard, .. }) => {
+            payload(shard)?.first_chunk().map(|conv| u32::from_le_bytes(*conv))
+        }
+        _ => {
+            let segments = segments_of(datagram);
+            segments
+                .first_chunk()
+                .filter(|_| segments.len() >= SEGMENT_HEADER_LEN)
+                .map(|conv| u32::from_le_bytes(*conv))
+        }
+    }
+}
+
+/// The seqid of a data or parity packet.
+pub(crate) fn seqid_of(datagram: &[u8]) -> Option<u32> {
+    Packet::parse(datagram).filter(|packet| packet.kind != Kind::OutOfBand).map(|packet| packet.seqid)
+}
+
+/// Writes the header of a data packet in front of its payload.
+pub(super) fn write_data_header(packet: &mut [u8], seqid: u32) {
+    let size = (packet.len() - SHARD_AT) as u16;
+    packet[..4].copy_from_slice(&seqid.to_le_bytes());
+    packet[4..6].copy_from_slice(&DATA.to_le_bytes());
+    packet[6..8].copy_from_slice(&size.to_le_bytes());
+}
+
+/// Writes the header of a parity packet.
+pub(super) fn write_parity_header(packet: &mut [u8], seqid: u32) {
+    packet[..4].copy_from_slice(&seqid.to_le_bytes());
+    packet[4..6].copy_from_slice(&PARITY.to_le_bytes());
+}
+
+/// The size of a group, d + p, times as often as it fits: where the seqids of kcp-go wrap to 0.
+pub(super) const fn seqid_wrap(group: u32) -> u32 {
+    u32::MAX / group * group
+}

@@ -1,0 +1,246 @@
+//! Encoder and decoder against kcp-go's packets, and against each other.
+
+use alloc::{collections::BTreeSet, sync::Arc, vec, vec::Vec};
+use std::string::String;
+
+use serde::Deserialize;
+
+use super::{
+    Decoder, Encoder, ReedSolomon,
+    packet::{HEADER_LEN, Packet},
+};
+use crate::proto::{
+    arq::Origin,
+    time::Instant,
+    wire::{Command, SegmentHeader},
+};
+
+#[derive(Deserialize)]
+struct Recorded {
+    data_shards: Option<usize>,
+    parity_shards: Option<usize>,
+    first_seqid: Option<u32>,
+    payloads: Option<Vec<String>>,
+    packets: Option<Vec<String>>,
+    packet: Option<String>,
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn recorded() -> Vec<Recorded> {
+    serde_json::from_str(include_str!("../../../tests/vectors/fec_packets.json")).unwrap()
+}
+
+fn code(data: usize, parity: usize) -> Arc<ReedSolomon> {
+    Arc::new(ReedSolomon::new(data, parity).unwrap())
+}
+
+/// What an encoder sends for a payload: its data packet, and the group's parity if it is the last of one.
+fn encode(encoder: &mut Encoder, now: Instant, payload: &[u8]) -> Vec<Vec<u8>> {
+    let mut packets = vec![[&[0; HEADER_LEN], payload].concat()];
+    encoder.data(now, &mut packets[0]);
+    while let Some(len) = encoder.parity_len() {
+        let mut parity = vec![0; len];
+        encoder.parity(&mut parity);
+        packets.push(parity);
+    }
+    packets
+}
+
+#[test]
+fn packets_are_those_of_kcp_go() {
+    let mut runs = 0;
+    for run in recorded() {
+        let (Some(data), Some(parity)) = (run.data_shards, run.parity_shards) else { continue };
+        let mut encoder = Encoder::starting_at(code(data, parity), run.first_seqid.unwrap_or(0));
+        let mut packets = Vec::new();
+        for payload in run.payloads.unwrap() {
+            packets.extend(encode(&mut encoder, Instant::from_millis(1), &from_hex(&payload)));
+        }
+        let expected: Vec<_> = run.packets.unwrap().iter().map(|packet| from_hex(packet)).collect();
+        assert_eq!(packets, expected, "{data}/{parity}");
+        runs += 1;
+    }
+    assert_eq!(runs, 6);
+}
+
+#[test]
+fn an_out_of_band_packet_belongs_to_its_conv() {
+    let packet = recorded().into_iter().find_map(|run| run.packet).unwrap();
+    assert_eq!(super::packet::peek_conv(&from_hex(&packet)), Some(0x1234_5678));
+    assert!(super::segments_of(&from_hex(&packet)).is_empty());
+}
+
+#[test]
+fn a_group_that_took_too_long_sends_no_parity_but_its_numbers_are_used() {
+    let mut encoder = Encoder::new(code(2, 2));
+    let at = Instant::from_millis;
+    assert_eq!(encode(&mut encoder, at(0), b"a").len(), 1);
+    assert_eq!(encode(&mut encoder, at(500), b"b").len(), 1, "500 ms apart");
+    assert_eq!(encode(&mut encoder, at(2_000), b"c")[0][0], 4);
+    assert_eq!(encode(&mut encoder, at(2_499), b"d").len(), 3, "499 ms apart");
+    assert_eq!(encode(&mut encoder, at(2_500), b"e")[0][0], 8);
+}
+
+#[test]
+fn another_code_begins_at_a_multiple_of_its_group() {
+    let mut encoder = Encoder::new(code(3, 2));
+    for _ in 0..6 {
+        encode(&mut encoder, Instant::ZERO, b"before");
+    }
+    assert!(encoder.is_between_groups());
+    encoder.set_code(code(5, 2));
+    assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 14_u32.to_le_bytes());
+}
+
+const CONV: u32 = 7;
+
+/// A segment of `len` payload bytes, numbered.
+fn segment(sn: u32, len: usize) -> Vec<u8> {
+    let header =
+        SegmentHeader { conv: CONV, cmd: Command::Push, frg: 0, wnd: 9, ts: 1, sn, una: 0, len: len as u32 };
+    [&header.to_bytes()[..], &vec![sn as u8; len]].concat()
+}
+
+fn sn_of(segments: &[u8]) -> u32 {
+    SegmentHeader::parse(segments).unwrap().sn
+}
+
+/// A small generator, the same every run.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// Sends `count` segments through a path that loses and reorders; returns what came directly and what was recovered.
+fn transfer(
+    encoder: &mut Encoder,
+    decoder: &mut Decoder,
+    count: u32,
+    loss: u64,
+    state: &mut u64,
+) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let mut packets = Vec::new();
+    for sn in 0..count {
+        let len = 1 + random(state) as usize % 600;
+        packets.extend(encode(encoder, Instant::ZERO, &segment(sn, len)));
+    }
+    packets.retain(|_| random(state) % 100 >= loss);
+    for at in 3..packets.len() {
+        packets.swap(at, at - random(state) as usize % 3);
+    }
+    let (mut direct, mut recovered) = (BTreeSet::new(), BTreeSet::new());
+    for packet in &packets {
+        let packet = Packet::parse(packet).unwrap();
+        let outcome = decoder.input(&packet, CONV, |segments, origin| {
+            let sn = sn_of(segments);
+            assert_eq!(segments, segment(sn, segments.len() - 24), "the very segment that was sent");
+            match origin {
+                Origin::Received => assert!(direct.insert(sn)),
+                Origin::Recovered => assert!(recovered.insert(sn)),
+            }
+            Ok(())
+        });
+        assert_eq!(outcome, Ok(()));
+    }
+    (direct, recovered)
+}
+
+#[test]
+fn what_is_lost_is_recovered() {
+    for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (200, 55)] {
+        for known in [true, false] {
+            let mut state = 3;
+            let code = code(data, parity);
+            let mut encoder = Encoder::new(Arc::clone(&code));
+            let mut decoder = Decoder::new(known.then_some(code));
+            let count = 40 * data as u32;
+            let (direct, recovered) = transfer(&mut encoder, &mut decoder, count, 8, &mut state);
+            let lost = count as usize - direct.len();
+            let found = recovered.difference(&direct).count();
+            assert!(found * 10 >= lost * if known { 8 } else { 6 }, "{data}/{parity}: {found} of {lost}");
+            assert_eq!(decoder.shards(), Some((data, parity)));
+            assert_eq!(decoder.stats().recovered as usize, recovered.len());
+            assert_eq!(decoder.stats().mismatches, 0);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_assumption_is_corrected_and_yields_no_garbage() {
+    let mut state = 5;
+    let mut encoder = Encoder::new(code(5, 2));
+    let mut decoder = Decoder::new(Some(code(10, 3)));
+    let (direct, recovered) = transfer(&mut encoder, &mut decoder, 400, 10, &mut state);
+    assert_eq!(decoder.shards(), Some((5, 2)));
+    assert_eq!(decoder.stats().mismatches, 0, "a guess is not taken before it shows");
+    assert!(recovered.difference(&direct).count() > 20);
+}
+
+#[test]
+fn garbage_is_not_handed_on() {
+    let code = code(2, 1);
+    let mut encoder = Encoder::new(Arc::clone(&code));
+    let mut decoder = Decoder::new(Some(Arc::clone(&code)));
+    for packet in (0..4).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
+        decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(())).unwrap();
+    }
+    assert_eq!(decoder.shards(), Some((2, 1)));
+    // Half of a group, and the parity of another with the same numbers.
+    let half = encode(&mut encoder, Instant::ZERO, &segment(9, 100));
+    let mut stranger = Encoder::starting_at(code, 6);
+    let other: Vec<_> =
+        (5..7).flat_map(|sn| encode(&mut stranger, Instant::ZERO, &segment(sn, 300))).collect();
+    for packet in [&half[0], &other[2]] {
+        let outcome = decoder.input(&Packet::parse(packet).unwrap(), CONV, |_, origin| {
+            assert_eq!(origin, Origin::Received);
+            Ok(())
+        });
+        assert_eq!(outcome, Ok(()));
+    }
+    assert_eq!((decoder.stats().recovered, decoder.stats().unrecoverable), (0, 1));
+}
+
+/// Segments that differ in their numbers only: what a wrong code makes of them looks much like one.
+#[test]
+fn a_guess_that_is_wrong_makes_nothing_up() {
+    for seed in 0..200 {
+        let mut state = seed;
+        let mut encoder = Encoder::new(code(10, 3));
+        let mut decoder = Decoder::new(Some(code(5, 2)));
+        for sn in 0..400 {
+            for packet in encode(&mut encoder, Instant::ZERO, &segment(sn, 500)) {
+                if random(&mut state) % 100 < 25 {
+                    continue;
+                }
+                let outcome = decoder.input(&Packet::parse(&packet).unwrap(), CONV, |segments, _| {
+                    assert_eq!(segments, segment(sn_of(segments), 500), "seed {seed}");
+                    Ok(())
+                });
+                assert_eq!(outcome, Ok(()));
+            }
+        }
+        assert_eq!(decoder.shards(), Some((10, 3)), "seed {seed}");
+    }
+}
+
+#[test]
+fn memory_is_bounded_whatever_arrives() {
+    let mut decoder = Decoder::new(None);
+    let mut state = 11;
+    let mut bytes = vec![0; 60_000];
+    for round in 0..20_000_u32 {
+        // Data and parity of a group of 256, so that the decoder learns it, and then anything.
+        let seqid = if round < 2_000 { round } else { random(&mut state) as u32 };
+        let kind: u8 = if seqid % 256 < 200 { 0xf1 } else { 0xf2 };
+        bytes[..4].copy_from_slice(&seqid.to_le_bytes());
+        bytes[4..6].copy_from_slice(&[kind, 0]);
+        let len = 8 + random(&mut state) as usize % 50_000;
+        bytes[6..8].copy_from_slice(&((len - 6) as u16).to_le_bytes());
+        let packet = Packet::parse(&bytes[..len]).unwrap();
+        let _ = decoder.input(&packet, CONV, |_, _| Ok(()));
+        assert!(decoder.memory() <= 8 << 20, "{} bytes", decoder.memory());
+    }
+}
