@@ -99,6 +99,7 @@ pub use net::{
     EndpointStats, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf,
     ReuniteError, WriteHalf,
 };
+pub use proto::fec;
 pub use proto::{ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, Stats};
 
 /// The README's example compiles.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use kcp9::crypto::{CipherError, CipherKind, Framing, Key, PacketCrypto};
 
 /// The cipher, and where its key comes from. Both ends have to agree on all of it.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Encryption")]
 pub(crate) struct Encryption {
     /// Cipher, by its name in kcptun: aes-128-gcm, aes-192-gcm, aes-256-gcm, chacha20-poly1305, xchacha20-poly1305
@@ -26,6 +26,13 @@ pub(crate) struct Encryption {
     /// What tells damaged packets, where the cipher does not: kcp-go's CRC-32, or HighwayHash tags
     #[arg(long, value_name = "NAME", default_value = "kcp-go")]
     framing: FramingName,
+}
+
+/// Shows no key.
+impl fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encryption").field("crypt", &self.crypt).finish_non_exhaustive()
+    }
 }
 
 /// A cipher or, as `null`, none.

@@ -18,6 +18,8 @@
 mod drive;
 #[path = "../common/encryption.rs"]
 mod encryption;
+#[path = "../common/fec.rs"]
+mod fec;
 mod options;
 mod payload;
 mod report;

@@ -5,7 +5,10 @@ use std::{io, str::FromStr, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kcp9::{KcpConfig, NoDelay};
 
-use crate::encryption::{Crypt, Encryption};
+use crate::{
+    encryption::{Crypt, Encryption},
+    fec::Fec,
+};
 
 const CLEAR: Crypt = Crypt(None);
 
@@ -87,9 +90,9 @@ pub(crate) struct Session {
     pub(crate) mode: Mode,
     #[command(flatten)]
     encryption: Encryption,
-    /// Data and parity shards; only 0/0 (none) so far.
-    #[arg(long, default_value = "0/0", value_parser = parse_fec)]
-    pub(crate) fec: String,
+    /// Data and parity packets of an FEC group; 0/0: none.
+    #[arg(long, value_name = "DATA/PARITY", default_value = "0/0")]
+    fec: Fec,
     /// UDP payload bytes per datagram.
     #[arg(long)]
     mtu: Option<usize>,
@@ -140,9 +143,14 @@ impl Session {
             .stream(self.stream.unwrap_or(default.stream()))
             .ack_no_delay(self.ack_nodelay.unwrap_or(default.ack_no_delay()))
             .idle_timeout(idle)
+            .fec(self.fec.data, self.fec.parity)
             .crypto(self.encryption.packet_crypto(CLEAR)?)
             .build()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    }
+
+    pub(crate) fn fec(&self) -> String {
+        self.fec.to_string()
     }
 
     /// The cipher's name; in the clear unless the command line says otherwise.
@@ -159,15 +167,6 @@ impl Session {
 /// Seconds, of which 0 means none.
 fn limit(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
-}
-
-fn parse_fec(shards: &str) -> Result<String, String> {
-    let numbers = shards.split_once('/').map(|(data, parity)| (data.parse::<u8>(), parity.parse::<u8>()));
-    match numbers {
-        Some((Ok(0), Ok(0))) => Ok("0/0".to_owned()),
-        Some((Ok(_), Ok(_))) => Err("FEC is not supported: only 0/0 is, so far".to_owned()),
-        _ => Err("expected DATA/PARITY".to_owned()),
-    }
 }
 
 /// A number of at least 1, with a decimal suffix.

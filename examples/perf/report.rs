@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::options::Session;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct Report {
     peer: &'static str,
     mode: &'static str,
     crypt: String,
-    fec: &'a str,
+    fec: String,
     conns: usize,
     /// Payload bytes that arrived and were checked; an echo's count once.
     bytes: u64,
@@ -27,20 +27,14 @@ pub(crate) struct Report<'a> {
     failed: usize,
 }
 
-impl<'a> Report<'a> {
-    pub(crate) fn new(
-        session: &'a Session,
-        conns: usize,
-        bytes: u64,
-        elapsed: Duration,
-        failed: usize,
-    ) -> Self {
+impl Report {
+    pub(crate) fn new(session: &Session, conns: usize, bytes: u64, elapsed: Duration, failed: usize) -> Self {
         let usage = usage();
         Self {
             peer: concat!("kcp9 ", env!("CARGO_PKG_VERSION")),
             mode: session.mode.name(),
             crypt: session.crypt(),
-            fec: &session.fec,
+            fec: session.fec(),
             conns,
             bytes,
             secs: round(elapsed.as_secs_f64()),

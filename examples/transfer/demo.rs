@@ -16,7 +16,7 @@ use tokio::task;
 use super::{
     endpoints::{connect, open_link, wait_for_quiet},
     options,
-    progress::{Screen, Tally, link_report},
+    progress::{Screen, Tally, fec_report, link_report},
     protocol::{Hash, digest},
     random::Random,
     receive::Receiver,
@@ -62,7 +62,8 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     let timeout = options.link.timeout();
     let serving = task::spawn(async move {
         let (stream, _) = listener.accept().await?;
-        receiver.serve(open_link(stream, timeout)).await.1
+        let (_, outcome, link) = receiver.serve(open_link(stream, timeout)).await;
+        outcome.map(|()| link.incoming.reader.stats())
     });
 
     screen.line(format_args!(
@@ -71,7 +72,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         HumanBytes(fs::metadata(&path)?.len())
     ));
     screen.line(format_args!("network   {weather}"));
-    screen.line(format_args!("cipher    {}", options.link.crypt()));
+    screen.line(format_args!("cipher    {}, FEC {}", options.link.crypt(), options.link.demo_fec()));
     let mut sender = connect(&relay.address().to_string(), &config, screen, stop).await?;
     let (mut tally, started) = (Tally::default(), Instant::now());
     sender.send_files(&sources, &mut tally).await?;
@@ -79,7 +80,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     let link = sender.finish().await?;
     let stats = link.incoming.reader.stats();
     wait_for_quiet(&link).await;
-    serving.await??;
+    let at_receiver = serving.await??;
     if tally.failed > 0 {
         return Ok(false);
     }
@@ -94,6 +95,9 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     ));
     screen.line(format_args!("rate      {:.1} MB/s", tally.bytes as f64 / time.as_secs_f64() / 1e6));
     screen.line(link_report(&stats));
+    if let Some(fec) = fec_report(&at_receiver) {
+        screen.line(format_args!("receiver  {fec}"));
+    }
     screen.line(format_args!("relay ->  {}", relay.to_server()));
     screen.line(format_args!("relay <-  {}", relay.to_client()));
     Ok(sent == arrived)

@@ -13,7 +13,7 @@ use tokio::{net::lookup_host, task::JoinSet, time};
 use super::{
     link::Link,
     options,
-    progress::{Screen, Tally, link_report},
+    progress::{Screen, Tally, fec_report, link_report},
     receive::Receiver,
     send::Sender,
     source,
@@ -65,8 +65,11 @@ pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut sto
                 let (stream, peer) = accepted?;
                 let (receiver, started) = (receiver.clone(), Instant::now());
                 sessions.spawn(async move {
-                    let (tally, outcome) = receiver.serve(open_link(stream, timeout)).await;
+                    let (tally, outcome, link) = receiver.serve(open_link(stream, timeout)).await;
                     report(&receiver.screen, peer, &tally, &outcome, started.elapsed());
+                    if let Some(fec) = fec_report(&link.incoming.reader.stats()) {
+                        receiver.screen.line(format_args!("{peer}: {fec}"));
+                    }
                     (tally, outcome)
                 });
             }

@@ -16,6 +16,7 @@
 //! | `receive`, `store` | the receiving end; the folder it writes |
 //! | `names` | which names are taken from the network |
 //! | `encryption` | the flags that say how packets are encrypted |
+//! | `fec` | the flag that says how much parity is sent |
 //! | `endpoints` | both as KCP sessions |
 //! | `demo`, `relay` | the demonstration and its bad network |
 
@@ -23,6 +24,8 @@ mod demo;
 #[path = "../common/encryption.rs"]
 mod encryption;
 mod endpoints;
+#[path = "../common/fec.rs"]
+mod fec;
 pub(crate) mod link;
 mod names;
 mod options;

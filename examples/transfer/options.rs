@@ -8,7 +8,10 @@ use kcp9::{
     crypto::{CipherKind, Key, PacketCrypto},
 };
 
-use super::encryption::{Crypt, Encryption};
+use super::{
+    encryption::{Crypt, Encryption},
+    fec::Fec,
+};
 
 /// Sends files over KCP, and checks that they arrive.
 ///
@@ -101,9 +104,16 @@ pub(crate) struct Link {
     /// How long the other end may be silent, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     timeout: u64,
+    /// Forward error correction of what is sent: data and parity packets of a group; 0/0 is none. The ends need not
+    /// agree. The demonstration sends 10/3 unless told otherwise
+    #[arg(long, value_name = "DATA/PARITY")]
+    fec: Option<Fec>,
     #[command(flatten)]
     encryption: Encryption,
 }
+
+const NO_FEC: Fec = Fec { data: 0, parity: 0 };
+const DEMO_FEC: Fec = Fec { data: 10, parity: 3 };
 
 /// What packets are encrypted with unless the command line says otherwise.
 const DEFAULT_CIPHER: Crypt = Crypt(Some(CipherKind::Aes256Gcm));
@@ -116,24 +126,29 @@ impl Link {
 
     /// The settings of either end. Deriving a key from a password takes a moment.
     pub(crate) fn config(&self) -> io::Result<KcpConfig> {
-        self.config_with(self.encryption.packet_crypto(DEFAULT_CIPHER)?)
+        self.config_with(self.encryption.packet_crypto(DEFAULT_CIPHER)?, self.fec.unwrap_or(NO_FEC))
     }
 
     /// The settings of both ends, which are on this machine: with a key made up here unless one was given.
     pub(crate) fn demo_config(&self) -> io::Result<KcpConfig> {
-        match self.crypt() {
+        let crypto = match self.crypt() {
             Crypt(Some(kind)) if !self.encryption.has_key() => {
                 let mut key = [0; 32];
                 getrandom::fill(&mut key).map_err(io::Error::other)?;
                 let key = Key::from_bytes(&key[..kind.key_len()]);
                 let cipher = kind.build(&key, self.encryption.framing())?;
-                self.config_with(Some(PacketCrypto::with_os_nonces(cipher)?))
+                Some(PacketCrypto::with_os_nonces(cipher)?)
             }
-            _ => self.config(),
-        }
+            _ => self.encryption.packet_crypto(DEFAULT_CIPHER)?,
+        };
+        self.config_with(crypto, self.demo_fec())
     }
 
-    fn config_with(&self, crypto: Option<PacketCrypto>) -> io::Result<KcpConfig> {
+    pub(crate) fn demo_fec(&self) -> Fec {
+        self.fec.unwrap_or(DEMO_FEC)
+    }
+
+    fn config_with(&self, crypto: Option<PacketCrypto>, fec: Fec) -> io::Result<KcpConfig> {
         let config = KcpConfig::builder()
             .nodelay(self.preset)
             .mtu(self.mtu)
@@ -142,6 +157,7 @@ impl Link {
             .dead_timeout(self.timeout())
             .linger(self.timeout())
             .crypto(crypto)
+            .fec(fec.data, fec.parity)
             .build()?;
         Ok(config)
     }

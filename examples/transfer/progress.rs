@@ -164,5 +164,20 @@ pub(crate) fn link_report(stats: &Stats) -> String {
     )
 }
 
+/// What forward error correction did at a receiver, if the peer sent any.
+pub(crate) fn fec_report(stats: &Stats) -> Option<String> {
+    let fec = &stats.fec;
+    (fec.peer_data_shards > 0).then(|| {
+        format!(
+            "FEC {}/{} recovered {} lost datagrams from {} of parity; {} were too many for it",
+            fec.peer_data_shards,
+            fec.peer_parity_shards,
+            fec.recovered,
+            fec.parity_received,
+            fec.unrecoverable
+        )
+    })
+}
+
 /// Off a terminal, how often a file in transfer is told of.
 const LINE_EVERY: Duration = Duration::from_secs(5);

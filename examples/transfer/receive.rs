@@ -29,8 +29,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Serves one sender until it says Bye; returns what became of its files, and what ended the session early.
-    pub(crate) async fn serve<R, W>(&self, link: Link<R, W>) -> (Tally, io::Result<()>)
+    /// Serves one sender until it says Bye; returns what became of its files, what ended the session early, and the link.
+    pub(crate) async fn serve<R, W>(&self, link: Link<R, W>) -> (Tally, io::Result<()>, Link<R, W>)
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -42,7 +42,7 @@ impl Receiver {
         {
             session.say_why(error).await;
         }
-        (session.tally, outcome)
+        (session.tally, outcome, session.link)
     }
 }
 

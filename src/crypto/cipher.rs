@@ -73,7 +73,8 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
 
     /// How many packets may be sealed under this cipher's key with random nonces of [`nonce_len`](Self::nonce_len)
     /// before two of them might be the same with a probability that matters. All sessions of one [`PacketCrypto`] count
-    /// together; the one that would pass the limit ends. Default: no limit.
+    /// together; the one that would pass the limit ends. What other processes seal under the same key, the peer's among
+    /// them, is not counted: a key should not outlive the limit at all of its holders together. Default: no limit.
     fn nonce_limit(&self) -> Option<u64> {
         None
     }

@@ -24,6 +24,7 @@ use super::{
     clock,
     error::Failure,
     opener::{Opened, Opener},
+    parity_routes::ParityRoutes,
     recently_closed::RecentlyClosed,
     session::{Session, Upkeep},
     shared::{Admission, Backlog, Ended, Shared},
@@ -31,7 +32,7 @@ use super::{
     table::{Route, Table},
     timers::Timers,
 };
-use crate::proto::{Command, Connection, Instant, KcpConfig, Segments, replay::ReplayWindow};
+use crate::proto::{Command, Connection, Instant, KcpConfig, Segments, fec, peek_conv, replay::ReplayWindow};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
@@ -63,6 +64,7 @@ pub(super) struct Driver {
     idle: VecDeque<(Instant, u32)>,
     recv_errors: u32,
     opener: Opener,
+    parity: ParityRoutes,
     /// The packets that began a session, or could have.
     first_packets: ReplayWindow,
     /// Whether only the conversation begun last from an address lives.
@@ -92,6 +94,7 @@ impl Driver {
             idle: VecDeque::new(),
             recv_errors: 0,
             opener,
+            parity: ParityRoutes::default(),
             first_packets: ReplayWindow::new(FIRST_PACKETS),
             one_per_address,
             only: HashMap::new(),
@@ -128,12 +131,25 @@ impl Driver {
             self.forget(clock::now(), key);
         }
         if !self.opener.add(session.peer, session.crypto()) {
-            session.fail(Failure::OtherCipher);
-            return None;
+            // The cipher may be that of sessions that only wait to be forgotten.
+            self.forget_ended(session.peer);
+            if !self.opener.add(session.peer, session.crypto()) {
+                session.fail(Failure::OtherCipher);
+                return None;
+            }
         }
         let key = self.table.insert(session, false);
         self.shared.counters.sessions.set(self.table.len());
         Some(key)
+    }
+
+    /// Forgets the sessions of a peer that are over.
+    fn forget_ended(&mut self, peer: SocketAddr) {
+        for key in self.table.keys_of(peer) {
+            if self.table.get(key).is_some_and(|slot| slot.session.is_over()) {
+                self.forget(clock::now(), key);
+            }
+        }
     }
 
     fn touch(&mut self, key: u32) {
@@ -187,13 +203,13 @@ impl Driver {
         let mut at = 0;
         while at < bytes.len() {
             let start = at;
-            let conv = opened.conv_at(bytes, start);
+            let conv = self.conv_at(&peer, bytes, start, &opened);
             at += size;
             let Some(conv) = conv else {
                 self.shared.counters.dropped_short.add(usize::from(opened.is_open(start)));
                 continue;
             };
-            while at < bytes.len() && opened.conv_at(bytes, at) == Some(conv) {
+            while at < bytes.len() && self.conv_at(&peer, bytes, at, &opened) == Some(conv) {
                 at += size;
             }
             let run = &bytes[start..at.min(bytes.len())];
@@ -214,6 +230,22 @@ impl Driver {
         self.opener.recycle(opened);
     }
 
+    /// The conv of the datagram at byte `at` of a batch, if it was opened and has one.
+    fn conv_at(&mut self, peer: &SocketAddr, bytes: &[u8], at: usize, opened: &Opened) -> Option<u32> {
+        let payload = opened.payload_at(bytes, at)?;
+        let conv = peek_conv(payload);
+        match (conv, fec::seqid_of(payload)) {
+            (None, Some(seqid)) => self.parity.find(peer, seqid),
+            (Some(conv), Some(seqid)) => {
+                if self.table.find(&(*peer, conv)).is_some() {
+                    self.parity.note(*peer, conv, seqid);
+                }
+                Some(conv)
+            }
+            (conv, None) => conv,
+        }
+    }
+
     /// Remembers the packets that begin a session which has begun: a replay of one from elsewhere begins none.
     fn note_first_packets(&mut self, key: u32, run: &[u8], opened: &Opened) {
         let Some(slot) = self.table.get(key).filter(|slot| slot.first_packets > 0) else { return };
@@ -227,9 +259,9 @@ impl Driver {
         }
     }
 
-    /// Whether a run of datagrams begins a session.
-    fn begins_session(&mut self, run: &[u8], opened: &Opened) -> bool {
-        let mut begins = false;
+    /// Whether a run of datagrams begins a session, and how many of it are replays of what began one.
+    fn begins_session(&mut self, run: &[u8], opened: &Opened) -> (bool, usize) {
+        let (mut begins, mut replayed) = (false, 0);
         for datagram in run.chunks(opened.size) {
             if !begins_session(opened.payload(datagram)) {
                 continue;
@@ -238,10 +270,10 @@ impl Driver {
             {
                 begins = true;
             } else {
-                self.shared.counters.dropped_replayed.add(1);
+                replayed += 1;
             }
         }
-        begins
+        (begins, replayed)
     }
 
     /// Opens a session for datagrams of a new peer or a new conversation, if they begin one and it is wanted.
@@ -255,14 +287,17 @@ impl Driver {
     ) -> Option<u32> {
         let shared = Arc::clone(&self.shared);
         let datagrams = run.len().div_ceil(opened.size);
-        // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
-        let begins =
-            route.0.port() != 0 && self.begins_session(run, opened) && !self.closed.contains(&route, now);
-        let backlog = shared.backlog.as_ref().filter(|_| begins);
-        let Some(backlog) = backlog else {
+        let Some(backlog) = &shared.backlog else {
             shared.counters.dropped_no_session.add(datagrams);
             return None;
         };
+        let (begins, replayed) = self.begins_session(run, opened);
+        // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
+        if !begins || route.0.port() == 0 || self.closed.contains(&route, now) {
+            shared.counters.dropped_replayed.add(replayed);
+            shared.counters.dropped_no_session.add(datagrams - replayed);
+            return None;
+        }
         match backlog.admission() {
             Admission::Open => {}
             Admission::Full => {
@@ -305,6 +340,7 @@ impl Driver {
         self.timers.remove(key);
         let Some(slot) = self.table.remove(key) else { return };
         let Session { peer, conv, .. } = *slot.session;
+        self.parity.remove(peer, conv);
         if slot.accepted {
             self.closed.insert((peer, conv), now);
             if self.only.get(&peer) == Some(&conv) {
@@ -483,7 +519,7 @@ impl Drop for Driver {
 /// Whether a datagram begins a session: it carries the first PUSH. What else comes from an unknown peer belongs to a
 /// session that is gone, or overtook the first PUSH and is sent again behind it.
 fn begins_session(payload: &[u8]) -> bool {
-    Segments::new(payload)
+    Segments::new(fec::segments_of(payload))
         .map_while(Result::ok)
         .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
 }

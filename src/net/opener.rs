@@ -6,10 +6,7 @@
 use std::{collections::HashMap, net::SocketAddr, vec::Vec};
 
 use super::stats::Counters;
-use crate::{
-    crypto::{OpenError, PacketCrypto},
-    proto::peek_conv,
-};
+use crate::crypto::{OpenError, PacketCrypto};
 
 #[derive(Debug)]
 pub(super) struct Opener {
@@ -96,7 +93,8 @@ impl Opener {
         };
         let crypto = crypto.clone();
         let cipher = crypto.cipher();
-        outcomes.resize(bytes.len().div_ceil(size), Ok(()));
+        // What the cipher leaves out is not opened.
+        outcomes.resize(bytes.len().div_ceil(size), Err(OpenError::TooShort));
         cipher.open_batch(bytes, size, &mut outcomes);
         for error in outcomes.iter().filter_map(|outcome| outcome.err()) {
             match error {
@@ -133,16 +131,16 @@ impl Opened {
         self.outcomes.get(at / self.size).is_none_or(Result::is_ok)
     }
 
-    /// The segments of an opened datagram.
+    /// What an opened datagram carries.
     pub(super) fn payload<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
         let end = datagram.len().saturating_sub(self.tail);
         datagram.get(self.head..end).unwrap_or_default()
     }
 
-    /// The conv of the datagram at byte `at` of `bytes`, if it was opened and has one.
-    pub(super) fn conv_at(&self, bytes: &[u8], at: usize) -> Option<u32> {
+    /// What the datagram at byte `at` of `bytes` carries, if it was opened.
+    pub(super) fn payload_at<'a>(&self, bytes: &'a [u8], at: usize) -> Option<&'a [u8]> {
         let datagram = &bytes[at..bytes.len().min(at + self.size)];
-        peek_conv(self.payload(datagram)).filter(|_| self.is_open(at))
+        self.is_open(at).then(|| self.payload(datagram))
     }
 
     /// What identifies an opened datagram, if it came from a holder of the key.

@@ -219,6 +219,16 @@ impl KcpStream {
         Ok(self.handle.session.with(true, change)?)
     }
 
+    /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
+    /// none for 0 and 0. Takes effect when the group under way is complete.
+    ///
+    /// # Errors
+    /// `InvalidInput` for other numbers, and when FEC is turned on while segments are queued or in flight that leave no
+    /// room for its header.
+    pub fn set_fec(&self, data: usize, parity: usize) -> io::Result<()> {
+        self.change(|connection| connection.set_fec(data, parity))
+    }
+
     /// Changes whether later writes form a byte stream or keep their boundaries.
     pub fn set_stream(&self, stream: bool) {
         self.handle.session.with(false, |connection| connection.set_stream(stream));

@@ -76,6 +76,11 @@ impl Table {
         self.routes.get(route).copied()
     }
 
+    /// The sessions of a peer, by looking at all.
+    pub(super) fn keys_of(&self, peer: SocketAddr) -> Vec<u32> {
+        self.routes.iter().filter(|((addr, _), _)| *addr == peer).map(|(_, key)| *key).collect()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().flatten()
     }

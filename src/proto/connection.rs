@@ -8,6 +8,7 @@ use super::{
     arq::Arq,
     config::{self, KcpConfig, NoDelay},
     error::{CloseReason, DatagramError, ReadError, SettingError, WriteError},
+    fec,
     pipeline::Pipeline,
     stats::Stats,
     time::Instant,
@@ -192,8 +193,9 @@ impl Connection {
         let stats = self.arq.stats_mut();
         stats.datagrams_received += 1;
         stats.datagram_bytes_received += datagram.len() as u64;
+        let conv = self.arq.conv();
         let arq = &mut self.arq;
-        let outcome = self.pipeline.open(datagram, |segments, origin| arq.input(now, segments, origin));
+        let outcome = self.pipeline.open(datagram, conv, |segments, origin| arq.input(now, segments, origin));
         if outcome == Err(DatagramError::Replayed) {
             self.arq.stats_mut().replayed += 1;
         }
@@ -409,13 +411,25 @@ impl Connection {
         let mut len = 0;
         let mut count = 0;
         let mut flush = self.arq.begin_flush(now, corked);
-        while count < MAX_BATCH && len + size <= room {
-            let out = &mut buf[len + head..len + size - tail];
-            let written = self.arq.fill(now, out, &mut flush);
-            if written == 0 {
-                break;
-            }
-            let datagram = head + written + tail;
+        // Headers change with a batch at most: when FEC is turned off, at the end of a group.
+        while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
+            let datagram = if let Some(parity) = self.pipeline.parity_len() {
+                // One that is longer than these goes with the next batch.
+                if parity > size {
+                    break;
+                }
+                self.pipeline.write_parity(&mut buf[len..len + parity]);
+                parity
+            } else {
+                let out = &mut buf[len + head..len + size - tail];
+                let written = self.arq.fill(now, out, &mut flush);
+                if written == 0 {
+                    break;
+                }
+                let datagram = head + written + tail;
+                self.pipeline.complete(now, &mut buf[len..len + datagram]);
+                datagram
+            };
             len += datagram;
             count += 1;
             if count == 1 {
@@ -425,16 +439,18 @@ impl Connection {
             }
         }
         self.arq.end_flush(now, &flush);
+        if self.pipeline.overhead() < head + tail {
+            // FEC was turned off, and its group is complete: segments may be longer again.
+            let overhead = self.pipeline.overhead();
+            let _ = self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead);
+        }
         if count == 0 {
             return None;
         }
-        let len = match self.pipeline.seal(buf, len, size) {
-            Ok(len) => len,
-            Err(reason) => {
-                self.close(reason);
-                return None;
-            }
-        };
+        if let Err(reason) = self.pipeline.seal(&mut buf[..len], size) {
+            self.close(reason);
+            return None;
+        }
         let stats = self.arq.stats_mut();
         stats.datagrams_sent += count as u64;
         stats.datagram_bytes_sent += len as u64;
@@ -504,10 +520,27 @@ impl Connection {
     /// [`SettingError::Config`] for an mtu outside 64 to 65,507, [`SettingError::MtuBelowQueued`] while segments are
     /// queued or in flight that would not fit.
     pub fn set_mtu(&mut self, mtu: usize) -> Result<(), SettingError> {
-        config::check_mtu(mtu, self.pipeline.crypto())?;
         let overhead = self.pipeline.overhead();
+        config::check_mtu(mtu, overhead, self.pipeline.crypto())?;
         self.arq.set_mss(mtu - overhead - HEADER_LEN, overhead)?;
         self.mtu = mtu;
+        Ok(())
+    }
+
+    /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
+    /// none for 0 and 0. Takes effect when the group under way is complete.
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for other numbers, [`SettingError::MtuBelowQueued`] when FEC is turned on while segments
+    /// are queued or in flight that leave no room for its header.
+    pub fn set_fec(&mut self, data: usize, parity: usize) -> Result<(), SettingError> {
+        let code = config::fec_code(data, parity)?;
+        if code.is_some() && self.pipeline.fec_stats().data_shards == 0 {
+            let overhead = self.pipeline.overhead() + fec::HEADER_LEN;
+            config::check_mtu(self.mtu, overhead, self.pipeline.crypto())?;
+            self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead)?;
+        }
+        self.pipeline.set_code(code);
         Ok(())
     }
 
@@ -529,11 +562,12 @@ impl Connection {
     /// Gives memory that is kept for further traffic back, for a session that has gone idle.
     pub fn trim(&mut self) {
         self.arq.trim();
+        self.pipeline.trim();
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.arq.stats()
+        Stats { fec: self.pipeline.fec_stats(), ..self.arq.stats() }
     }
 }

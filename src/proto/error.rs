@@ -79,6 +79,8 @@ pub enum DatagramError {
     Open(OpenError),
     /// The very packet was received before.
     Replayed,
+    /// An FEC packet whose size field does not fit it.
+    Fec,
 }
 
 impl From<SegmentError> for DatagramError {
@@ -94,6 +96,7 @@ impl fmt::Display for DatagramError {
             Self::Segment(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Replayed => f.write_str("received before"),
+            Self::Fec => f.write_str("an FEC packet of another size than it says"),
         }
     }
 }

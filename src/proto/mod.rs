@@ -8,6 +8,7 @@
 //!   pipeline   what stands around the segments of a datagram
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   wire       the segment
+//!   fec        parity of datagrams, and what is recovered from it
 //!   replay     which packets were seen before
 //!   config error stats time random
 //! ```
@@ -16,6 +17,7 @@ mod arq;
 mod config;
 mod connection;
 mod error;
+pub mod fec;
 mod pipeline;
 mod random;
 pub(crate) mod replay;
@@ -24,6 +26,7 @@ mod stats;
 mod time;
 mod wire;
 
+pub use self::fec::packet::peek_conv;
 pub use self::{
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
@@ -32,7 +35,7 @@ pub use self::{
         WriteError,
     },
     random::{Random, random_conv},
-    stats::Stats,
+    stats::{FecStats, Stats},
     time::Instant,
-    wire::{Command, HEADER_LEN, SegmentHeader, Segments, peek_conv},
+    wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };

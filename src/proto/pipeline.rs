@@ -5,24 +5,28 @@
 //!              <-------- head -------->              <-tail->
 //! ```
 //!
-//! A datagram is built once, in the buffer that is sent: segments are written behind `head` free bytes, then the layers
-//! fill those in and work in place, over a whole batch ([`Pipeline::seal`]), which may append datagrams of its own: the
-//! parity of a group. Received ones are opened in place the same way; one datagram may yield several packets, its own
-//! and those that it lets FEC recover.
+//! A datagram is built once, in the buffer that is sent: segments are written behind `head` free bytes, FEC numbers the
+//! datagram and adds it to its group's parity ([`Pipeline::complete`]), and the cipher seals a whole batch in place
+//! ([`Pipeline::seal`]). Parity becomes datagrams between others as soon as its group is complete
+//! ([`Pipeline::parity_len`]).
 //!
 //! Opening is two steps, since who serves many sessions over one socket finds the conv of a datagram only behind its
-//! encryption: the cipher opens it ([`PacketCipher::open`]), by whoever received it, and the session it belongs to
-//! takes it in ([`Pipeline::open`]), unless its replay window has seen it. Without a cipher a datagram is its segments.
+//! encryption: the cipher opens it ([`Pipeline::decrypt`]), or whoever received it did, and the session that it belongs
+//! to takes it in ([`Pipeline::open`]), unless its replay window has seen it. One datagram may yield several packets, its
+//! own and those that it lets FEC recover. Without cipher and FEC a datagram is its segments.
 //!
-//! [`PacketCipher::open`]: crate::crypto::PacketCipher::open
+//! What a session does not use takes no memory: the state of received FEC comes with the first such packet.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, sync::Arc};
 
 use super::{
     arq::Origin,
     config::KcpConfig,
     error::{CloseReason, DatagramError},
+    fec::{self, Decoder, Encoder, Packet, ReedSolomon},
     replay::ReplayWindow,
+    stats::FecStats,
+    time::Instant,
 };
 use crate::crypto::PacketCrypto;
 
@@ -30,6 +34,11 @@ use crate::crypto::PacketCrypto;
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
     encryption: Option<Box<Encryption>>,
+    encoder: Option<Box<Encoder>>,
+    /// What is to follow the encoder's group.
+    next_code: Option<Option<Arc<ReedSolomon>>>,
+    decoder: Option<Box<Decoder>>,
+    parity_sent: u64,
 }
 
 #[derive(Debug)]
@@ -48,12 +57,13 @@ impl Pipeline {
             Box::new(Encryption {
                 head: cipher.header_len(),
                 tail: cipher.trailer_len(),
-                nonce_len: cipher.nonce_len(),
+                nonce_len: cipher.nonce_len().min(cipher.header_len()),
                 replays: ReplayWindow::new(config.replay_window),
                 crypto: crypto.clone(),
             })
         });
-        Self { encryption }
+        let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
+        Self { encryption, encoder, ..Self::default() }
     }
 
     pub(super) fn crypto(&self) -> Option<&PacketCrypto> {
@@ -62,6 +72,10 @@ impl Pipeline {
 
     /// Bytes in front of the segments.
     pub(super) fn head(&self) -> usize {
+        self.crypto_head() + if self.encoder.is_some() { fec::HEADER_LEN } else { 0 }
+    }
+
+    fn crypto_head(&self) -> usize {
         self.encryption.as_ref().map_or(0, |layer| layer.head)
     }
 
@@ -75,35 +89,118 @@ impl Pipeline {
         self.head() + self.tail()
     }
 
-    /// Completes the batch of datagrams in the first `len` bytes of `buf`, `size` bytes each, the last perhaps shorter.
-    /// Returns the bytes of the batch with what was appended, or why the session must end.
-    pub(super) fn seal(&mut self, buf: &mut [u8], len: usize, size: usize) -> Result<usize, CloseReason> {
-        debug_assert!(size > 0 && len > 0 && len <= buf.len());
-        if let Some(layer) = &self.encryption {
-            layer.seal(&mut buf[..len], size)?;
+    // ---- Sending ----
+
+    /// Completes a datagram whose segments were written, but for its encryption.
+    pub(super) fn complete(&mut self, now: Instant, datagram: &mut [u8]) {
+        let (head, tail) = (self.crypto_head(), self.tail());
+        if let Some(encoder) = &mut self.encoder {
+            let end = datagram.len() - tail;
+            encoder.data(now, &mut datagram[head..end]);
+            self.change_code();
         }
-        Ok(len)
     }
 
-    /// Takes in a datagram that [`decrypt`](Self::decrypt) has opened and hands over the segments of each packet that
-    /// it yields.
-    pub(super) fn open(
-        &mut self,
-        datagram: &[u8],
-        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
-    ) -> Result<(), DatagramError> {
-        let payload = match &mut self.encryption {
-            Some(layer) => layer.admit(datagram)?,
-            None => datagram,
-        };
-        deliver(payload, Origin::Received)
+    /// Bytes of the parity datagram to be sent before anything else.
+    pub(super) fn parity_len(&self) -> Option<usize> {
+        let len = self.encoder.as_ref()?.parity_len()?;
+        Some(self.crypto_head() + len + self.tail())
     }
+
+    /// Writes the parity datagram that is due, but for its encryption; `datagram` has its length.
+    pub(super) fn write_parity(&mut self, datagram: &mut [u8]) {
+        let (head, tail) = (self.crypto_head(), self.tail());
+        if let Some(encoder) = &mut self.encoder {
+            let end = datagram.len() - tail;
+            encoder.parity(&mut datagram[head..end]);
+            self.parity_sent += 1;
+            self.change_code();
+        }
+    }
+
+    /// Encrypts the datagrams that lie back to back, `size` bytes each, the last perhaps shorter; or tells why the
+    /// session must end.
+    pub(super) fn seal(&self, datagrams: &mut [u8], size: usize) -> Result<(), CloseReason> {
+        match &self.encryption {
+            Some(layer) => layer.seal(datagrams, size),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the groups to come use another code, or none. Takes effect when the group under way is complete.
+    pub(super) fn set_code(&mut self, code: Option<Arc<ReedSolomon>>) {
+        match (&mut self.encoder, code) {
+            (None, None) => {}
+            (None, Some(code)) => self.encoder = Some(Box::new(Encoder::new(code))),
+            (Some(_), code) => {
+                self.next_code = Some(code);
+                self.change_code();
+            }
+        }
+    }
+
+    fn change_code(&mut self) {
+        if !self.encoder.as_ref().is_some_and(|encoder| encoder.is_between_groups()) {
+            return;
+        }
+        match (self.next_code.take(), &mut self.encoder) {
+            (Some(Some(code)), Some(encoder)) => encoder.set_code(code),
+            (Some(None), _) => self.encoder = None,
+            _ => {}
+        }
+    }
+
+    // ---- Receiving ----
 
     /// Checks and decrypts a datagram in place.
     pub(super) fn decrypt(&self, datagram: &mut [u8]) -> Result<(), DatagramError> {
         match &self.encryption {
             Some(layer) => layer.crypto.cipher().open(datagram).map_err(DatagramError::Open),
             None => Ok(()),
+        }
+    }
+
+    /// Takes in a datagram of `conv` that was decrypted, and hands over the segments of each packet that it yields.
+    pub(super) fn open(
+        &mut self,
+        datagram: &[u8],
+        conv: u32,
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+    ) -> Result<(), DatagramError> {
+        let payload = match &mut self.encryption {
+            Some(layer) => layer.admit(datagram)?,
+            None => datagram,
+        };
+        let Some(packet) = Packet::parse(payload) else {
+            return deliver(payload, Origin::Received);
+        };
+        let own = self.encoder.as_ref().map(|encoder| encoder.code());
+        let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::new(own)));
+        decoder.input(&packet, conv, deliver)
+    }
+
+    // ---- Both ----
+
+    pub(super) fn fec_stats(&self) -> FecStats {
+        let mut stats = self.decoder.as_ref().map(|decoder| *decoder.stats()).unwrap_or_default();
+        let count = |shards: usize| shards as u32;
+        if let Some((data, parity)) = self.encoder.as_ref().map(|encoder| encoder.shards()) {
+            (stats.data_shards, stats.parity_shards) = (count(data), count(parity));
+        }
+        if let Some((data, parity)) = self.decoder.as_ref().and_then(|decoder| decoder.shards()) {
+            (stats.peer_data_shards, stats.peer_parity_shards) = (count(data), count(parity));
+        }
+        stats.parity_sent = self.parity_sent;
+        stats
+    }
+
+    /// Gives memory that is kept for further traffic back.
+    pub(super) fn trim(&mut self) {
+        if let Some(encoder) = &mut self.encoder {
+            encoder.trim();
+        }
+        if let Some(decoder) = &mut self.decoder {
+            decoder.trim();
         }
     }
 }

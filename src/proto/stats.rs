@@ -82,6 +82,38 @@ pub struct Stats {
     pub recv_queue_bytes: usize,
     /// Segments that wait for an earlier one.
     pub out_of_order: u32,
+    /// What forward error correction did.
+    pub fec: FecStats,
+}
+
+/// What forward error correction did on a session. Packets are datagrams; see [`fec`](crate::fec).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FecStats {
+    /// Parity packets sent.
+    pub parity_sent: u64,
+    /// Parity packets received.
+    pub parity_received: u64,
+    /// Those of no use: no data packet of their group was missing, or too many were.
+    pub parity_wasted: u64,
+    /// Groups whose data packets all arrived.
+    pub groups_complete: u64,
+    /// Data packets computed from parity.
+    pub recovered: u64,
+    /// Data packets missing from groups that were given up.
+    pub unrecoverable: u64,
+    /// Packets that came after their group was given up.
+    pub late: u64,
+    /// Times that a packet contradicted the number of shards assumed.
+    pub mismatches: u64,
+    /// Data packets of a group that this end sends; 0 without FEC.
+    pub data_shards: u32,
+    /// Parity packets of a group that this end sends.
+    pub parity_shards: u32,
+    /// Data packets of a group of the peer's; 0 while that is not known.
+    pub peer_data_shards: u32,
+    /// Parity packets of a group of the peer's.
+    pub peer_parity_shards: u32,
 }
 
 impl Stats {

@@ -128,17 +128,6 @@ impl SegmentHeader {
     }
 }
 
-/// The conv of a datagram, read without looking at anything else.
-///
-/// `None` when the datagram is shorter than a segment's header.
-#[must_use]
-pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
-    if datagram.len() < HEADER_LEN {
-        return None;
-    }
-    datagram.first_chunk().map(|conv| u32::from_le_bytes(*conv))
-}
-
 /// The segments of one datagram, front to back.
 ///
 /// Ends after the first segment that cannot be parsed, which is returned as an error: as in kcp-go and ikcp, what
@@ -244,7 +233,7 @@ mod tests {
         let mut datagram = push(9, b"x");
         datagram.extend_from_slice(&[0xff; HEADER_LEN - 1]);
         assert_eq!(Segments::new(&datagram).count(), 1);
-        assert_eq!(peek_conv(&datagram), Some(1));
-        assert_eq!(peek_conv(&datagram[..HEADER_LEN - 1]), None);
+        assert_eq!(crate::proto::peek_conv(&datagram), Some(1));
+        assert_eq!(crate::proto::peek_conv(&datagram[..HEADER_LEN - 1]), None);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpListener, KcpStream};
+use kcp9::{KcpConfig, KcpListener, KcpStream, Stats};
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::JoinHandle,
@@ -50,27 +50,16 @@ pub async fn within<T>(what: &str, run: impl Future<Output = T>) -> T {
 /// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs.
 pub async fn drive(
     what: &str,
-    reader: impl AsyncRead + Unpin,
-    writer: impl AsyncWrite + Unpin + Send + 'static,
-    len: usize,
-) {
-    drive_with(what, reader, writer, len, WRITE).await;
-}
-
-/// As [`drive`], in writes of `size` bytes.
-pub async fn drive_with(
-    what: &str,
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin + Send + 'static,
     len: usize,
-    size: usize,
 ) {
     let begun = Instant::now();
     let sent = payload(len);
     let writing = tokio::spawn({
         let sent = sent.clone();
         async move {
-            for piece in sent.chunks(size) {
+            for piece in sent.chunks(WRITE) {
                 writer.write_all(piece).await?;
             }
             writer.flush().await?;
@@ -98,11 +87,12 @@ pub async fn drive_with(
     );
 }
 
-/// Drives an echo from one of our streams.
-pub async fn drive_ours(what: &str, addr: SocketAddr, config: KcpConfig, len: usize) {
+/// Drives an echo from one of our streams; returns what happened on it.
+pub async fn drive_ours(what: &str, addr: SocketAddr, config: KcpConfig, len: usize) -> Stats {
     let stream = KcpStream::connect(addr, config).await.unwrap();
-    let (reader, writer) = stream.into_split();
-    within(what, drive(what, reader, writer, len)).await;
+    let (mut reader, writer) = stream.into_split();
+    within(what, drive(what, &mut reader, writer, len)).await;
+    reader.stats()
 }
 
 /// Our echo server, until it is dropped.

@@ -2,7 +2,8 @@
 //!
 //! Each is met in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
 //! drops 10 % of all datagrams each way. A run echoes a payload of some megabytes and compares every byte that comes
-//! back with the byte that was sent. kcp-go is met with every packet cipher as well ([`ciphers`]); no FEC.
+//! back with the byte that was sent. kcp-go is met with every packet cipher as well ([`ciphers`]), and with
+//! forward error correction ([`fec`]).
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
 //!
@@ -16,6 +17,8 @@
 #[cfg(feature = "kcptun-ciphers")]
 mod ciphers;
 mod echo;
+#[cfg(feature = "kcptun-ciphers")]
+mod fec;
 mod go_peer;
 mod kcp_go;
 mod kcp_tokio_crate;

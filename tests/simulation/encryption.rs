@@ -11,6 +11,7 @@ use std::{
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
     crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    proto::Instant,
 };
 
 use crate::common::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
@@ -157,5 +158,21 @@ fn another_key_is_not_heard() {
                 + server.connection.stats().wrong_conv;
             assert!(refused > 5, "{cipher:?}: {refused}");
         }
+    }
+}
+
+/// Window probes and their answers carry nothing new, but are no replays.
+#[test]
+fn a_reader_that_sleeps_ends_no_session() {
+    for cipher in ciphers() {
+        let config = encrypted(cipher).recv_window(32).build().unwrap();
+        let mut simulation = Simulation::new(3, &config, &LinkSettings::delay(ms(20)));
+        simulation.ends[CLIENT].writer = Writer::bulk(200_000);
+        simulation.ends[SERVER].reader =
+            Reader { not_before: Instant::from_millis(300_000), ..Reader::eager() };
+        simulation.complete(LIMIT);
+        let stats = simulation.ends[CLIENT].connection.stats();
+        assert!(stats.window_probes > 3, "{cipher:?}");
+        assert_eq!(stats.replayed + simulation.ends[SERVER].connection.stats().replayed, 0, "{cipher:?}");
     }
 }

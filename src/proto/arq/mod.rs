@@ -90,6 +90,8 @@ pub(super) struct Arq {
     timeout_round: (Instant, u64),
     probe: Probe,
     peer_window: u32,
+    /// The highest `una` that the peer told.
+    peer_una: u32,
     /// A WINS is to be sent.
     tell_window: bool,
     /// The last window told was zero.
@@ -134,6 +136,7 @@ impl Arq {
             timeout_round: (now, 0),
             probe: Probe::default(),
             peer_window: INITIAL_PEER_WINDOW,
+            peer_una: first_sn,
             tell_window: false,
             told_zero: false,
             early_at: None,
@@ -179,10 +182,14 @@ impl Arq {
                 outcome = Err(DatagramError::WrongConv { found: header.conv });
                 break;
             }
-            heard = true;
             self.stats.segments_received += 1;
-            if origin == Origin::Received {
-                self.peer_window = header.wnd.into();
+            // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
+            if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
+                self.peer_una = header.una;
+                heard = true;
+                if origin == Origin::Received {
+                    self.peer_window = header.wnd.into();
+                }
             }
             let mut news = false;
             if header.cmd == Command::Ack {

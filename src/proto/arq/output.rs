@@ -217,11 +217,12 @@ impl Arq {
             self.probe.asked();
             self.unanswered_since.get_or_insert(now);
             self.stats.window_probes += 1;
-            at = self.emit_header(Command::Wask, 0, 0, 0, 0, out, at, flush);
+            // The time, which nobody reads, tells it from the one before: to a replay window it would be the same.
+            at = self.emit_header(Command::Wask, 0, now.as_ts(), 0, 0, out, at, flush);
         }
         if self.tell_window && fits(out, at, 0) {
             self.tell_window = false;
-            at = self.emit_header(Command::Wins, 0, 0, 0, 0, out, at, flush);
+            at = self.emit_header(Command::Wins, 0, now.as_ts(), 0, 0, out, at, flush);
         }
         at
     }

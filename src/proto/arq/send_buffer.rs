@@ -134,7 +134,6 @@ impl SendBuffer {
     }
 
     /// The sn of the next new segment.
-    #[cfg(test)]
     pub(super) const fn nxt(&self) -> u32 {
         self.nxt
     }

@@ -1,0 +1,73 @@
+//! Whose parity a parity packet is: it carries no conv.
+//!
+//! Sessions of one address number their packets apart, so a parity packet belongs to the one whose last data packet it
+//! is nearest to. A wrong guess costs a recovery and nothing else: what is recovered is checked against the conv.
+
+use std::{collections::HashMap, net::SocketAddr, vec, vec::Vec};
+
+/// The last seqid of each session that sends FEC packets, by address.
+#[derive(Debug, Default)]
+pub(super) struct ParityRoutes {
+    // Keyed with random state: peers choose their addresses.
+    peers: HashMap<SocketAddr, Vec<Recent>>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    conv: u32,
+    seqid: u32,
+}
+
+impl ParityRoutes {
+    /// Takes note of a data packet of a session.
+    pub(super) fn note(&mut self, peer: SocketAddr, conv: u32, seqid: u32) {
+        match self.peers.get_mut(&peer) {
+            None => _ = self.peers.insert(peer, vec![Recent { conv, seqid }]),
+            Some(sessions) => match sessions.iter_mut().find(|recent| recent.conv == conv) {
+                Some(recent) => recent.seqid = seqid,
+                None => sessions.push(Recent { conv, seqid }),
+            },
+        }
+    }
+
+    /// The session that a parity packet most likely belongs to.
+    pub(super) fn find(&self, peer: &SocketAddr, seqid: u32) -> Option<u32> {
+        let sessions = self.peers.get(peer)?;
+        let nearest =
+            sessions.iter().min_by_key(|recent| (seqid.wrapping_sub(recent.seqid) as i32).unsigned_abs());
+        nearest.map(|recent| recent.conv)
+    }
+
+    /// Forgets a session.
+    pub(super) fn remove(&mut self, peer: SocketAddr, conv: u32) {
+        let Some(sessions) = self.peers.get_mut(&peer) else { return };
+        sessions.retain(|recent| recent.conv != conv);
+        if sessions.is_empty() {
+            self.peers.remove(&peer);
+        }
+        if self.peers.is_empty() {
+            self.peers = HashMap::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parity_goes_to_the_nearest_session_of_its_address() {
+        let [here, there] = [4_000, 4_001].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut routes = ParityRoutes::default();
+        routes.note(here, 1, 100);
+        routes.note(here, 2, 5_000);
+        routes.note(here, 1, 110);
+        assert_eq!(routes.find(&here, 112), Some(1));
+        assert_eq!(routes.find(&here, 4_990), Some(2));
+        assert_eq!(routes.find(&there, 112), None);
+        routes.remove(here, 1);
+        assert_eq!(routes.find(&here, 112), Some(2));
+        routes.remove(here, 2);
+        assert_eq!(routes.find(&here, 112), None);
+    }
+}
