@@ -25,8 +25,10 @@ fn ciphers() -> &'static [Entry] {
             kind.build(&key, framing).ok().map(|cipher| (kind, framing, cipher))
         };
         let framings = [Framing::KcpGo, Framing::Highway];
-        let all: Vec<_> =
-            CipherKind::all().flat_map(|kind| framings.map(|framing| build(kind, framing))).flatten().collect();
+        let all: Vec<_> = CipherKind::all()
+            .flat_map(|kind| framings.map(|framing| build(kind, framing)))
+            .flatten()
+            .collect();
         assert_eq!(all.len(), 13 * 2 + 5, "built with every cipher");
         all
     })

@@ -223,8 +223,8 @@ impl KcpStream {
     /// none for 0 and 0. Takes effect when the group under way is complete.
     ///
     /// # Errors
-    /// `InvalidInput` for other numbers, and when FEC is turned on while segments are queued or in flight that leave no
-    /// room for its header.
+    /// `InvalidInput` for other numbers, and when FEC is turned on for the first time while segments are queued or in
+    /// flight that leave no room for its header.
     pub fn set_fec(&self, data: usize, parity: usize) -> io::Result<()> {
         self.change(|connection| connection.set_fec(data, parity))
     }

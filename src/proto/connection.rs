@@ -439,11 +439,6 @@ impl Connection {
             }
         }
         self.arq.end_flush(now, &flush);
-        if self.pipeline.overhead() < head + tail {
-            // FEC was turned off, and its group is complete: segments may be longer again.
-            let overhead = self.pipeline.overhead();
-            let _ = self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead);
-        }
         if count == 0 {
             return None;
         }
@@ -531,11 +526,13 @@ impl Connection {
     /// none for 0 and 0. Takes effect when the group under way is complete.
     ///
     /// # Errors
-    /// [`SettingError::Config`] for other numbers, [`SettingError::MtuBelowQueued`] when FEC is turned on while segments
-    /// are queued or in flight that leave no room for its header.
+    /// [`SettingError::Config`] for other numbers, [`SettingError::MtuBelowQueued`] when FEC is turned on for the first
+    /// time while segments are queued or in flight that leave no room for its header.
     pub fn set_fec(&mut self, data: usize, parity: usize) -> Result<(), SettingError> {
         let code = config::fec_code(data, parity)?;
-        if code.is_some() && self.pipeline.fec_stats().data_shards == 0 {
+        // Room for the header stays when FEC is turned off: while segments are in flight that take it, it could not be
+        // turned on again.
+        if code.is_some() && !self.pipeline.has_fec_room() {
             let overhead = self.pipeline.overhead() + fec::HEADER_LEN;
             config::check_mtu(self.mtu, overhead, self.pipeline.crypto())?;
             self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead)?;

@@ -35,8 +35,12 @@ use crate::crypto::PacketCrypto;
 pub(super) struct Pipeline {
     encryption: Option<Box<Encryption>>,
     encoder: Option<Box<Encoder>>,
+    /// Segments leave room for an FEC header, used or not.
+    fec_room: bool,
     /// What is to follow the encoder's group.
     next_code: Option<Option<Arc<ReedSolomon>>>,
+    /// Where numbering goes on when FEC is turned on again.
+    next_seqid: u32,
     decoder: Option<Box<Decoder>>,
     parity_sent: u64,
 }
@@ -63,7 +67,8 @@ impl Pipeline {
             })
         });
         let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
-        Self { encryption, encoder, ..Self::default() }
+        let fec_room = encoder.is_some();
+        Self { encryption, encoder, fec_room, ..Self::default() }
     }
 
     pub(super) fn crypto(&self) -> Option<&PacketCrypto> {
@@ -84,9 +89,13 @@ impl Pipeline {
         self.encryption.as_ref().map_or(0, |layer| layer.tail)
     }
 
-    /// Bytes of a datagram that are not segments.
+    /// Bytes of a datagram that segments leave free.
     pub(super) fn overhead(&self) -> usize {
-        self.head() + self.tail()
+        self.crypto_head() + if self.fec_room { fec::HEADER_LEN } else { 0 } + self.tail()
+    }
+
+    pub(super) const fn has_fec_room(&self) -> bool {
+        self.fec_room
     }
 
     // ---- Sending ----
@@ -131,7 +140,10 @@ impl Pipeline {
     pub(super) fn set_code(&mut self, code: Option<Arc<ReedSolomon>>) {
         match (&mut self.encoder, code) {
             (None, None) => {}
-            (None, Some(code)) => self.encoder = Some(Box::new(Encoder::new(code))),
+            (None, Some(code)) => {
+                self.fec_room = true;
+                self.encoder = Some(Box::new(Encoder::starting_at(code, self.next_seqid)));
+            }
             (Some(_), code) => {
                 self.next_code = Some(code);
                 self.change_code();
@@ -145,7 +157,10 @@ impl Pipeline {
         }
         match (self.next_code.take(), &mut self.encoder) {
             (Some(Some(code)), Some(encoder)) => encoder.set_code(code),
-            (Some(None), _) => self.encoder = None,
+            (Some(None), Some(encoder)) => {
+                self.next_seqid = encoder.seqid();
+                self.encoder = None;
+            }
             _ => {}
         }
     }
@@ -174,8 +189,7 @@ impl Pipeline {
         let Some(packet) = Packet::parse(payload) else {
             return deliver(payload, Origin::Received);
         };
-        let own = self.encoder.as_ref().map(|encoder| encoder.code());
-        let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::new(own)));
+        let decoder = self.decoder.get_or_insert_with(Box::default);
         decoder.input(&packet, conv, deliver)
     }
 

@@ -227,14 +227,26 @@ impl End {
     }
 }
 
-/// What a datagram of `connection` carries.
+/// The segments that a datagram of `connection` carries: none if it is parity.
 fn opened<'a>(connection: &Connection, datagram: &'a [u8]) -> Cow<'a, [u8]> {
-    let Some(crypto) = connection.crypto() else { return Cow::Borrowed(datagram) };
+    let Some(crypto) = connection.crypto() else { return Cow::Borrowed(behind_fec(datagram)) };
     let cipher = crypto.cipher();
     let mut datagram = datagram.to_vec();
     cipher.open(&mut datagram).expect("a datagram that opens");
     datagram.truncate(datagram.len() - cipher.trailer_len());
-    Cow::Owned(datagram.split_off(cipher.header_len()))
+    Cow::Owned(behind_fec(&datagram[cipher.header_len()..]).to_vec())
+}
+
+fn behind_fec(payload: &[u8]) -> &[u8] {
+    match payload[4..6] {
+        [0xf1, 0] => {
+            let size = u16::from_le_bytes([payload[6], payload[7]]);
+            assert_eq!(usize::from(size), payload.len() - 6, "the size of an FEC packet");
+            &payload[8..]
+        }
+        [0xf2, 0] => &[],
+        _ => payload,
+    }
 }
 
 /// The counters among the stats, by name.

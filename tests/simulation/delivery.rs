@@ -55,7 +55,7 @@ fn random_config(rng: &mut Rng, control: CongestionControl) -> KcpConfig {
 
 /// About `segments` segments' worth of traffic.
 fn random_writer(rng: &mut Rng, config: &KcpConfig, segments: u64) -> Writer {
-    let mss = config.mtu() - 24;
+    let mss = config.mtu() - 24 - if config.fec() == (0, 0) { 0 } else { 8 };
     let messages = rng.chance(0.4);
     let largest = mss * if messages { rng.magnitude(1..=254) as usize } else { 40 };
     let smallest = if rng.chance(0.5) { 1 } else { largest.min(mss) };
@@ -83,7 +83,9 @@ fn deliver(seed: u64) {
     let mut controls = Rng::new(!seed);
     let configs = [0, 1].map(|_| {
         let control = *controls.choose(&[CongestionControl::Kcp, CongestionControl::Bandwidth]);
-        random_config(&mut rng, control)
+        let config = random_config(&mut rng, control);
+        let (data, parity) = *controls.choose(&[(0, 0), (0, 0), (10, 3), (1, 1), (3, 2), (2, 6), (30, 15)]);
+        config.to_builder().fec(data, parity).build().unwrap()
     });
     let links = [random_link(&mut rng), random_link(&mut rng)];
     let first_sn = if rng.chance(0.3) { u32::MAX - rng.within(0..=300) as u32 } else { 0 };

@@ -6,6 +6,7 @@ mod common;
 mod delivery;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod encryption;
+mod fec;
 mod goodput;
 mod lifetime;
 mod outages;

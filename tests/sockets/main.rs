@@ -12,6 +12,7 @@ mod churn;
 mod crypto;
 mod dead_peers;
 mod echo;
+mod fec;
 mod idle;
 mod listener;
 mod messages;

@@ -4,12 +4,10 @@
 //! nothing lost or reordered that is one group. At most [`MAX_GROUPS`] are kept, and [`MAX_BYTES`] in all.
 //!
 //! How many shards a group has is found out from the packets ([`Detector`]); until then shards are set aside. What the
-//! session itself sends is only a guess, which is taken as soon as the packets show it, somewhat earlier than others.
-//!
-//! Shards of a wrong code yield garbage, and not any: it is a linear combination of packets, in which what all of them
-//! share (the conv, the command, the length) may well survive, with numbers and data that are nobody's. So nothing is
-//! decoded on a guess that the packets have not shown, one packet that contradicts the code ends it, and what is recovered
-//! must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
+//! session itself sends is not taken for the peer's: shards of a wrong code yield garbage, and not any. It is a linear
+//! combination of packets, in which what all of them share (the conv, the command, the length) survives, with numbers and
+//! data that are nobody's. So nothing is decoded before the code is certain, one packet that contradicts it ends it, and
+//! what is recovered must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 
@@ -33,8 +31,6 @@ const MAX_STRAYS: u32 = 32;
 
 #[derive(Debug, Default)]
 pub(in crate::proto) struct Decoder {
-    /// What the peer's code may be.
-    guess: Option<Arc<ReedSolomon>>,
     /// The code of the peer, once it is known.
     code: Option<Arc<ReedSolomon>>,
     detector: Option<Box<Detector>>,
@@ -71,11 +67,6 @@ struct Undecoded {
 }
 
 impl Decoder {
-    /// A decoder for a peer whose code may be `guess`.
-    pub(in crate::proto) fn new(guess: Option<Arc<ReedSolomon>>) -> Self {
-        Self { guess, ..Self::default() }
-    }
-
     pub(in crate::proto) const fn stats(&self) -> &FecStats {
         &self.stats
     }
@@ -134,15 +125,8 @@ impl Decoder {
             self.forget_groups();
         }
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
-        let found = detector.observe(seqid, is_data);
-        let guessed = self.guess.as_ref().filter(|guess| detector.shows(Shards::of(guess)));
-        self.code = match (found, guessed) {
-            (_, Some(guess)) => Some(Arc::clone(guess)),
-            (Some(shards), None) => {
-                ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new)
-            }
-            (None, None) => return,
-        };
+        let Some(shards) = detector.observe(seqid, is_data) else { return };
+        self.code = ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new);
         self.detector = None;
     }
 

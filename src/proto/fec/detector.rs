@@ -69,13 +69,6 @@ impl Detector {
         found.only
     }
 
-    /// Whether the packets seen show these very shards: the last data and the first parity packet of a group, and
-    /// none that contradicts them. Other numbers may still be possible.
-    pub(super) fn shows(&self, shards: Shards) -> bool {
-        let bounds = usize::try_from(shards.group()).ok().and_then(|group| self.bounds.get(group - 2));
-        bounds.is_some_and(|bounds| bounds.min == shards.data && bounds.max == shards.data)
-    }
-
     fn narrow(&mut self, seqid: u32, is_data: bool) -> Found {
         let mut found = Found { any: false, only: None };
         for (bounds, group) in self.bounds.iter_mut().zip(2_u32..) {

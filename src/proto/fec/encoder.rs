@@ -31,7 +31,10 @@ impl Encoder {
         Self::starting_at(code, 0)
     }
 
-    pub(super) fn starting_at(code: Arc<ReedSolomon>, seqid: u32) -> Self {
+    /// An encoder whose first group begins at the first multiple of its size from `seqid` on.
+    pub(in crate::proto) fn starting_at(code: Arc<ReedSolomon>, seqid: u32) -> Self {
+        let group = (code.data_shards() + code.parity_shards()) as u32;
+        let seqid = seqid.div_ceil(group).saturating_mul(group) % packet::seqid_wrap(group);
         Self { code, parity: ParityAccumulator::new(), seqid, data: 0, parity_sent: None, last_data: None }
     }
 
@@ -40,8 +43,9 @@ impl Encoder {
         self.data == 0
     }
 
-    pub(in crate::proto) fn code(&self) -> Arc<ReedSolomon> {
-        Arc::clone(&self.code)
+    /// The number of the next packet.
+    pub(in crate::proto) const fn seqid(&self) -> u32 {
+        self.seqid
     }
 
     /// Data and parity packets of a group.
@@ -52,10 +56,8 @@ impl Encoder {
     /// Has the groups to come use another code. Between groups only: its first group begins at a multiple of its size.
     pub(in crate::proto) fn set_code(&mut self, code: Arc<ReedSolomon>) {
         debug_assert!(self.is_between_groups());
-        let group = (code.data_shards() + code.parity_shards()) as u32;
-        self.seqid = self.seqid.div_ceil(group).saturating_mul(group) % packet::seqid_wrap(group);
-        self.code = code;
-        self.parity = ParityAccumulator::new();
+        let last_data = self.last_data;
+        *self = Self { last_data, ..Self::starting_at(code, self.seqid) };
     }
 
     /// Completes a data packet, whose payload stands behind [`packet::HEADER_LEN`] free bytes. All parity of the group

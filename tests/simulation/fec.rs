@@ -1,0 +1,96 @@
+//! Forward error correction between two connections: what it saves, and changes while a session lives.
+
+use std::time::Duration;
+
+use kcp9::{KcpConfig, NoDelay};
+
+use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+
+const LIMIT: Duration = Duration::from_secs(3_600);
+const TOTAL: u64 = 3_000_000;
+
+fn bulk(data: usize, parity: usize, loss: f64) -> Simulation {
+    let config = KcpConfig::builder()
+        .nodelay(NoDelay::FAST3)
+        .send_window(256)
+        .recv_window(256)
+        .fec(data, parity)
+        .build()
+        .unwrap();
+    let mut simulation = Simulation::new(9, &config, &LinkSettings::delay(ms(50)).loss(loss));
+    simulation.client().writer = Writer::bulk(TOTAL);
+    simulation.server().reader = Reader::eager();
+    simulation.complete(LIMIT);
+    simulation
+}
+
+/// Resends of segments that were lost, in percent of all segments.
+fn resent(simulation: &Simulation) -> f64 {
+    let stats = simulation.ends[CLIENT].connection.stats();
+    100.0 * stats.resends() as f64 / stats.push_sent as f64
+}
+
+#[test]
+fn parity_saves_resends() {
+    for loss in [0.01, 0.05, 0.1] {
+        let (without, with) = (bulk(0, 0, loss), bulk(10, 3, loss));
+        let fec = with.ends[SERVER].connection.stats().fec;
+        assert!(fec.recovered as f64 > 0.5 * loss * TOTAL as f64 / 1_368.0, "{fec:?}");
+        assert!(
+            resent(&with) < resent(&without) * 0.6,
+            "{loss}: {} % of segments resent, {} % without FEC",
+            resent(&with),
+            resent(&without)
+        );
+        let counters = [fec.mismatches, fec.late];
+        assert_eq!(counters, [0, 0], "{fec:?}");
+    }
+}
+
+#[test]
+fn nothing_lost_costs_nothing_but_the_parity() {
+    let simulation = bulk(10, 3, 0.0);
+    let (client, server) =
+        (simulation.ends[CLIENT].connection.stats(), simulation.ends[SERVER].connection.stats());
+    assert_eq!(client.resends(), 0);
+    assert_eq!((server.fec.recovered, server.fec.unrecoverable), (0, 0));
+    let data = client.datagrams_sent - client.fec.parity_sent;
+    assert_eq!(client.fec.parity_sent, data / 10 * 3);
+    assert!(server.fec.groups_complete >= data / 10 - 1, "{server:?}");
+    assert_eq!((server.fec.peer_data_shards, server.fec.peer_parity_shards), (10, 3));
+}
+
+/// A sender that changes its shards is followed, and no byte is wrong on the way.
+#[test]
+fn shards_change_while_the_session_lives() {
+    let config = KcpConfig::builder().fec(10, 3).build().unwrap();
+    let link = LinkSettings {
+        jitter: ms(5),
+        reorder: 0.05,
+        reorder_delay: ms(10),
+        ..LinkSettings::delay(ms(30)).loss(0.05)
+    };
+    let mut simulation = Simulation::new(4, &config, &link);
+    for side in [CLIENT, SERVER] {
+        simulation.ends[side].writer = Writer::bulk(80_000_000);
+        simulation.ends[side].reader = Reader::eager();
+    }
+    let shards = [(5, 2), (0, 0), (20, 4), (1, 1), (0, 0), (10, 3), (3, 3)];
+    for (data, parity) in shards {
+        simulation.run_for(ms(400));
+        simulation.call(CLIENT, |connection, _| connection.set_fec(data, parity)).unwrap();
+        simulation.run_for(ms(400));
+        let client = simulation.ends[CLIENT].connection.stats().fec;
+        assert_eq!((client.data_shards as usize, client.parity_shards as usize), (data, parity));
+        let seen = simulation.ends[SERVER].connection.stats().fec;
+        if data > 0 {
+            assert_eq!(
+                (seen.peer_data_shards as usize, seen.peer_parity_shards as usize),
+                (data, parity),
+                "{seen:?}"
+            );
+        }
+    }
+    simulation.complete(LIMIT);
+    assert!(simulation.ends[SERVER].connection.stats().fec.recovered > 100);
+}

@@ -1,0 +1,50 @@
+//! Forward error correction over real sockets.
+
+use kcp9::{KcpConfig, KcpEndpoint, KcpStream};
+
+use crate::{
+    relay::Relay,
+    support::{ANY, EchoServer, echo_payload, listen_with, within},
+};
+
+const LOSS: f64 = 0.08;
+
+fn config(data: usize, parity: usize) -> KcpConfig {
+    KcpConfig::builder().send_window(256).recv_window(256).fec(data, parity).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_datagrams_are_recovered() {
+    let server = EchoServer::over(listen_with(config(10, 3)).await);
+    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    // The ends need not agree.
+    for client in [config(10, 3), config(3, 2), config(0, 0)] {
+        let sends = client.fec();
+        let stream = KcpStream::connect(relay.addr(), client).await.unwrap();
+        let stream = within(30, "an echo", echo_payload(stream, 3_000_000)).await.unwrap();
+        let fec = stream.stats().fec;
+        assert_eq!((fec.peer_data_shards, fec.peer_parity_shards), (10, 3));
+        assert!(fec.recovered > 50, "{fec:?}");
+        assert_eq!(fec.parity_sent > 0, sends != (0, 0), "{fec:?}");
+        assert_eq!(stream.endpoint_stats().dropped_malformed, 0);
+    }
+}
+
+/// Parity names no conversation: it finds its way among the sessions of one address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_one_address_have_their_own_parity() {
+    let server = EchoServer::over(listen_with(config(10, 3)).await);
+    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
+    let open = || endpoint.connect(relay.addr(), config(10, 3)).unwrap();
+    // One is ahead of the other, so that their numbers differ.
+    let first = within(30, "an echo", echo_payload(open(), 3_000_000)).await.unwrap();
+    let before = first.stats().fec.recovered;
+    let both =
+        async { tokio::try_join!(echo_payload(first, 3_000_000), echo_payload(open(), 1_500_000)).unwrap() };
+    let (first, second) = within(30, "two echoes", both).await;
+    for (stream, before) in [(first, before), (second, 0)] {
+        let fec = stream.stats().fec;
+        assert!(fec.recovered > before + 20, "{fec:?}");
+    }
+}
