@@ -43,9 +43,11 @@
 //!  │   driver: one task a UDP socket (GSO/GRO batches, routes, timers)   │
 //!  ├─────────────────────────────────────────────────────────────────────┤
 //!  │ proto::Connection    one session, driven from outside  proto        │  no_std + alloc
-//!  │   pipeline           room for FEC and encryption, none yet          │
+//!  │   pipeline           encryption, replays, forward error correction  │
 //!  │   arq                queues, ACKs, timers, resends, windows         │
 //!  │   wire               the 24-byte segment header                     │
+//!  ├─────────────────────────────────────────────────────────────────────┤
+//!  │ crypto   packet ciphers          fec   Reed-Solomon                 │
 //!  └─────────────────────────────────────────────────────────────────────┘
 //!   UDP datagrams
 //! ```
@@ -53,22 +55,30 @@
 //! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.
 //! * [`KcpConfig`]: every setting, validated when it is built; [`NoDelay`]: the presets by name.
 //! * [`Stats`]: what happens on a session; [`EndpointStats`]: on a socket.
+//! * [`crypto`]: packet ciphers, AEADs and keys; [`fec`]: the erasure code, usable on its own.
 //! * [`proto`]: the protocol without I/O or clock, for other runtimes and for embedded targets.
 //!
 //! # What differs from TCP
 //!
 //! KCP has no handshake and no close on the wire. Connecting sends nothing; a peer that is not there shows as a timeout
 //! once data has waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). A peer that shuts down is not seen:
-//! applications say in their own bytes where their data ends. Nothing is encrypted or authenticated yet.
+//! applications say in their own bytes where their data ends. Nothing is encrypted
+//! unless a cipher is configured ([`KcpConfigBuilder::crypto`]), and one key serves all: see the README for what that
+//! protects against.
 //!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `tokio` | yes | the Tokio layer; implies `std` |
-//! | `std` | with `tokio` | conversions of the core's errors into `std::io::Error` |
+//! | `std` | with `tokio` | conversions of the core's errors into `std::io::Error`, nonces from the operating system, instructions chosen at run time |
+//! | `kcptun-ciphers` | yes | the packet ciphers of kcp-go, each a feature by its name in kcptun: `aes`, `aes-128`, `aes-192`, `salsa20`, `blowfish`, `twofish`, `cast5`, `3des`, `tea`, `xtea`, `xor`, `sm4`, `none` |
+//! | `aead` | yes | `aes-gcm` and `chacha20-poly1305`, in Rust; [`crypto::Aead`](crypto) |
+//! | `ring` | yes | the same by ring, two to three times as fast; needs a C compiler |
+//! | `highway` | yes | HighwayHash tags in place of CRC-32 |
+//! | `password` | yes | keys from passwords: Argon2id, and kcptun's |
 //!
-//! Without either the crate needs only `core` and `alloc`.
+//! With none of them the crate needs only `core` and `alloc`.
 //!
 //! [KCP]: https://github.com/skywind3000/kcp/blob/master/README.en.md
 #![cfg_attr(

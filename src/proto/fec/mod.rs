@@ -37,7 +37,10 @@ mod session_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::packet::{segments_of, seqid_of};
+#[cfg(any(test, feature = "tokio"))]
+pub(crate) use self::packet::segments_of;
+#[cfg(feature = "tokio")]
+pub(crate) use self::packet::seqid_of;
 pub use self::{
     accumulator::ParityAccumulator, error::FecError, gf::Kernel, pattern::DecodeCache,
     reed_solomon::ReedSolomon,

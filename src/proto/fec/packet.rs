@@ -88,6 +88,7 @@ pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
 }
 
 /// The seqid of a data or parity packet.
+#[cfg(feature = "tokio")]
 pub(crate) fn seqid_of(datagram: &[u8]) -> Option<u32> {
     Packet::parse(datagram).filter(|packet| packet.kind != Kind::OutOfBand).map(|packet| packet.seqid)
 }

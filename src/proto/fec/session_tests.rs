@@ -1,7 +1,6 @@
 //! Encoder and decoder against kcp-go's packets, and against each other.
 
-use alloc::{collections::BTreeSet, sync::Arc, vec, vec::Vec};
-use std::string::String;
+use alloc::{collections::BTreeSet, string::String, sync::Arc, vec, vec::Vec};
 
 use serde::Deserialize;
 
