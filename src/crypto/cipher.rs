@@ -86,6 +86,13 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The [`identity`](Self::identity) that a sealed packet will have once it is opened: by it a session knows its own
+    /// packets when somebody sends them back. Default: `None`, they are not looked for.
+    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
+        let _ = packet;
+        None
+    }
+
     /// Seals one packet in place.
     ///
     /// # Errors

@@ -32,7 +32,9 @@ use super::{
     table::{Route, Table},
     timers::Timers,
 };
-use crate::proto::{Command, Connection, Instant, KcpConfig, Segments, fec, peek_conv, replay::ReplayWindow};
+use crate::proto::{
+    Connection, Instant, KcpConfig, fec, peek_conv, pipeline::begins_session, replay::ReplayWindow,
+};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
@@ -262,6 +264,10 @@ impl Driver {
     /// Whether a run of datagrams begins a session, and how many of it are replays of what began one.
     fn begins_session(&mut self, run: &[u8], opened: &Opened) -> (bool, usize) {
         let (mut begins, mut replayed) = (false, 0);
+        // What a session here has sent is known when it comes back.
+        for identity in self.shared.take_sent_first() {
+            self.first_packets.insert(identity);
+        }
         for datagram in run.chunks(opened.size) {
             if !begins_session(opened.payload(datagram)) {
                 continue;
@@ -514,12 +520,4 @@ impl Drop for Driver {
             slot.session.fail(Failure::DriverGone);
         }
     }
-}
-
-/// Whether a datagram begins a session: it carries the first PUSH. What else comes from an unknown peer belongs to a
-/// session that is gone, or overtook the first PUSH and is sent again behind it.
-fn begins_session(payload: &[u8]) -> bool {
-    Segments::new(fec::segments_of(payload))
-        .map_while(Result::ok)
-        .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
 }

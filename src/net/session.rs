@@ -354,7 +354,9 @@ impl Session {
                     let upkeep = state.upkeep(corked);
                     return (state, upkeep);
                 };
+                let first = state.connection.take_sent_first();
                 drop(state);
+                self.shared.note_sent_first(&first);
                 let mut sent = 0;
                 let outcome = self.shared.send(self.peer, self.local_ip, transmit, buffer, &mut sent);
                 state = self.lock();

@@ -31,6 +31,8 @@ pub(super) struct Shared {
     driver: Mutex<Option<Waker>>,
     /// The listener or endpoint that may open further sessions, while there is one.
     openers: AtomicUsize,
+    /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
+    sent_first: Mutex<Vec<u64>>,
     /// Sessions that wait to be accepted, where datagrams from new peers open any.
     pub(super) backlog: Option<Backlog>,
 }
@@ -55,6 +57,7 @@ impl Shared {
             attention: Mutex::default(),
             driver: Mutex::default(),
             openers: AtomicUsize::new(1),
+            sent_first: Mutex::default(),
             backlog,
         });
         runtime.spawn(Driver::new(Arc::clone(&shared)));
@@ -132,6 +135,21 @@ impl Shared {
         outcome
     }
 
+    /// Takes note of packets that were sent.
+    pub(super) fn note_sent_first(&self, identities: &[u64]) {
+        if self.backlog.is_some() && !identities.is_empty() {
+            let mut sent = lock(&self.sent_first);
+            if sent.len() >= MAX_SENT_FIRST {
+                sent.drain(..MAX_SENT_FIRST / 2);
+            }
+            sent.extend_from_slice(identities);
+        }
+    }
+
+    pub(super) fn take_sent_first(&self) -> Vec<u64> {
+        std::mem::take(&mut lock(&self.sent_first))
+    }
+
     pub(super) fn remove_opener(&self) {
         if self.openers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wake_driver();
@@ -142,6 +160,9 @@ impl Shared {
         self.openers.load(Ordering::Acquire) > 0
     }
 }
+
+/// Packets kept until the driver asks for them.
+const MAX_SENT_FIRST: usize = 4_096;
 
 /// Sessions opened by their peers and not yet accepted; at most
 /// [`accept_backlog`](crate::KcpConfigBuilder::accept_backlog).

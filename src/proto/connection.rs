@@ -151,6 +151,13 @@ impl Connection {
         self.arq.conv()
     }
 
+    /// What identifies the packets sealed since the last call that carry its first segment: a listener of the same key
+    /// takes no session from them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn take_sent_first(&mut self) -> alloc::vec::Vec<u64> {
+        self.pipeline.take_sent_first()
+    }
+
     /// How its datagrams are encrypted.
     #[must_use]
     pub fn crypto(&self) -> Option<&PacketCrypto> {
@@ -442,7 +449,7 @@ impl Connection {
         if count == 0 {
             return None;
         }
-        if let Err(reason) = self.pipeline.seal(&mut buf[..len], size) {
+        if let Err(reason) = self.pipeline.seal(&mut buf[..len], size, self.arq.is_first_unacknowledged()) {
             self.close(reason);
             return None;
         }

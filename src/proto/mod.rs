@@ -18,7 +18,7 @@ mod config;
 mod connection;
 mod error;
 pub mod fec;
-mod pipeline;
+pub(crate) mod pipeline;
 mod random;
 pub(crate) mod replay;
 mod seq;

@@ -17,7 +17,7 @@
 //!
 //! What a session does not use takes no memory: the state of received FEC comes with the first such packet.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use super::{
     arq::Origin,
@@ -27,6 +27,7 @@ use super::{
     replay::ReplayWindow,
     stats::FecStats,
     time::Instant,
+    wire::{Command, Segments},
 };
 use crate::crypto::PacketCrypto;
 
@@ -51,7 +52,12 @@ struct Encryption {
     head: usize,
     tail: usize,
     nonce_len: usize,
+    authenticated: bool,
     replays: ReplayWindow,
+    /// What was sealed here, to be known again when somebody sends it back.
+    sent: ReplayWindow,
+    /// Packets sealed that would begin a session elsewhere.
+    sent_first: Vec<u64>,
 }
 
 impl Pipeline {
@@ -62,7 +68,10 @@ impl Pipeline {
                 head: cipher.header_len(),
                 tail: cipher.trailer_len(),
                 nonce_len: cipher.nonce_len().min(cipher.header_len()),
+                authenticated: cipher.is_authenticated(),
                 replays: ReplayWindow::new(config.replay_window),
+                sent: ReplayWindow::new(config.replay_window),
+                sent_first: Vec::new(),
                 crypto: crypto.clone(),
             })
         });
@@ -128,12 +137,17 @@ impl Pipeline {
     }
 
     /// Encrypts the datagrams that lie back to back, `size` bytes each, the last perhaps shorter; or tells why the
-    /// session must end.
-    pub(super) fn seal(&self, datagrams: &mut [u8], size: usize) -> Result<(), CloseReason> {
-        match &self.encryption {
-            Some(layer) => layer.seal(datagrams, size),
+    /// session must end. `first`: the first PUSH may be among them.
+    pub(super) fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
+        match &mut self.encryption {
+            Some(layer) => layer.seal(datagrams, size, first),
             None => Ok(()),
         }
+    }
+
+    /// What identifies the packets sealed since the last call that would begin a session elsewhere.
+    pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
+        self.encryption.as_mut().map(|layer| core::mem::take(&mut layer.sent_first)).unwrap_or_default()
     }
 
     /// Has the groups to come use another code, or none. Takes effect when the group under way is complete.
@@ -219,8 +233,25 @@ impl Pipeline {
     }
 }
 
+/// Packets that would begin a session, kept until someone asks for them.
+const MAX_SENT_FIRST: usize = 64;
+
+/// Whether a datagram begins a session: it carries the first PUSH.
+pub(crate) fn begins_session(payload: &[u8]) -> bool {
+    Segments::new(fec::segments_of(payload))
+        .map_while(Result::ok)
+        .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
+}
+
 impl Encryption {
-    fn seal(&self, datagrams: &mut [u8], size: usize) -> Result<(), CloseReason> {
+    fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
+        let mut beginnings = 0_u64;
+        if first && self.authenticated {
+            for (bit, datagram) in datagrams.chunks(size).enumerate() {
+                let payload = datagram.get(self.head..datagram.len() - self.tail).unwrap_or_default();
+                beginnings |= u64::from(begins_session(payload)) << (bit % 64);
+            }
+        }
         if !self.crypto.reserve(datagrams.len().div_ceil(size)) {
             return Err(CloseReason::NonceLimit);
         }
@@ -229,15 +260,26 @@ impl Encryption {
                 self.crypto.fill_nonce(&mut datagram[..self.nonce_len]);
             }
         }
-        self.crypto.cipher().seal_batch(datagrams, size).map_err(CloseReason::SealFailed)
+        let cipher = self.crypto.cipher();
+        cipher.seal_batch(datagrams, size).map_err(CloseReason::SealFailed)?;
+        if self.authenticated {
+            for (bit, datagram) in datagrams.chunks(size).enumerate() {
+                let Some(identity) = cipher.sealed_identity(datagram) else { continue };
+                self.sent.insert(identity);
+                if beginnings >> (bit % 64) & 1 == 1 && self.sent_first.len() < MAX_SENT_FIRST {
+                    self.sent_first.push(identity);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// The payload of an opened datagram, unless it was seen before.
+    /// The payload of an opened datagram, unless it was seen before, or sent here.
     fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<&'a [u8], DatagramError> {
         let end = datagram.len().saturating_sub(self.tail);
         let payload = datagram.get(self.head..end).unwrap_or_default();
         let identity = self.crypto.cipher().identity(datagram);
-        if identity.is_some_and(|identity| !self.replays.insert(identity)) {
+        if identity.is_some_and(|identity| self.sent.contains(identity) || !self.replays.insert(identity)) {
             return Err(DatagramError::Replayed);
         }
         Ok(payload)

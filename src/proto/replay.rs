@@ -21,6 +21,12 @@ impl ReplayWindow {
         Self { limit, newer: Generation::default(), older: Generation::default() }
     }
 
+    /// Whether a packet is remembered.
+    pub(crate) fn contains(&self, identity: u64) -> bool {
+        let identity = identity.max(1);
+        self.newer.contains(identity) || self.older.contains(identity)
+    }
+
     /// Takes note of a packet; returns whether it is new.
     pub(crate) fn insert(&mut self, identity: u64) -> bool {
         if self.limit == 0 {

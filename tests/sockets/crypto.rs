@@ -149,6 +149,43 @@ async fn a_replayed_first_packet_opens_no_session() {
     }
 }
 
+/// Both ends have one key: what one of them sent is not taken for the other's, by itself or by its listener.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reflected_packet_is_dropped() {
+    let with_tags =
+        KcpConfig::builder().crypto(crypto(CipherKind::Salsa20, Framing::Highway, KEY)).build().unwrap();
+    for config in [config(CipherKind::Aes256Gcm), config(CipherKind::XChaCha20Poly1305), with_tags] {
+        // Between client and server, an attacker that sends the server's packets back.
+        let listener = listen_with(config.clone()).await;
+        let addr = listener.local_addr().unwrap();
+        let tap = tokio::net::UdpSocket::bind(ANY).await.unwrap();
+        let mut client = KcpStream::connect(tap.local_addr().unwrap(), config).await.unwrap();
+        client.write_all(b"who is there?").await.unwrap();
+        let mut buffer = [0; 2_000];
+        let (len, client_addr) = within(5, "the client speaks", tap.recv_from(&mut buffer)).await.unwrap();
+        // To itself.
+        tap.send_to(&buffer[..len], client_addr).await.unwrap();
+        until(5, "the client drops its own packet", || client.stats().replayed == 1).await;
+        assert_eq!(client.stats().push_received, 0);
+        // And the server's answer to the server, from elsewhere.
+        tap.send_to(&buffer[..len], addr).await.unwrap();
+        let (mut server, _) = within(5, "the client is accepted", listener.accept()).await.unwrap();
+        server.write_all(b"a secret greeting").await.unwrap();
+        let elsewhere = UdpSocket::bind(ANY).unwrap();
+        let before = listener.endpoint_stats().dropped_replayed;
+        let mut reflected = 0;
+        while reflected < 3 {
+            let (len, from) = within(5, "the server speaks", tap.recv_from(&mut buffer)).await.unwrap();
+            if from == addr {
+                elsewhere.send_to(&buffer[..len], addr).unwrap();
+                reflected += 1;
+            }
+        }
+        until(5, "its greeting is known", || listener.endpoint_stats().dropped_replayed > before).await;
+        assert_eq!(listener.endpoint_stats().accepted, 1);
+    }
+}
+
 /// The same datagram twice within a session counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_within_a_session_is_dropped() {

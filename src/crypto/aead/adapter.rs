@@ -87,6 +87,11 @@ impl<A: AeadInOut + Send + Sync> PacketCipher for Aead<A> {
         identity(packet, nonce_len::<A>())
     }
 
+    /// The nonce is in clear.
+    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
+        self.identity(packet)
+    }
+
     fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
         let (nonce, payload, tag) =
             split(packet, nonce_len::<A>(), tag_len::<A>()).ok_or(SealError::TooShort)?;

@@ -114,6 +114,11 @@ impl PacketCipher for RingAead {
         identity(packet, NONCE_LEN)
     }
 
+    /// The nonce is in clear.
+    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
+        self.identity(packet)
+    }
+
     fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
         let (nonce, payload, tag) = split(packet, NONCE_LEN, TAG_LEN).ok_or(SealError::TooShort)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::TooShort)?;
@@ -177,6 +182,11 @@ impl PacketCipher for XChaCha20Poly1305 {
 
     fn identity(&self, packet: &[u8]) -> Option<u64> {
         identity(packet, X_NONCE_LEN)
+    }
+
+    /// The nonce is in clear.
+    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
+        self.identity(packet)
     }
 
     fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {

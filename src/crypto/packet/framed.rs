@@ -15,6 +15,9 @@ use crate::crypto::{
 /// Bytes of the nonce.
 pub(super) const NONCE_LEN: usize = 16;
 
+/// A nonce and the longest checksum.
+const MAX_HEADER_LEN: usize = NONCE_LEN + 8;
+
 /// Packets of `C` inside `E`.
 pub(super) struct Framed<E, C> {
     kind: CipherKind,
@@ -76,6 +79,15 @@ impl<E: Encryption, C: Checksum> PacketCipher for Framed<E, C> {
     fn identity(&self, packet: &[u8]) -> Option<u64> {
         let (nonce, rest) = packet.split_at_checked(NONCE_LEN)?;
         Some(C::identity(nonce.first_chunk()?, rest.get(..C::LEN)?))
+    }
+
+    /// Decrypts the header, which no encryption here needs the rest for.
+    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
+        let mut header = [0; MAX_HEADER_LEN];
+        let header = header.get_mut(..Self::HEADER_LEN)?;
+        header.copy_from_slice(packet.get(..Self::HEADER_LEN)?);
+        self.encryption.decrypt(header);
+        self.identity(header)
     }
 
     fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {

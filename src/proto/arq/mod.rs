@@ -154,6 +154,11 @@ impl Arq {
         self.conv
     }
 
+    /// Whether the segment 0 is among those in flight, or still to come.
+    pub(super) const fn is_first_unacknowledged(&self) -> bool {
+        self.buffer.una() == 0
+    }
+
     // ---- The peer ----
 
     /// Takes in the segments of one datagram, all headers before them removed.

@@ -37,8 +37,6 @@ mod session_tests;
 #[cfg(test)]
 mod tests;
 
-#[cfg(any(test, feature = "tokio"))]
-pub(crate) use self::packet::segments_of;
 #[cfg(feature = "tokio")]
 pub(crate) use self::packet::seqid_of;
 pub use self::{
@@ -48,5 +46,5 @@ pub use self::{
 pub(super) use self::{
     decoder::Decoder,
     encoder::Encoder,
-    packet::{HEADER_LEN, Packet},
+    packet::{HEADER_LEN, Packet, segments_of},
 };
