@@ -264,7 +264,10 @@ async fn a_hostile_sender_gets_nowhere() {
 #[test]
 fn a_disk_error_is_told_to_the_sender() {
     let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""]).arg(program());
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])
+        .arg(program())
+        .env("KCP9_KEY", KEY);
     let receiver = Receiver::spawn(limited, TempDir::new().unwrap(), "127.0.0.1:0", &[]);
     let source = TempDir::new().unwrap();
     let large = write(source.path(), "large", &content(11, 8 << 20));
