@@ -13,6 +13,7 @@ use super::{error::CipherError, kind::CipherKind};
 /// use kcp9::crypto::{CipherError, CipherKind, Framing, Key};
 ///
 /// let key = Key::from_bytes(b"sixteen bytes ok");
+/// # #[cfg(feature = "aes-128")]
 /// assert!(CipherKind::Aes128.build(&key, Framing::KcpGo).is_ok());
 /// assert!(matches!(CipherKind::Aes256.build(&key, Framing::KcpGo), Err(CipherError::KeyLength { .. })));
 /// assert_eq!(format!("{key:?}"), "Key(..)");
