@@ -80,8 +80,9 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64) {
     };
     assert!(wrong > seen * 9 / 10, "{after:?}");
     assert_eq!((after.accepted, after.sessions, after.dropped_malformed), (1, 1, 0), "{after:?}");
+    // Other tests run in this process: a bound far above theirs, and far below the gigabyte that a million bring.
     let grown = resident_kib().saturating_sub(before.1);
-    assert!(grown < 16 << 10, "{grown} KiB more after the flood");
+    assert!(grown < 96 << 10, "{grown} KiB more after the flood");
     let (mut probe, mut probe_server) = (probe, probe_server);
     assert_alive(&mut probe, &mut probe_server).await;
 }

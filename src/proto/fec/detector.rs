@@ -114,6 +114,7 @@ mod tests {
         [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (20, 1), (1, 20), (128, 128), (255, 1), (1, 255)];
 
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
     fn shards_are_found_within_three_groups_from_anywhere() {
         for (data, parity) in SHARDS {
             let shards = Shards { data, parity };
@@ -139,6 +140,7 @@ mod tests {
 
     /// Never a wrong answer, whatever is lost, repeated or out of order.
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
     fn shards_are_found_through_loss_and_disorder() {
         for (data, parity) in SHARDS {
             let shards = Shards { data, parity };

@@ -49,6 +49,7 @@ fn encode(encoder: &mut Encoder, now: Instant, payload: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn packets_are_those_of_kcp_go() {
     let mut runs = 0;
     for run in recorded() {
@@ -148,6 +149,7 @@ fn transfer(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn what_is_lost_is_recovered() {
     for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (200, 55)] {
         let mut state = 3;
@@ -165,6 +167,7 @@ fn what_is_lost_is_recovered() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn a_change_of_code_is_followed() {
     let mut state = 5;
     let mut encoder = Encoder::new(code(10, 3));
@@ -205,6 +208,7 @@ fn garbage_is_not_handed_on() {
 
 /// Segments that differ in their numbers only: what a wrong code makes of them looks much like one.
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn nothing_is_made_up_before_the_code_is_known() {
     for seed in 0..200 {
         let mut state = seed;
@@ -227,6 +231,7 @@ fn nothing_is_made_up_before_the_code_is_known() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn memory_is_bounded_whatever_arrives() {
     let mut decoder = Decoder::default();
     let mut state = 11;
