@@ -3,7 +3,7 @@
 //! Sessions of one address number their packets apart, so a parity packet belongs to the one whose last data packet it
 //! is nearest to. A wrong guess costs a recovery and nothing else: what is recovered is checked against the conv.
 
-use std::{collections::HashMap, net::SocketAddr, vec, vec::Vec};
+use std::{collections::HashMap, net::SocketAddr, vec::Vec};
 
 /// The last seqid of each session that sends FEC packets, by address.
 #[derive(Debug, Default)]
@@ -11,6 +11,9 @@ pub(super) struct ParityRoutes {
     // Keyed with random state: peers choose their addresses.
     peers: HashMap<SocketAddr, Vec<Recent>>,
 }
+
+/// Sessions of an address that are told apart.
+const MAX_SESSIONS: usize = 64;
 
 #[derive(Debug)]
 struct Recent {
@@ -21,12 +24,12 @@ struct Recent {
 impl ParityRoutes {
     /// Takes note of a data packet of a session.
     pub(super) fn note(&mut self, peer: SocketAddr, conv: u32, seqid: u32) {
-        match self.peers.get_mut(&peer) {
-            None => _ = self.peers.insert(peer, vec![Recent { conv, seqid }]),
-            Some(sessions) => match sessions.iter_mut().find(|recent| recent.conv == conv) {
-                Some(recent) => recent.seqid = seqid,
-                None => sessions.push(Recent { conv, seqid }),
-            },
+        let sessions = self.peers.entry(peer).or_default();
+        if let Some(recent) = sessions.iter_mut().find(|recent| recent.conv == conv) {
+            recent.seqid = seqid;
+        } else if sessions.len() < MAX_SESSIONS {
+            // One that is left out recovers nothing; the others cost no more for it.
+            sessions.push(Recent { conv, seqid });
         }
     }
 

@@ -412,6 +412,7 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
+        self.pipeline.skip_parity_over(self.mtu);
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
         let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
         let mut size = self.mtu;

@@ -125,6 +125,16 @@ impl Pipeline {
         Some(self.crypto_head() + len + self.tail())
     }
 
+    /// Leaves parity out that is longer than `mtu`, which was lowered within its group.
+    pub(super) fn skip_parity_over(&mut self, mtu: usize) {
+        if self.parity_len().is_some_and(|len| len > mtu)
+            && let Some(encoder) = &mut self.encoder
+        {
+            encoder.skip_parity();
+            self.change_code();
+        }
+    }
+
     /// Writes the parity datagram that is due, but for its encryption; `datagram` has its length.
     pub(super) fn write_parity(&mut self, datagram: &mut [u8]) {
         let (head, tail) = (self.crypto_head(), self.tail());
@@ -172,7 +182,7 @@ impl Pipeline {
         match (self.next_code.take(), &mut self.encoder) {
             (Some(Some(code)), Some(encoder)) => encoder.set_code(code),
             (Some(None), Some(encoder)) => {
-                self.next_seqid = encoder.seqid();
+                self.next_seqid = encoder.next_seqid();
                 self.encoder = None;
             }
             _ => {}

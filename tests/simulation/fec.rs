@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay};
 
-use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+use crate::common::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
 const TOTAL: u64 = 3_000_000;
@@ -68,11 +68,11 @@ fn shards_change_while_the_session_lives() {
         jitter: ms(5),
         reorder: 0.05,
         reorder_delay: ms(10),
-        ..LinkSettings::delay(ms(30)).loss(0.05)
+        ..LinkSettings::delay(ms(30)).loss(0.05).rate(6_000_000, 300_000)
     };
     let mut simulation = Simulation::new(4, &config, &link);
     for side in [CLIENT, SERVER] {
-        simulation.ends[side].writer = Writer::bulk(80_000_000);
+        simulation.ends[side].writer = Writer::bulk(40_000_000);
         simulation.ends[side].reader = Reader::eager();
     }
     let shards = [(5, 2), (0, 0), (20, 4), (1, 1), (0, 0), (10, 3), (3, 3)];
@@ -93,4 +93,38 @@ fn shards_change_while_the_session_lives() {
     }
     simulation.complete(LIMIT);
     assert!(simulation.ends[SERVER].connection.stats().fec.recovered > 100);
+}
+
+/// Whatever was lost around a change, and however early it came: what is recovered is what was sent.
+#[test]
+fn an_early_change_through_loss_makes_nothing_up() {
+    let mut rng = Rng::new(77);
+    for seed in 0..150_u64 {
+        let mut shards = || (rng.size(1..=20), rng.size(1..=20));
+        let (before, after) = (shards(), shards());
+        let config =
+            KcpConfig::builder().nodelay(NoDelay::FAST3).mtu(150).fec(before.0, before.1).build().unwrap();
+        let link = LinkSettings::delay(ms(5)).loss(0.2);
+        let mut simulation = Simulation::new(seed, &config, &link);
+        simulation.client().writer = Writer::bulk(60_000);
+        simulation.server().reader = Reader::eager();
+        simulation.drive(CLIENT);
+        simulation.call(CLIENT, |connection, _| connection.set_fec(after.0, after.1)).unwrap();
+        simulation.complete(LIMIT);
+    }
+}
+
+/// Parity that is due for a group of longer datagrams does not fit any more.
+#[test]
+fn a_smaller_mtu_within_a_group_stops_nothing() {
+    let config = KcpConfig::builder().stream(false).fec(10, 3).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(5)));
+    simulation.server().reader = Reader::eager();
+    simulation.client().writer = Writer { sizes: 1_300..=1_300, ..Writer::bulk(1_300) };
+    simulation.complete(LIMIT);
+    simulation.call(CLIENT, |connection, _| connection.set_mtu(500)).unwrap();
+    simulation.client().writer.sizes = 100..=100;
+    simulation.client().writer.total += 30_000;
+    simulation.complete(LIMIT);
+    assert!(simulation.ends[CLIENT].connection.stats().fec.parity_sent > 0);
 }

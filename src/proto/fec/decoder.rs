@@ -1,31 +1,38 @@
 //! The receiver's half of FEC: keeps the shards of the groups under way and computes what is missing.
 //!
 //! Data packets are handed on when they come; a shard of each is kept only until its group is complete or given up. With
-//! nothing lost or reordered that is one group. At most [`MAX_GROUPS`] are kept, and [`MAX_BYTES`] in all.
+//! nothing lost or reordered that is one group. At most [`MIN_GROUPS`], or 128 packets' worth, are kept, and [`MAX_BYTES`] in all.
 //!
 //! How many shards a group has is found out from the packets ([`Detector`]); until then shards are set aside. What the
 //! session itself sends is not taken for the peer's: shards of a wrong code yield garbage, and not any. It is a linear
 //! combination of packets, in which what all of them share (the conv, the command, the length) survives, with numbers and
-//! data that are nobody's. So nothing is decoded before the code is certain, one packet that contradicts it ends it, and
-//! what is recovered must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
+//! data that are nobody's. So nothing is decoded before the detector has been certain for a whole group (packets from
+//! before and after a change may leave a code possible that is neither's), one packet that contradicts the code ends it,
+//! and what is recovered must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
+//! Our own senders leap in their numbers when they change, so that packets before and after are never taken together;
+//! kcp-go's do not change.
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 
 use super::{
     DecodeCache, ReedSolomon,
     detector::{Detector, Shards},
-    packet::{self, Kind, Packet, SIZE_LEN},
+    packet::{self, Kind, LEAP, Packet, SIZE_LEN},
 };
 use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Segments};
 
 /// Groups kept, as in kcp-go: what is reordered farther than that is not waited for.
-const MAX_GROUPS: usize = 3;
+const MIN_GROUPS: usize = 3;
+/// Packets whose groups are kept, where groups are small.
+const MIN_PACKETS: usize = 128;
 /// Bytes of shards kept: 3 groups of 256 packets of 1,500 bytes, and more.
 const MAX_BYTES: usize = 2 << 20;
 /// Packets kept until the code is known: two groups of up to 64, which is when most codes are.
 const MAX_UNDECODED: usize = 128;
 /// Bytes of such a packet: any that fits an Ethernet's MTU.
 const MAX_UNDECODED_LEN: usize = 1_500;
+/// Packets that may be missing between two. A longer gap is a change, or long enough to begin anew.
+const MAX_GAP: i32 = LEAP as i32 / 2;
 /// Packets of groups long gone, one after the other, that mean that the peer counts anew.
 const MAX_STRAYS: u32 = 32;
 
@@ -44,6 +51,14 @@ pub(in crate::proto) struct Decoder {
     /// Bytes of the shards kept in groups.
     bytes: usize,
     strays: u32,
+    /// The seqid of the packet farthest on.
+    newest: Option<u32>,
+    /// Packets numbered before this are of the code before, while the new one is looked for.
+    since: Option<u32>,
+    /// Packets refused as late, one after the other.
+    overtaken: u32,
+    /// Packets that agreed with what the detector is certain of.
+    agreed: u32,
     cache: DecodeCache,
     stats: FecStats,
 }
@@ -83,25 +98,51 @@ impl Decoder {
         conv: u32,
         mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
     ) -> Result<(), DatagramError> {
+        let mut outcome = Ok(());
         match packet.kind {
             Kind::OutOfBand => return Ok(()),
             Kind::Data => {
                 let payload = packet::payload(packet.shard).ok_or(DatagramError::Fec)?;
-                deliver(payload, Origin::Received)?;
+                outcome = deliver(payload, Origin::Received);
+                // A segment that is not understood is still one of its group.
+                if matches!(outcome, Err(DatagramError::WrongConv { .. })) {
+                    return outcome;
+                }
             }
             Kind::Parity => self.stats.parity_received += 1,
         }
         let is_data = packet.kind == Kind::Data;
-        self.check_code(packet.seqid, is_data);
+        self.look_for_jump(packet.seqid);
+        if !self.check_code(packet.seqid, is_data) {
+            self.stats.late += 1;
+            return outcome;
+        }
         if self.code.is_none() {
             self.set_aside(packet);
-            return Ok(());
+            return outcome;
         }
         for earlier in core::mem::take(&mut self.undecoded) {
             self.keep(earlier.seqid, earlier.is_data, &earlier.shard, conv, &mut deliver);
         }
         self.keep(packet.seqid, is_data, packet.shard, conv, &mut deliver);
-        Ok(())
+        outcome
+    }
+
+    /// Numbers that leap forward mean that the peer has changed its shards: ours leap when they do. What came before tells
+    /// nothing about what follows.
+    fn look_for_jump(&mut self, seqid: u32) {
+        let ahead = self.newest.map_or(0, |newest| seqid.wrapping_sub(newest) as i32);
+        if ahead > MAX_GAP {
+            self.forget_groups();
+            self.code = None;
+            self.detector = None;
+            self.undecoded.clear();
+            self.agreed = 0;
+            self.since = Some(seqid);
+        }
+        if ahead >= 0 {
+            self.newest = Some(seqid);
+        }
     }
 
     fn set_aside(&mut self, packet: &Packet<'_>) {
@@ -114,20 +155,46 @@ impl Decoder {
         }
     }
 
-    /// Gives the peer's code up if this packet disagrees with it, and looks for the right one.
-    fn check_code(&mut self, seqid: u32, is_data: bool) {
+    /// Gives the peer's code up if this packet disagrees with it, and looks for the right one. Whether the packet is of
+    /// use: not if it is late, and of the code before perhaps.
+    fn check_code(&mut self, seqid: u32, is_data: bool) -> bool {
         if let Some(code) = &self.code {
             if Shards::of(code).agrees(seqid, is_data) {
-                return;
+                self.overtaken = 0;
+                return true;
+            }
+            let first = self.groups.front().map(|group| group.first);
+            if first.is_some_and(|first| is_before(seqid, first)) && self.overtaken < MAX_STRAYS {
+                self.overtaken += 1;
+                return false;
             }
             self.stats.mismatches += 1;
-            self.code = None;
             self.forget_groups();
+            self.code = None;
+            self.since = Some(seqid);
         }
+        if self.since.is_some_and(|since| is_before(seqid, since)) && self.overtaken < MAX_STRAYS {
+            self.overtaken += 1;
+            return false;
+        }
+        self.overtaken = 0;
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
-        let Some(shards) = detector.observe(seqid, is_data) else { return };
+        let (found, anew) = detector.observe(seqid, is_data);
+        if anew {
+            self.undecoded.clear();
+            self.since = Some(seqid);
+        }
+        let Some(shards) = found else { return true };
+        // Packets of two codes may leave a third possible for a while: what is certain must hold for a group.
+        self.agreed = if anew { 1 } else { self.agreed + 1 };
+        if self.agreed <= shards.group() {
+            return true;
+        }
+        self.agreed = 0;
         self.code = ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new);
         self.detector = None;
+        self.since = None;
+        true
     }
 
     /// Keeps a shard, and recovers what its group lacks if that can be done now.
@@ -182,7 +249,7 @@ impl Decoder {
             self.strays = 0;
             return Some(at);
         }
-        let full = self.groups.len() >= MAX_GROUPS;
+        let full = self.groups.len() >= (MIN_PACKETS / size).max(MIN_GROUPS);
         if full && at == 0 {
             self.strays += 1;
             if self.strays < MAX_STRAYS {
@@ -276,7 +343,13 @@ impl Decoder {
     pub(in crate::proto) fn trim(&mut self) {
         self.spare_shards = Vec::new();
         self.spare_groups = Vec::new();
+        // Resends have taken the place of what these could recover.
+        self.undecoded = VecDeque::new();
     }
+}
+
+fn is_before(seqid: u32, other: u32) -> bool {
+    (seqid.wrapping_sub(other) as i32) < 0
 }
 
 /// What a recovered shard carries, if that is nothing but whole segments of `conv`.

@@ -3,7 +3,7 @@
 //! Seqids of data packets leave a remainder below d when divided by d + p, those of parity packets one from d on. So
 //! every packet received, whatever was lost or reordered around it, bounds d for each possible group size from one side,
 //! and a group size for which no d is left is out. When a single size is left and the bounds of its d meet, both are
-//! known: within about two groups, and whatever is lost only takes longer. (kcp-go needs a run of each type without a
+//! known: within about three groups, and whatever is lost only takes longer. (kcp-go needs a run of each type without a
 //! gap.)
 
 use super::ReedSolomon;
@@ -58,15 +58,15 @@ impl Detector {
         Self { bounds }
     }
 
-    /// Takes note of a packet; returns the shards if they are certain now. A packet that fits no group size at all
-    /// means that the peer has changed its own: then everything before it is forgotten.
-    pub(super) fn observe(&mut self, seqid: u32, is_data: bool) -> Option<Shards> {
+    /// Takes note of a packet; returns the shards if they are certain now, and whether it began anew: a packet that fits no
+    /// group size at all means that the peer has changed its own, and everything before it is forgotten.
+    pub(super) fn observe(&mut self, seqid: u32, is_data: bool) -> (Option<Shards>, bool) {
         let found = self.narrow(seqid, is_data);
         if !found.any {
             *self = Self::new();
             self.narrow(seqid, is_data);
         }
-        found.only
+        (found.only, !found.any)
     }
 
     fn narrow(&mut self, seqid: u32, is_data: bool) -> Found {
@@ -125,7 +125,7 @@ mod tests {
                 let found = (0..4 * shards.group()).find_map(|step| {
                     let seqid = start.wrapping_add(step) % seqid_wrap(shards);
                     let is_data = seqid % shards.group() < data.into();
-                    detector.observe(seqid, is_data).map(|found| (found, step))
+                    detector.observe(seqid, is_data).0.map(|found| (found, step))
                 });
                 let (found, step) = found.expect("found");
                 assert_eq!(found, shards, "from {start}");
@@ -158,7 +158,7 @@ mod tests {
                 let mut detector = Detector::new();
                 let mut first = None;
                 for (count, seqid) in packets.into_iter().enumerate() {
-                    if let Some(found) = detector.observe(seqid, seqid % shards.group() < data.into()) {
+                    if let Some(found) = detector.observe(seqid, seqid % shards.group() < data.into()).0 {
                         assert_eq!(found, shards, "seed {seed}");
                         first.get_or_insert(count);
                     }
@@ -175,7 +175,7 @@ mod tests {
         let mut found = Vec::new();
         for seqid in 0..1_000_u32 {
             let shards = if seqid < 500 { before } else { after };
-            found.push(detector.observe(seqid, seqid % shards.group() < shards.data.into()));
+            found.push(detector.observe(seqid, seqid % shards.group() < shards.data.into()).0);
         }
         assert_eq!(found[499], Some(before));
         assert_eq!(found[999], Some(after));

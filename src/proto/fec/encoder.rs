@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::{
     ParityAccumulator, ReedSolomon,
-    packet::{self, SHARD_AT},
+    packet::{self, LEAP, SHARD_AT},
 };
 use crate::proto::time::Instant;
 
@@ -34,7 +34,7 @@ impl Encoder {
     /// An encoder whose first group begins at the first multiple of its size from `seqid` on.
     pub(in crate::proto) fn starting_at(code: Arc<ReedSolomon>, seqid: u32) -> Self {
         let group = (code.data_shards() + code.parity_shards()) as u32;
-        let seqid = seqid.div_ceil(group).saturating_mul(group) % packet::seqid_wrap(group);
+        let seqid = seqid.div_ceil(group).checked_mul(group).unwrap_or(0) % packet::seqid_wrap(group);
         Self { code, parity: ParityAccumulator::new(), seqid, data: 0, parity_sent: None, last_data: None }
     }
 
@@ -43,9 +43,9 @@ impl Encoder {
         self.data == 0
     }
 
-    /// The number of the next packet.
-    pub(in crate::proto) const fn seqid(&self) -> u32 {
-        self.seqid
+    /// From where on an encoder with other shards may number its packets.
+    pub(in crate::proto) fn next_seqid(&self) -> u32 {
+        self.seqid.checked_add(LEAP).unwrap_or(0)
     }
 
     /// Data and parity packets of a group.
@@ -53,11 +53,12 @@ impl Encoder {
         (self.code.data_shards(), self.code.parity_shards())
     }
 
-    /// Has the groups to come use another code. Between groups only: its first group begins at a multiple of its size.
+    /// Has the groups to come use another code. Between groups only: its first group begins at a multiple of its size,
+    /// behind a leap.
     pub(in crate::proto) fn set_code(&mut self, code: Arc<ReedSolomon>) {
         debug_assert!(self.is_between_groups());
         let last_data = self.last_data;
-        *self = Self { last_data, ..Self::starting_at(code, self.seqid) };
+        *self = Self { last_data, ..Self::starting_at(code, self.next_seqid()) };
     }
 
     /// Completes a data packet, whose payload stands behind [`packet::HEADER_LEN`] free bytes. All parity of the group
@@ -85,6 +86,13 @@ impl Encoder {
         if self.is_between_groups() {
             self.parity = ParityAccumulator::new();
         }
+    }
+
+    /// Leaves the parity that is due out; its numbers are used.
+    pub(in crate::proto) fn skip_parity(&mut self) {
+        let Some(sent) = self.parity_sent else { return };
+        self.advance((self.code.parity_shards() - sent) as u32);
+        self.end_group();
     }
 
     /// Bytes of the parity packet that is due, behind nothing: FEC header and parity.

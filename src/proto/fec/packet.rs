@@ -21,6 +21,10 @@ const DATA: u16 = 0xf1;
 const PARITY: u16 = 0xf2;
 const OUT_OF_BAND: u16 = 0xf3;
 
+/// Numbers that are left out where a sender changes its shards, so that a receiver sees the change: kcp-go's is not
+/// disturbed by them.
+pub(super) const LEAP: u32 = 1_024;
+
 /// What an FEC packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proto) enum Kind {

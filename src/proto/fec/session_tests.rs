@@ -92,7 +92,7 @@ fn another_code_begins_at_a_multiple_of_its_group() {
     }
     assert!(encoder.is_between_groups());
     encoder.set_code(code(5, 2));
-    assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 14_u32.to_le_bytes());
+    assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 1_036_u32.to_le_bytes());
 }
 
 const CONV: u32 = 7;
@@ -179,7 +179,7 @@ fn a_change_of_code_is_followed() {
         assert_eq!(decoder.shards(), Some((data, parity)));
         assert!(recovered.difference(&direct).count() > 20, "{data}/{parity}");
     }
-    assert!(decoder.stats().mismatches >= 3);
+    assert_eq!(decoder.stats().mismatches, 0, "a leap tells");
 }
 
 #[test]
@@ -187,13 +187,13 @@ fn garbage_is_not_handed_on() {
     let code = code(2, 1);
     let mut encoder = Encoder::new(Arc::clone(&code));
     let mut decoder = Decoder::default();
-    for packet in (0..4).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
+    for packet in (0..10).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
         decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(())).unwrap();
     }
     assert_eq!(decoder.shards(), Some((2, 1)));
     // Half of a group, and the parity of another with the same numbers.
     let half = encode(&mut encoder, Instant::ZERO, &segment(9, 100));
-    let mut stranger = Encoder::starting_at(code, 6);
+    let mut stranger = Encoder::starting_at(code, 15);
     let other: Vec<_> =
         (5..7).flat_map(|sn| encode(&mut stranger, Instant::ZERO, &segment(sn, 300))).collect();
     for packet in [&half[0], &other[2]] {
