@@ -169,6 +169,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
     fn a_change_is_noticed() {
         let (before, after) = (Shards { data: 10, parity: 3 }, Shards { data: 5, parity: 2 });
         let mut detector = Detector::new();
