@@ -265,7 +265,24 @@ impl Session {
         let copy = datagram.clone();
         let outcome = self.connection.handle_datagram(self.now, &mut datagram);
         let mut expected = Ok(());
-        for segment in Segments::new(&copy) {
+        let mut segments = &copy[..];
+        // Behind an FEC header: data, or what carries no segments. Few bytes ever recover any.
+        match segments {
+            [_, _, _, _, 0xf1, 0, shard @ ..] => {
+                let size = shard.first_chunk().map(|size| usize::from(u16::from_le_bytes(*size)));
+                let payload = size.and_then(|size| shard.get(2..size));
+                if payload.is_none() {
+                    expected = Err(DatagramError::Fec);
+                }
+                segments = payload.unwrap_or_default();
+            }
+            [_, _, _, _, 0xf2 | 0xf3, 0, rest @ ..] => {
+                self.received += 256 * rest.len() as u64;
+                segments = &[];
+            }
+            _ => {}
+        }
+        for segment in Segments::new(segments) {
             match segment {
                 Ok((header, _)) if header.conv != CONV => {
                     expected = Err(DatagramError::WrongConv { found: header.conv });
