@@ -89,16 +89,14 @@ impl Writer {
     }
 
     pub fn run(&mut self, connection: &mut Connection, now: Instant, flow: &mut Flow, rng: &mut Rng) {
-        let mut bytes = Vec::new();
         while !self.blocked && flow.written < self.total && now >= self.next {
             let piece = self.piece.take().unwrap_or_else(|| rng.size(self.sizes.clone()));
             let len = piece.min((self.total - flow.written) as usize);
-            bytes.resize(len, 0);
-            flow.payload.fill(flow.written, &mut bytes);
+            let bytes = flow.payload.bytes(flow.written, len);
             let outcome = if self.messages {
-                connection.send(now, &bytes).map(|()| len)
+                connection.send(now, bytes).map(|()| len)
             } else {
-                connection.write(now, &bytes)
+                connection.write(now, bytes)
             };
             match outcome {
                 Ok(count) => {
@@ -140,16 +138,25 @@ pub struct Reader {
     pub not_before: Instant,
     /// There may be something to read.
     pub ready: bool,
+    /// What it reads into.
+    pub buffer: Vec<u8>,
 }
 
 impl Reader {
     /// Reads everything at once.
     pub const fn eager() -> Self {
-        Self { messages: false, size: 65_536, pace: None, not_before: Instant::ZERO, ready: false }
+        Self {
+            messages: false,
+            size: 65_536,
+            pace: None,
+            not_before: Instant::ZERO,
+            ready: false,
+            buffer: Vec::new(),
+        }
     }
 
     /// Receives whole messages.
-    pub const fn messages() -> Self {
+    pub fn messages() -> Self {
         Self { messages: true, ..Self::eager() }
     }
 
@@ -163,7 +170,7 @@ impl Reader {
     }
 
     pub fn run(&mut self, connection: &mut Connection, now: Instant, flow: &mut Flow) {
-        let mut bytes = vec![0; if self.ready && !self.messages { self.size } else { 0 }];
+        self.buffer.resize(self.size, 0);
         while self.ready && now >= self.not_before {
             let outcome = if self.messages {
                 connection.recv().map(|message| {
@@ -171,9 +178,9 @@ impl Reader {
                     flow.take(&message);
                 })
             } else {
-                connection.read(&mut bytes).map(|count| {
+                connection.read(&mut self.buffer).map(|count| {
                     assert!(count > 0, "read returned nothing");
-                    flow.take(&bytes[..count]);
+                    flow.take(&self.buffer[..count]);
                 })
             };
             match outcome {

@@ -1,41 +1,50 @@
-//! Streams whose byte at any position can be computed: a reader needs no copy of what was written.
+//! Streams whose byte at any position is known: a reader needs no copy of what was written.
+
+use std::sync::OnceLock;
 
 use super::rng::mix;
 
-/// The stream that `key` names.
+/// Bytes after which a stream repeats itself: a prime, so that nothing that goes wrong by a power of two, or by a number
+/// of segments, finds the same bytes again.
+const PERIOD: usize = 65_521;
+/// Longest piece that can be had as it lies.
+const LONGEST: usize = 1 << 18;
+
+/// The stream that `key` names: a place to begin in bytes that all share.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload {
-    key: u64,
+    start: u64,
 }
 
 impl Payload {
     pub const fn new(key: u64) -> Self {
-        Self { key }
+        Self { start: key % PERIOD as u64 }
+    }
+
+    /// The `len` bytes from `position` on, at most [`LONGEST`].
+    pub fn bytes(self, position: u64, len: usize) -> &'static [u8] {
+        static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+        let bytes = BYTES.get_or_init(|| {
+            let words = (0..PERIOD.div_ceil(8) as u64).flat_map(|word| mix(word).to_le_bytes());
+            let period: Vec<u8> = words.take(PERIOD).collect();
+            period.iter().copied().cycle().take(PERIOD + LONGEST).collect()
+        });
+        let at = ((self.start + position) % PERIOD as u64) as usize;
+        &bytes[at..at + len]
     }
 
     /// Writes the bytes from `position` on into `out`.
     pub fn fill(self, position: u64, out: &mut [u8]) {
-        let mut word = position / 8;
-        let mut skip = (position % 8) as usize;
-        let mut rest = out;
-        while !rest.is_empty() {
-            let bytes = mix(self.key.wrapping_add(word)).to_le_bytes();
-            let take = (8 - skip).min(rest.len());
-            let (now, later) = rest.split_at_mut(take);
-            now.copy_from_slice(&bytes[skip..skip + take]);
-            rest = later;
-            skip = 0;
-            word += 1;
+        for (i, piece) in out.chunks_mut(LONGEST).enumerate() {
+            piece.copy_from_slice(self.bytes(position + (i * LONGEST) as u64, piece.len()));
         }
     }
 
     /// Offset of the first byte of `bytes` that is not the stream's at `position` and on.
     pub fn first_difference(self, position: u64, bytes: &[u8]) -> Option<usize> {
-        let mut expected = [0; 512];
-        for (i, piece) in bytes.chunks(expected.len()).enumerate() {
-            let expected = &mut expected[..piece.len()];
-            let at = i * 512;
-            self.fill(position + at as u64, expected);
+        for (i, piece) in bytes.chunks(LONGEST).enumerate() {
+            let at = i * LONGEST;
+            let expected = self.bytes(position + at as u64, piece.len());
             if expected != piece {
                 return expected.iter().zip(piece).position(|(a, b)| a != b).map(|i| at + i);
             }
