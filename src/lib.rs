@@ -53,6 +53,7 @@
 //! ```
 //!
 //! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.
+//! * [`KcpDatagrams`]: datagrams beside the stream, unreliable, for peers that know them.
 //! * [`KcpConfig`]: every setting, validated when it is built; [`NoDelay`]: the presets by name.
 //! * [`Stats`]: what happens on a session; [`EndpointStats`]: on a socket.
 //! * [`crypto`]: packet ciphers, AEADs and keys; [`fec`]: the erasure code, usable on its own.
@@ -90,7 +91,8 @@
     doc = "[`AsyncRead`]: https://docs.rs/tokio/latest/tokio/io/trait.AsyncRead.html\n\
            [`AsyncWrite`]: https://docs.rs/tokio/latest/tokio/io/trait.AsyncWrite.html\n\
            [`KcpStream`]: https://docs.rs/kcp9\n[`KcpListener`]: https://docs.rs/kcp9\n\
-           [`KcpEndpoint`]: https://docs.rs/kcp9\n[`EndpointStats`]: https://docs.rs/kcp9"
+           [`KcpEndpoint`]: https://docs.rs/kcp9\n[`EndpointStats`]: https://docs.rs/kcp9\n\
+           [`KcpDatagrams`]: https://docs.rs/kcp9"
 )]
 #![no_std]
 #![deny(unsafe_code)]
@@ -106,8 +108,8 @@ pub mod proto;
 
 #[cfg(feature = "tokio")]
 pub use net::{
-    EndpointStats, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf,
-    ReuniteError, WriteHalf,
+    EndpointStats, KcpDatagrams, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf,
+    ReadHalf, ReuniteError, WriteHalf,
 };
 pub use proto::fec;
 pub use proto::{ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, Stats};

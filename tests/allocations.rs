@@ -87,6 +87,26 @@ fn small_writes_allocate_nothing() {
     assert_eq!(count, 0, "allocations for {segments} segments");
 }
 
+#[test]
+fn datagrams_allocate_nothing() {
+    let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();
+    let mut pair = Pair::new(&config);
+    let mut exchange = |rounds: usize| {
+        for round in 0..rounds {
+            for n in 0..12 {
+                pair.ends[0].send_datagram(&pair.payload[..(round * 31 + n) % 1_300]).unwrap();
+            }
+            pair.round(WRITE, 0);
+            while pair.ends[1].recv_datagram().is_some() {}
+        }
+        pair.ends[1].stats().out_of_band
+    };
+    let before = exchange(100).received;
+    let mut after = 0;
+    let info = allocation_counter::measure(|| after = exchange(100).received);
+    assert_eq!((info.count_total, after - before), (0, 1_200));
+}
+
 /// Segments that arrive out of order wait in buffers of their own, which come from the allocator.
 #[test]
 fn losses_allocate_no_more_than_once_for_each_segment_out_of_order() {

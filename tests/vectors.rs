@@ -217,6 +217,37 @@ fn recorded_sessions_yield_their_stream() {
     assert!(ciphers.len() >= runs, "{ciphers:?}");
 }
 
+#[derive(Deserialize)]
+struct FecPacket {
+    packet: Option<String>,
+    payload_conv_and_data: Option<String>,
+}
+
+#[test]
+fn out_of_band_datagrams_are_those_of_kcp_go() {
+    let recorded: Vec<FecPacket> = load("fec_packets.json");
+    let mut runs = 0;
+    for FecPacket { packet, payload_conv_and_data } in recorded {
+        let (Some(packet), Some(payload)) = (packet, payload_conv_and_data) else { continue };
+        let (packet, payload) = (from_hex(&packet), from_hex(&payload));
+        let (conv, datagram) = payload.split_first_chunk().unwrap();
+        // Whatever FEC there is.
+        for (data, parity) in [(0, 0), (10, 3)] {
+            let config = KcpConfig::builder().fec(data, parity).datagram_queue(65_536).build().unwrap();
+            let conv = u32::from_le_bytes(*conv);
+            let [mut sender, mut receiver] = [(); 2].map(|()| Connection::new(conv, &config, Instant::ZERO));
+            sender.send_datagram(datagram).unwrap();
+            let mut buffer = vec![0; 65_536];
+            let transmit = sender.poll_transmit(Instant::ZERO, &mut buffer).unwrap();
+            assert_eq!(to_hex(&buffer[..transmit.len]), to_hex(&packet));
+            receiver.handle_datagram(Instant::ZERO, &mut packet.clone()).unwrap();
+            assert_eq!(receiver.recv_datagram().as_deref(), Some(datagram));
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 2);
+}
+
 /// A server that only receives answers with ACKs, whose `una` never goes back.
 fn check_reply(header: &SegmentHeader, conv: u32, una: &mut u32) {
     assert_eq!((header.conv, header.cmd, header.len), (conv, Command::Ack, 0));

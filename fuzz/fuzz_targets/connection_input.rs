@@ -15,8 +15,8 @@ use std::time::Duration;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay, Stats,
     proto::{
-        Command, Connection, DatagramError, HEADER_LEN, Instant, ReadError, SegmentHeader, Segments,
-        WriteError,
+        Command, Connection, DatagramError, DatagramSendError, HEADER_LEN, Instant, ReadError, SegmentHeader,
+        Segments, WriteError,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -26,6 +26,8 @@ const MAX_OPERATIONS: usize = 200;
 /// Bytes written to the session at most, and its patience with a silent peer: they bound what a run costs.
 const MAX_WRITTEN: u64 = 400_000;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of datagrams beside the stream that each queue holds.
+const DATAGRAM_QUEUE: usize = 3_000;
 /// Datagrams one drain may produce before it counts as endless.
 const MAX_DATAGRAMS: usize = 20_000;
 /// Largest payload handed in: beyond what the memory limit counts per segment.
@@ -133,6 +135,7 @@ impl Session {
             .dead_timeout(PATIENCE)
             .linger(PATIENCE)
             .idle_timeout((flags & 16 != 0).then_some(Duration::from_secs(20)))
+            .datagram_queue(DATAGRAM_QUEUE)
             .build()
             .expect("settings in range");
         let first_sn = 0_u32.wrapping_sub(u32::from(flags >> 5) * 8);
@@ -152,7 +155,19 @@ impl Session {
     }
 
     fn operate(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 24 {
+        match script.byte() % 26 {
+            24 => {
+                let len = usize::from(script.short());
+                self.send_datagram(len);
+            }
+            25 => {
+                let len = usize::from(script.byte());
+                let mut datagram = vec![0xff, 0xff, 0xff, 0xff, 0xf3, 0];
+                datagram.extend_from_slice(&(len as u16 + 6).to_le_bytes());
+                datagram.extend_from_slice(&CONV.to_le_bytes());
+                datagram.extend(script.bytes(len));
+                self.input(datagram);
+            }
             0 => {
                 let count = usize::from(script.byte());
                 let datagram = script.bytes(count);
@@ -276,8 +291,22 @@ impl Session {
                 }
                 segments = payload.unwrap_or_default();
             }
-            [_, _, _, _, 0xf2 | 0xf3, 0, rest @ ..] => {
+            [_, _, _, _, 0xf2, 0, rest @ ..] => {
                 self.received += 256 * rest.len() as u64;
+                segments = &[];
+            }
+            [_, _, _, _, 0xf3, 0, shard @ ..] => {
+                let size = shard.first_chunk().map(|size| usize::from(u16::from_le_bytes(*size)));
+                match size.and_then(|size| shard.get(2..size)).and_then(<[u8]>::split_first_chunk) {
+                    None => expected = Err(DatagramError::Fec),
+                    Some((conv, datagram)) if *conv == CONV.to_le_bytes() => {
+                        let last = core::iter::from_fn(|| self.connection.recv_datagram()).last();
+                        assert!(!alive || last.as_deref() == Some(datagram), "not what was sent");
+                    }
+                    Some((conv, _)) => {
+                        expected = Err(DatagramError::WrongConv { found: u32::from_le_bytes(*conv) });
+                    }
+                }
                 segments = &[];
             }
             _ => {}
@@ -314,6 +343,20 @@ impl Session {
             Err(WriteError::Closed(reason)) => assert_eq!(self.connection.close_reason(), Some(reason)),
             Err(_) => {}
         }
+    }
+
+    fn send_datagram(&mut self, len: usize) {
+        let max = self.connection.max_datagram_len();
+        assert!(max.is_none_or(|max| max == self.connection.mtu() - 12));
+        match self.connection.send_datagram(&vec![0x33; len]) {
+            Ok(()) => assert!(max.is_some_and(|max| len <= max)),
+            Err(DatagramSendError::TooLarge { max: told }) => assert!(max == Some(told) && len > told),
+            Err(DatagramSendError::Closed(reason)) => {
+                assert_eq!(self.connection.close_reason(), Some(reason))
+            }
+            Err(error) => assert!(max.is_none() && error == DatagramSendError::ShutDown),
+        }
+        assert!(self.connection.stats().out_of_band.send_queue_bytes <= DATAGRAM_QUEUE.max(len));
     }
 
     fn read(&mut self, len: Option<usize>) {
@@ -355,7 +398,7 @@ impl Session {
                 self.sent(datagram);
             }
         }
-        for _ in 0..4 {
+        for _ in 0..5 {
             if self.connection.poll_event().is_none() {
                 break;
             }
@@ -369,6 +412,12 @@ impl Session {
 
     /// A datagram of the session's own.
     fn sent(&mut self, datagram: &[u8]) {
+        if let [0xff, 0xff, 0xff, 0xff, 0xf3, 0, size_low, size_high, conv @ ..] = datagram {
+            assert_eq!(usize::from(u16::from_le_bytes([*size_low, *size_high])), datagram.len() - 6);
+            let bytes = conv.strip_prefix(&CONV.to_le_bytes()).expect("the conv");
+            assert!(bytes.iter().all(|byte| *byte == 0x33), "a datagram that was not sent");
+            return;
+        }
         let mut len = 0;
         for segment in Segments::new(datagram) {
             let (header, payload) = segment.expect("a whole segment");
@@ -408,7 +457,7 @@ impl Session {
         assert!(
             stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent
         );
-        assert!(stats.datagrams_sent <= stats.segments_sent);
+        assert!(stats.datagrams_sent <= stats.segments_sent + stats.out_of_band.sent);
         assert!(stats.push_received + stats.acks_received <= stats.segments_received);
         assert!(stats.duplicates + stats.out_of_window <= stats.push_received);
         for (before, now) in [

@@ -3,6 +3,7 @@
 //! Proves, on virtual time:
 //! * what one end reads is at every moment a prefix of what the other wrote, whatever is lost, duplicated or reordered,
 //!   whatever settings change meanwhile (and in a transfer of messages: the same messages);
+//! * datagrams beside the stream arrive as they were sent, if they do;
 //! * no call spins: after its output is drained a session's next deadline lies in the future;
 //! * once the link is sound and both applications read, everything written arrives: no stretch of [`STALL`] passes
 //!   without progress, unless a session ended by its own rules, and those are checked to have applied;
@@ -17,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use arbitrary::Arbitrary;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay,
-    proto::{CloseReason, Connection, Event, HEADER_LEN, Instant, ReadError, WriteError},
+    proto::{CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError, WriteError},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -78,8 +79,10 @@ struct Operation {
 enum Action {
     Write(u16),
     Send(u16),
+    SendDatagram(u16),
     Read(u16),
     Recv,
+    RecvDatagrams,
     /// Runs the link and both sessions for this many milliseconds.
     Run(u16),
     /// Runs to the next thing that happens.
@@ -127,6 +130,7 @@ impl Settings {
             .linger(seconds(self.linger))
             .idle_timeout((self.idle_timeout >= 192).then(|| seconds(self.idle_timeout)))
             .fec(fec(self.fec).0, fec(self.fec).1)
+            .datagram_queue(if self.fec < 128 { 20_000 } else { 0 })
             .build()
             .expect("settings in range")
     }
@@ -279,6 +283,8 @@ impl World {
             Action::Recv => {
                 self.read(at, 0, true);
             }
+            Action::SendDatagram(len) => self.send_datagram(at, len),
+            Action::RecvDatagrams => self.recv_datagrams(at),
             Action::Run(millis) => self.run_for(Duration::from_millis(millis.into())),
             Action::Step => {
                 self.step(now + Duration::from_secs(1));
@@ -355,6 +361,28 @@ impl World {
         }
     }
 
+    /// Sends a datagram that says by its length what it holds.
+    fn send_datagram(&mut self, at: usize, len: u16) {
+        let end = &mut self.ends[at];
+        let max = end.connection.max_datagram_len();
+        let sent = end.connection.send_datagram(&bytes_at(at, len.into(), len.into()));
+        match sent {
+            Ok(()) => assert!(max.is_some_and(|max| usize::from(len) <= max)),
+            Err(DatagramSendError::Disabled) => assert_eq!(end.config.datagram_queue(), 0),
+            Err(DatagramSendError::TooLarge { max: told }) => assert_eq!(max, Some(told)),
+            Err(DatagramSendError::ShutDown) => assert!(end.shut_down_at.is_some()),
+            Err(DatagramSendError::Closed(reason)) => assert_eq!(end.connection.close_reason(), Some(reason)),
+            Err(_) => unreachable!(),
+        }
+    }
+
+    fn recv_datagrams(&mut self, at: usize) {
+        while let Some(datagram) = self.ends[at].connection.recv_datagram() {
+            let sent = bytes_at(1 - at, datagram.len() as u64, datagram.len());
+            assert_eq!(datagram, sent, "not the datagram that was sent");
+        }
+    }
+
     /// Reads once and compares; returns whether there was anything.
     fn read(&mut self, at: usize, len: usize, message: bool) -> bool {
         let [first, second] = &mut self.ends;
@@ -408,7 +436,10 @@ impl World {
                     break;
                 }
                 let mut datagram = entry.remove();
-                self.ends[at].heard_at = self.now;
+                // What is out of band is no sign of life.
+                if datagram[4..6] != [0xf3, 0] {
+                    self.ends[at].heard_at = self.now;
+                }
                 let outcome = self.ends[at].connection.handle_datagram(self.now, &mut datagram);
                 assert_eq!(outcome, Ok(()), "a datagram of the peer's was refused");
             }
@@ -440,7 +471,7 @@ impl World {
             }
         }
         // One of each kind at most.
-        for _ in 0..4 {
+        for _ in 0..5 {
             match self.ends[at].connection.poll_event() {
                 None => return self.check_gauges(at),
                 Some(Event::Flushed) => {

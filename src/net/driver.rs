@@ -6,6 +6,8 @@
 //! so is the number of turns before the task yields to others. With nothing to do it sleeps until the earliest
 //! deadline, or, with none, until it is woken.
 
+mod runs;
+
 use std::{
     boxed::Box,
     collections::{HashMap, VecDeque},
@@ -28,13 +30,10 @@ use super::{
     recently_closed::RecentlyClosed,
     session::{Session, Upkeep},
     shared::{Admission, Backlog, Ended, Shared},
-    socket::Received,
     table::{Route, Table},
     timers::Timers,
 };
-use crate::proto::{
-    Connection, Instant, KcpConfig, fec, peek_conv, pipeline::begins_session, replay::ReplayWindow,
-};
+use crate::proto::{Connection, Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
@@ -51,6 +50,7 @@ const BLOCKED_LOOK: Duration = Duration::from_millis(50);
 
 /// Packets that began a session which a listener remembers, so that none begins a second; at most 512 KiB.
 const FIRST_PACKETS: usize = 16_384;
+
 pub(super) struct Driver {
     shared: Arc<Shared>,
     table: Table,
@@ -191,60 +191,6 @@ impl Driver {
                 shared.counters.recv_errors.add(1);
                 true
             }
-        }
-    }
-
-    /// Decrypts a batch and hands each run of datagrams with one conv to its session.
-    fn route(&mut self, now: Instant, received: Received<'_>) {
-        let Received { peer, local_ip, bytes, size } = received;
-        if bytes.is_empty() {
-            self.shared.counters.dropped_short.add(1);
-            return;
-        }
-        let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
-        let mut at = 0;
-        while at < bytes.len() {
-            let start = at;
-            let conv = self.conv_at(&peer, bytes, start, &opened);
-            at += size;
-            let Some(conv) = conv else {
-                self.shared.counters.dropped_short.add(usize::from(opened.is_open(start)));
-                continue;
-            };
-            while at < bytes.len() && self.conv_at(&peer, bytes, at, &opened) == Some(conv) {
-                at += size;
-            }
-            let run = &bytes[start..at.min(bytes.len())];
-            let route = (peer, conv);
-            let key = match self.table.find(&route) {
-                Some(key) => {
-                    self.note_first_packets(key, run, &opened);
-                    Some(key)
-                }
-                None => self.open(now, route, local_ip, run, &opened),
-            };
-            let Some(key) = key else { continue };
-            if let Some(slot) = self.table.get(key) {
-                slot.session.receive(now, run, size);
-            }
-            self.touch(key);
-        }
-        self.opener.recycle(opened);
-    }
-
-    /// The conv of the datagram at byte `at` of a batch, if it was opened and has one.
-    fn conv_at(&mut self, peer: &SocketAddr, bytes: &[u8], at: usize, opened: &Opened) -> Option<u32> {
-        let payload = opened.payload_at(bytes, at)?;
-        let conv = peek_conv(payload);
-        match (conv, fec::seqid_of(payload)) {
-            (None, Some(seqid)) => self.parity.find(peer, seqid),
-            (Some(conv), Some(seqid)) => {
-                if self.table.find(&(*peer, conv)).is_some() {
-                    self.parity.note(*peer, conv, seqid);
-                }
-                Some(conv)
-            }
-            (conv, None) => conv,
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! stream, split      AsyncRead and AsyncWrite; the application's handle of a session
 //! listener           accepts sessions that peers open
+//! datagrams          the application's handle of what travels beside a stream
 //! endpoint           opens many sessions over one socket
 //!   session          the core's Connection under a lock, with those who wait for it
 //!   driver           one task a socket: receive, route, timers
@@ -63,6 +64,7 @@ macro_rules! socket_options {
 use socket_options;
 
 mod clock;
+mod datagrams;
 mod driver;
 mod endpoint;
 mod entropy;
@@ -83,6 +85,7 @@ mod timers;
 mod waiters;
 
 pub use self::{
+    datagrams::KcpDatagrams,
     endpoint::KcpEndpoint,
     listener::KcpListener,
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},

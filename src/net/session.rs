@@ -5,6 +5,8 @@
 //! spot (a full socket, an earlier deadline, a session to be removed) is left to the driver by putting the session on
 //! its attention list.
 
+mod datagrams;
+
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -67,6 +69,7 @@ struct State {
     /// No stream refers to it any more.
     released: bool,
     readers: Waiters,
+    datagram_readers: Waiters,
     writers: Waiters,
     /// Tasks that wait for a shutdown to complete.
     closers: Waiters,
@@ -114,6 +117,7 @@ impl Session {
                 flushed: false,
                 released: false,
                 readers: Waiters::default(),
+                datagram_readers: Waiters::default(),
                 writers: Waiters::default(),
                 closers: Waiters::default(),
             }),
@@ -237,13 +241,14 @@ impl Session {
 
     /// The stream is gone: one last chance for what can be sent at once, ACKs above all, and out with the session.
     pub(super) fn release(self: &Arc<Self>) {
+        let mut woken = Woken::default();
         let mut state = self.lock();
         state.released = true;
         state.connection.flush();
         let (mut state, _) = self.transmit(state, clock::now(), false);
         // Where the driver is at it, it comes to these ACKs too, and ends the session when it next looks.
         if !state.transmitting {
-            state.end();
+            state.end(&mut woken);
         }
         drop(state);
         self.leave_to_driver(Upkeep::Remove);
@@ -290,7 +295,7 @@ impl Session {
         self.armed.store(u64::MAX, Ordering::Relaxed);
         if state.released {
             let (mut state, _) = self.transmit(state, clock::now(), false);
-            state.end();
+            state.end(&mut woken);
             return Upkeep::Remove;
         }
         state.connection.handle_timeout(now);
@@ -415,6 +420,7 @@ impl State {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Readable => self.readers.take_into(woken),
+                Event::DatagramReadable => self.datagram_readers.take_into(woken),
                 Event::Writable => self.writers.take_into(woken),
                 Event::Flushed => {
                     self.flushed = true;
@@ -422,6 +428,7 @@ impl State {
                 }
                 Event::Closed(_) => {
                     self.readers.take_into(woken);
+                    self.datagram_readers.take_into(woken);
                     self.writers.take_into(woken);
                     self.closers.take_into(woken);
                 }
@@ -456,9 +463,10 @@ impl State {
         self.error_or(reason.into())
     }
 
-    /// Ends it for want of a stream.
-    fn end(&mut self) {
+    /// Ends it for want of a stream. Others may still wait for its datagrams.
+    fn end(&mut self, woken: &mut Woken) {
         self.connection.close(CloseReason::Aborted);
+        self.collect_events(woken);
         self.blocked = None;
     }
 

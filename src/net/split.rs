@@ -12,7 +12,10 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::{Handle, KcpStream};
+use super::{
+    datagrams::KcpDatagrams,
+    stream::{Handle, KcpStream},
+};
 use crate::proto::Stats;
 
 /// The reading half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
@@ -104,6 +107,14 @@ macro_rules! read_half {
             pub async fn recv(&$self) -> io::Result<Bytes> {
                 std::future::poll_fn(|cx| $handle.poll_recv(cx)).await
             }
+
+            /// Receives the datagram that has waited longest: see [`KcpStream::recv_datagram`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::recv_datagram`].
+            pub async fn recv_datagram(&$self) -> io::Result<Bytes> {
+                std::future::poll_fn(|cx| $handle.session().poll_recv_datagram(cx)).await
+            }
         }
 
         impl AsyncRead for $half {
@@ -127,6 +138,20 @@ macro_rules! write_half {
             /// As [`KcpStream::send`].
             pub async fn send(&$self, message: &[u8]) -> io::Result<()> {
                 std::future::poll_fn(|cx| $handle.poll_send(cx, message)).await
+            }
+
+            /// Sends a datagram beside the stream: see [`KcpStream::send_datagram`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::send_datagram`].
+            pub fn send_datagram(&$self, datagram: &[u8]) -> io::Result<()> {
+                $handle.session().send_datagram(datagram)
+            }
+
+            /// The longest datagram that can be sent now, in bytes: see [`KcpStream::max_datagram_len`].
+            #[must_use]
+            pub fn max_datagram_len(&$self) -> Option<usize> {
+                $handle.session().max_datagram_len()
             }
         }
 
@@ -183,6 +208,12 @@ macro_rules! either_half {
             #[must_use]
             pub fn stats(&$self) -> Stats {
                 $handle.stats()
+            }
+
+            /// A handle of the datagrams: see [`KcpStream::datagrams`].
+            #[must_use]
+            pub fn datagrams(&$self) -> KcpDatagrams {
+                KcpDatagrams::new($handle.session())
             }
         }
     };

@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    datagrams::KcpDatagrams,
     endpoint, entropy,
     session::Session,
     shared::Shared,
@@ -148,6 +149,57 @@ impl KcpStream {
         std::future::poll_fn(|cx| self.handle.poll_recv(cx)).await
     }
 
+    /// Sends a datagram beside the stream, to a peer that knows them: whole, once, and without waiting for anything. It
+    /// may be lost, overtake others, and arrive more than once where nothing is encrypted. While the socket is full it waits in
+    /// a queue of [`datagram_queue`](crate::KcpConfigBuilder::datagram_queue) bytes, from which newer ones drive it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use kcp9::{KcpConfig, KcpListener, KcpStream};
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// let config = KcpConfig::builder().datagram_queue(65_536).build()?;
+    /// let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
+    /// let mut client = KcpStream::connect(listener.local_addr()?, config).await?;
+    /// client.write_all(b"hello").await?; // opens the session: no datagram does
+    ///
+    /// let (server, _) = listener.accept().await?;
+    /// server.send_datagram(b"tick")?;
+    /// assert_eq!(client.recv_datagram().await?, "tick");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` where none are configured, `InvalidInput` past [`max_datagram_len`](Self::max_datagram_len),
+    /// `BrokenPipe` after a shutdown; else as writes.
+    pub fn send_datagram(&self, datagram: &[u8]) -> io::Result<()> {
+        self.handle.session.send_datagram(datagram)
+    }
+
+    /// Receives the datagram that has waited longest. Where the queue is full, the oldest make room for new ones. Cancelling
+    /// it loses nothing.
+    ///
+    /// # Errors
+    /// `Unsupported` where none are configured; else as reads.
+    pub async fn recv_datagram(&self) -> io::Result<Bytes> {
+        std::future::poll_fn(|cx| self.handle.session.poll_recv_datagram(cx)).await
+    }
+
+    /// The longest datagram that can be sent now, in bytes: 12 less than the mtu leaves behind encryption. `None` when none
+    /// can be: they are not configured, or the session is shut down or has ended.
+    #[must_use]
+    pub fn max_datagram_len(&self) -> Option<usize> {
+        self.handle.session.max_datagram_len()
+    }
+
+    /// A handle of the datagrams, for tasks of their own: reads and writes of bytes borrow the stream meanwhile.
+    #[must_use]
+    pub fn datagrams(&self) -> KcpDatagrams {
+        KcpDatagrams::new(&self.handle.session)
+    }
+
     /// Splits the stream into halves that borrow it.
     pub const fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::split(&self.handle)
@@ -272,6 +324,10 @@ impl Handle {
             budget.made_progress();
         }
         outcome
+    }
+
+    pub(super) const fn session(&self) -> &Arc<Session> {
+        &self.session
     }
 
     pub(super) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

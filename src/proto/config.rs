@@ -118,6 +118,7 @@ pub struct KcpConfig {
     pub(crate) crypto: Option<PacketCrypto>,
     pub(crate) replay_window: usize,
     fec: Option<Fec>,
+    pub(crate) datagram_queue: usize,
     pub(crate) send_window: u32,
     pub(crate) recv_window: u32,
     pub(crate) nodelay: NoDelay,
@@ -137,6 +138,8 @@ pub struct KcpConfig {
 const MAX_MTU: usize = 65_507;
 /// A segment header, an FEC header, the largest crypto header and a little payload.
 const MIN_MTU: usize = 64;
+/// Seconds of the fastest datagrams; what a hostile peer can have a session keep.
+const MAX_DATAGRAM_QUEUE: u64 = 64 << 20;
 /// What a segment's `wnd` field can tell.
 const MAX_WINDOW: u32 = u16::MAX as u32;
 
@@ -151,6 +154,8 @@ impl Default for KcpConfig {
             replay_window: 256,
             // A third more traffic is for those to choose who need it.
             fec: None,
+            // Peers that do not know them may take one for another conversation.
+            datagram_queue: 0,
             // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
             send_window: 2_048,
             recv_window: 2_048,
@@ -230,6 +235,12 @@ impl KcpConfig {
 
     pub(crate) fn fec_code(&self) -> Option<Arc<ReedSolomon>> {
         self.fec.as_ref().map(|fec| Arc::clone(&fec.0))
+    }
+
+    /// Bytes of datagrams that are kept in each direction; 0 where none are exchanged.
+    #[must_use]
+    pub const fn datagram_queue(&self) -> usize {
+        self.datagram_queue
     }
 
     /// Packets remembered to tell replays.
@@ -354,10 +365,25 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Exchange datagrams beside the stream ([`Connection::send_datagram`](super::Connection::send_datagram)), and keep up to
+    /// so many bytes of them in each direction: up to 64 MiB, or 0 (the default) to exchange none. Each counts 64 bytes more
+    /// than it has; the oldest make room for new ones, and one is kept whatever its size.
+    ///
+    /// Both ends must know them: kcp9 does, and kcp-go from 5.6.60 on where its FEC is on (where it is off, it drops them).
+    /// **Off by default because others may be harmed**, whether FEC is on here or not. To them a datagram of 12 bytes or more is
+    /// a segment of the conversation 0xffffffff. Most drop it (ikcp; older kcp-go, as a client), but the listeners of older
+    /// kcp-go (5.6.1 is one) and of tokio_kcp end the session where it begins with four zeros, and clients of tokio_kcp may
+    /// go over to that conversation.
+    pub const fn datagram_queue(mut self, bytes: usize) -> Self {
+        self.config.datagram_queue = bytes;
+        self
+    }
+
     /// How many of the packets received last are remembered, so that none is taken in twice: up to 65,536, default
     /// 256, 0 for none. They take up to 32 bytes each, and only where a cipher tells packets apart. What an attacker
     /// replays later than that meets the numbers of its segments: a PUSH or ACK that has been dealt with does nothing but
-    /// draw an ACK, until the numbers wrap after 2^32 segments.
+    /// draw an ACK, until the numbers wrap after 2^32 segments. Datagrams beside the stream have none: an old one passes for
+    /// a new one.
     pub const fn replay_window(mut self, packets: usize) -> Self {
         self.config.replay_window = packets;
         self
@@ -430,7 +456,8 @@ impl KcpConfigBuilder {
     }
 
     /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP
-    /// has no close on the wire, so a server that does not time its sessions out itself wants this.
+    /// has no close on the wire, so a server that does not time its sessions out itself wants this. A datagram counts as
+    /// heard where the cipher authenticates it; without, only the stream's segments do.
     pub const fn idle_timeout(mut self, silence: Option<Duration>) -> Self {
         self.config.idle_timeout = silence;
         self
@@ -465,6 +492,7 @@ impl KcpConfigBuilder {
             + if config.fec.is_some() { fec::HEADER_LEN } else { 0 };
         check_mtu(config.mtu, overhead, config.crypto.as_ref())?;
         check("replay_window", config.replay_window as u64, 0, 65_536)?;
+        check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
         check_window("send_window", config.send_window)?;
         check_window("recv_window", config.recv_window)?;
         config.nodelay.validate()?;
@@ -547,6 +575,7 @@ mod tests {
             ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
             ("accept_backlog", |b| b.accept_backlog(0)),
             ("replay_window", |b| b.replay_window(65_537)),
+            ("datagram_queue", |b| b.datagram_queue((64 << 20) + 1)),
             ("fec data", |b| b.fec(0, 3)),
             ("fec data", |b| b.fec(256, 1)),
             ("fec parity", |b| b.fec(10, 0)),

@@ -1,5 +1,7 @@
 //! One session, driven from outside: see [`Connection`].
 
+mod datagrams;
+
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +9,7 @@ use bytes::Bytes;
 use super::{
     arq::Arq,
     config::{self, KcpConfig, NoDelay},
+    datagrams::Datagrams,
     error::{CloseReason, DatagramError, ReadError, SettingError, WriteError},
     fec,
     pipeline::Pipeline,
@@ -46,6 +49,8 @@ impl Transmit {
 pub enum Event {
     /// Something arrived in order.
     Readable,
+    /// A datagram arrived beside the stream.
+    DatagramReadable,
     /// There is room again for a write that was refused.
     Writable,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
@@ -71,7 +76,8 @@ enum State {
 /// 1. **Input**: [`handle_datagram`](Self::handle_datagram) for every datagram from the peer,
 ///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
-///    [`shutdown`](Self::shutdown) and the settings.
+///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown) and the
+///    settings.
 /// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns.
 /// 4. **Waiting**: [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_timeout`](Self::poll_timeout)
 ///    for how long to wait. An idle session returns `None`: it needs no wakeup at all.
@@ -102,6 +108,7 @@ enum State {
 pub struct Connection {
     arq: Arq,
     pipeline: Pipeline,
+    datagrams: Datagrams,
     state: State,
     mtu: usize,
     dead_timeout: Duration,
@@ -110,6 +117,7 @@ pub struct Connection {
     idle_timeout: Option<Duration>,
     write_blocked: bool,
     readable: bool,
+    datagram_readable: bool,
     writable: bool,
     /// `Flushed` or `Closed`, whichever the state says, was not yet returned by `poll_event`.
     ended: bool,
@@ -132,6 +140,7 @@ impl Connection {
         Self {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
+            datagrams: Datagrams::new(config.datagram_queue),
             state: State::Open,
             mtu: config.mtu,
             dead_timeout: config.dead_timeout,
@@ -140,6 +149,7 @@ impl Connection {
             idle_timeout: config.idle_timeout,
             write_blocked: false,
             readable: false,
+            datagram_readable: false,
             writable: false,
             ended: false,
         }
@@ -203,11 +213,14 @@ impl Connection {
         let conv = self.arq.conv();
         let arq = &mut self.arq;
         let outcome = self.pipeline.open(datagram, conv, |segments, origin| arq.input(now, segments, origin));
-        if outcome == Err(DatagramError::Replayed) {
-            self.arq.stats_mut().replayed += 1;
+        match outcome {
+            Ok(Some(packet)) => return self.receive_datagram(now, &packet),
+            Err(DatagramError::Replayed) => self.arq.stats_mut().replayed += 1,
+            Err(DatagramError::Fec) => self.arq.stats_mut().malformed += 1,
+            _ => {}
         }
         self.after_progress();
-        outcome
+        outcome.map(|_| ())
     }
 
     /// Does what is due at `now`. Calling it early is harmless.
@@ -356,7 +369,8 @@ impl Connection {
     }
 
     /// Ends the writing direction: everything written is still delivered, and [`Event::Flushed`] comes once the peer
-    /// has acknowledged it. Reading goes on. The peer is not told: KCP has no segment for it.
+    /// has acknowledged it. Datagrams that were queued are still sent, and not waited for. Reading goes on. The peer is not
+    /// told: KCP has no segment for it.
     pub fn shutdown(&mut self, now: Instant) {
         if self.state != State::Open {
             return;
@@ -412,6 +426,11 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
+        if self.datagrams.is_turn()
+            && let Some(transmit) = self.transmit_datagrams(now, buf)
+        {
+            return Some(transmit);
+        }
         self.pipeline.skip_parity_over(self.mtu);
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
         let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
@@ -447,21 +466,30 @@ impl Connection {
             }
         }
         self.arq.end_flush(now, &flush);
+        self.datagrams.after_stream();
         if count == 0 {
-            return None;
+            return self.transmit_datagrams(now, buf);
         }
-        if let Err(reason) = self.pipeline.seal(&mut buf[..len], size, self.arq.is_first_unacknowledged()) {
-            self.close(reason);
-            return None;
-        }
-        let stats = self.arq.stats_mut();
-        stats.datagrams_sent += count as u64;
-        stats.datagram_bytes_sent += len as u64;
+        let first = self.arq.is_first_unacknowledged();
+        let transmit = self.seal(&mut buf[..len], size, first)?;
         if self.write_blocked && self.arq.has_much_room() {
             self.write_blocked = false;
             self.writable = true;
         }
-        Some(Transmit { len, segment_size: size })
+        Some(transmit)
+    }
+
+    /// Encrypts and counts a batch of datagrams of `size` bytes, the last perhaps shorter; or ends the session.
+    fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
+        if let Err(reason) = self.pipeline.seal(datagrams, size, first) {
+            self.close(reason);
+            return None;
+        }
+        let transmit = Transmit { len: datagrams.len(), segment_size: size };
+        let stats = self.arq.stats_mut();
+        stats.datagrams_sent += transmit.datagrams() as u64;
+        stats.datagram_bytes_sent += transmit.len as u64;
+        Some(transmit)
     }
 
     /// The instant at which [`handle_timeout`](Self::handle_timeout) is to be called, `None` when the session waits for
@@ -479,6 +507,9 @@ impl Connection {
     pub fn poll_event(&mut self) -> Option<Event> {
         if core::mem::take(&mut self.readable) {
             return Some(Event::Readable);
+        }
+        if core::mem::take(&mut self.datagram_readable) {
+            return Some(Event::DatagramReadable);
         }
         if core::mem::take(&mut self.writable) {
             return Some(Event::Writable);
@@ -568,11 +599,13 @@ impl Connection {
     pub fn trim(&mut self) {
         self.arq.trim();
         self.pipeline.trim();
+        self.datagrams.trim();
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { fec: self.pipeline.fec_stats(), ..self.arq.stats() }
+        let (fec, out_of_band) = (self.pipeline.fec_stats(), self.datagrams.stats());
+        Stats { fec, out_of_band, ..self.arq.stats() }
     }
 }

@@ -79,7 +79,7 @@ pub enum DatagramError {
     Open(OpenError),
     /// The very packet was received before.
     Replayed,
-    /// An FEC packet whose size field does not fit it.
+    /// An FEC or out-of-band packet whose size field does not fit it.
     Fec,
 }
 
@@ -166,6 +166,34 @@ impl fmt::Display for WriteError {
     }
 }
 
+/// Why a datagram was not queued by [`Connection::send_datagram`](super::Connection::send_datagram).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramSendError {
+    /// The session exchanges no datagrams: see [`datagram_queue`](super::KcpConfigBuilder::datagram_queue).
+    Disabled,
+    /// A datagram that does not fit one packet.
+    TooLarge {
+        /// The longest that fits, in bytes.
+        max: usize,
+    },
+    /// Nothing can be sent after [`shutdown`](super::Connection::shutdown).
+    ShutDown,
+    /// The session has ended.
+    Closed(CloseReason),
+}
+
+impl fmt::Display for DatagramSendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("datagrams are not configured"),
+            Self::TooLarge { max } => write!(f, "a datagram holds at most {max} bytes"),
+            Self::ShutDown => f.write_str("a datagram after shutdown"),
+            Self::Closed(reason) => reason.fmt(f),
+        }
+    }
+}
+
 /// Why nothing was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -221,6 +249,7 @@ impl core::error::Error for SegmentError {}
 impl core::error::Error for DatagramError {}
 impl core::error::Error for CloseReason {}
 impl core::error::Error for WriteError {}
+impl core::error::Error for DatagramSendError {}
 impl core::error::Error for ReadError {}
 impl core::error::Error for SettingError {}
 
@@ -228,7 +257,7 @@ impl core::error::Error for SettingError {}
 mod io {
     use std::io::{Error, ErrorKind};
 
-    use super::{CloseReason, ConfigError, ReadError, SettingError, WriteError};
+    use super::{CloseReason, ConfigError, DatagramSendError, ReadError, SettingError, WriteError};
 
     impl From<CloseReason> for Error {
         fn from(reason: CloseReason) -> Self {
@@ -251,6 +280,18 @@ mod io {
                 WriteError::Blocked => ErrorKind::WouldBlock,
                 WriteError::ShutDown => ErrorKind::BrokenPipe,
                 WriteError::EmptyMessage | WriteError::MessageTooLong { .. } => ErrorKind::InvalidInput,
+            };
+            Self::new(kind, error)
+        }
+    }
+
+    impl From<DatagramSendError> for Error {
+        fn from(error: DatagramSendError) -> Self {
+            let kind = match error {
+                DatagramSendError::Closed(reason) => return reason.into(),
+                DatagramSendError::Disabled => ErrorKind::Unsupported,
+                DatagramSendError::TooLarge { .. } => ErrorKind::InvalidInput,
+                DatagramSendError::ShutDown => ErrorKind::BrokenPipe,
             };
             Self::new(kind, error)
         }

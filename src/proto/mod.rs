@@ -6,6 +6,7 @@
 //! ```text
 //! connection   lifecycle, events, batches of datagrams
 //!   pipeline   what stands around the segments of a datagram
+//!   datagrams  what travels beside the stream, unreliably
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   wire       the segment
 //!   fec        parity of datagrams, and what is recovered from it
@@ -16,6 +17,7 @@
 mod arq;
 mod config;
 mod connection;
+mod datagrams;
 mod error;
 pub mod fec;
 pub(crate) mod pipeline;
@@ -31,11 +33,11 @@ pub use self::{
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
     error::{
-        CloseReason, ConfigError, DatagramError, ReadError, SegmentError, SettingError, UnknownPreset,
-        WriteError,
+        CloseReason, ConfigError, DatagramError, DatagramSendError, ReadError, SegmentError, SettingError,
+        UnknownPreset, WriteError,
     },
     random::{Random, random_conv},
-    stats::{FecStats, Stats},
+    stats::{FecStats, OutOfBandStats, Stats},
     time::Instant,
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };

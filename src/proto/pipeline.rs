@@ -8,7 +8,8 @@
 //! A datagram is built once, in the buffer that is sent: segments are written behind `head` free bytes, FEC numbers the
 //! datagram and adds it to its group's parity ([`Pipeline::complete`]), and the cipher seals a whole batch in place
 //! ([`Pipeline::seal`]). Parity becomes datagrams between others as soon as its group is complete
-//! ([`Pipeline::parity_len`]).
+//! ([`Pipeline::parity_len`]). Out-of-band datagrams have an FEC packet's header, whether there is FEC or not, and a conv in
+//! place of segments ([`Pipeline::complete_out_of_band`]).
 //!
 //! Opening is two steps, since who serves many sessions over one socket finds the conv of a datagram only behind its
 //! encryption: the cipher opens it ([`Pipeline::decrypt`]), or whoever received it did, and the session that it belongs
@@ -23,7 +24,7 @@ use super::{
     arq::Origin,
     config::KcpConfig,
     error::{CloseReason, DatagramError},
-    fec::{self, Decoder, Encoder, Packet, ReedSolomon},
+    fec::{self, Decoder, Encoder, Kind, OutOfBand, Packet, ReedSolomon},
     replay::ReplayWindow,
     stats::FecStats,
     time::Instant,
@@ -103,6 +104,16 @@ impl Pipeline {
         self.crypto_head() + if self.fec_room { fec::HEADER_LEN } else { 0 } + self.tail()
     }
 
+    /// Bytes in front of an out-of-band datagram.
+    pub(super) fn out_of_band_head(&self) -> usize {
+        self.crypto_head() + fec::OUT_OF_BAND_HEADER_LEN
+    }
+
+    /// Whether nobody without the key can make a packet that is taken in.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.encryption.as_ref().is_some_and(|layer| layer.authenticated)
+    }
+
     pub(super) const fn has_fec_room(&self) -> bool {
         self.fec_room
     }
@@ -144,6 +155,13 @@ impl Pipeline {
             self.parity_sent += 1;
             self.change_code();
         }
+    }
+
+    /// Completes an out-of-band datagram, written behind [`out_of_band_head`](Self::out_of_band_head) free bytes, but for its
+    /// encryption.
+    pub(super) fn complete_out_of_band(&self, conv: u32, datagram: &mut [u8]) {
+        let end = datagram.len() - self.tail();
+        fec::write_out_of_band_header(&mut datagram[self.crypto_head()..end], conv);
     }
 
     /// Encrypts the datagrams that lie back to back, `size` bytes each, the last perhaps shorter; or tells why the
@@ -200,22 +218,26 @@ impl Pipeline {
         }
     }
 
-    /// Takes in a datagram of `conv` that was decrypted, and hands over the segments of each packet that it yields.
-    pub(super) fn open(
+    /// Takes in a datagram of `conv` that was decrypted, and hands over the segments of each packet that it yields. Returns
+    /// what it carries out of band, which may be of another conv.
+    pub(super) fn open<'a>(
         &mut self,
-        datagram: &[u8],
+        datagram: &'a [u8],
         conv: u32,
         mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
-    ) -> Result<(), DatagramError> {
+    ) -> Result<Option<OutOfBand<'a>>, DatagramError> {
         let payload = match &mut self.encryption {
             Some(layer) => layer.admit(datagram)?,
             None => datagram,
         };
         let Some(packet) = Packet::parse(payload) else {
-            return deliver(payload, Origin::Received);
+            return deliver(payload, Origin::Received).map(|()| None);
         };
+        if packet.kind == Kind::OutOfBand {
+            return OutOfBand::parse(packet.shard).map(Some).ok_or(DatagramError::Fec);
+        }
         let decoder = self.decoder.get_or_insert_with(Box::default);
-        decoder.input(&packet, conv, deliver)
+        decoder.input(&packet, conv, deliver).map(|()| None)
     }
 
     // ---- Both ----

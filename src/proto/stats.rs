@@ -47,7 +47,8 @@ pub struct Stats {
     pub window_probes: u64,
     /// Datagrams dropped whole: they belong to another conversation.
     pub wrong_conv: u64,
-    /// Datagrams whose rest was dropped at a segment that is none.
+    /// Datagrams dropped, or their rest: at a segment that is none, or for a size in their FEC header that does not fit
+    /// them.
     pub malformed: u64,
     /// Datagrams dropped: the cipher refused them. Over a shared socket they count for the socket, not the session.
     pub forged: u64,
@@ -84,6 +85,30 @@ pub struct Stats {
     pub out_of_order: u32,
     /// What forward error correction did.
     pub fec: FecStats,
+    /// What became of the datagrams sent and received beside the stream.
+    pub out_of_band: OutOfBandStats,
+}
+
+/// What became of the datagrams that a session's applications exchange beside its stream; see
+/// [`Connection::send_datagram`](super::Connection::send_datagram).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OutOfBandStats {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams received and queued for the application.
+    pub received: u64,
+    /// Datagrams dropped before they were sent: later ones took their room in the queue, or the mtu has become too small
+    /// for them.
+    pub dropped_unsent: u64,
+    /// Datagrams dropped before they were read: later ones took their room in the queue.
+    pub dropped_unread: u64,
+    /// Datagrams received and dropped: the session is configured to exchange none.
+    pub unwanted: u64,
+    /// Bytes of the datagrams that wait to be sent.
+    pub send_queue_bytes: usize,
+    /// Bytes of the datagrams that wait to be read.
+    pub recv_queue_bytes: usize,
 }
 
 /// What forward error correction did on a session. Packets are datagrams; see [`fec`](crate::fec).

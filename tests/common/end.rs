@@ -141,10 +141,9 @@ impl End {
             match event {
                 Event::Readable => self.reader.on_readable(),
                 Event::Writable => self.writer.on_writable(),
-                _ => {}
-            }
-            if !matches!(event, Event::Readable | Event::Writable) {
-                self.events.push((now, event));
+                // Tests that send datagrams look for them.
+                Event::DatagramReadable => {}
+                _ => self.events.push((now, event)),
             }
         }
         any
@@ -227,7 +226,7 @@ impl End {
     }
 }
 
-/// The segments that a datagram of `connection` carries: none if it is parity.
+/// The segments that a datagram of `connection` carries: none if it is parity, or out of band.
 fn opened<'a>(connection: &Connection, datagram: &'a [u8]) -> Cow<'a, [u8]> {
     let Some(crypto) = connection.crypto() else { return Cow::Borrowed(behind_fec(datagram)) };
     let cipher = crypto.cipher();
@@ -239,10 +238,10 @@ fn opened<'a>(connection: &Connection, datagram: &'a [u8]) -> Cow<'a, [u8]> {
 
 fn behind_fec(payload: &[u8]) -> &[u8] {
     match payload[4..6] {
-        [0xf1, 0] => {
+        [kind @ (0xf1 | 0xf3), 0] => {
             let size = u16::from_le_bytes([payload[6], payload[7]]);
             assert_eq!(usize::from(size), payload.len() - 6, "the size of an FEC packet");
-            &payload[8..]
+            if kind == 0xf1 { &payload[8..] } else { &[] }
         }
         [0xf2, 0] => &[],
         _ => payload,

@@ -38,7 +38,7 @@ fn ciphers() -> Vec<(CipherKind, Framing)> {
     all.filter(|(kind, framing)| !kind.is_aead() || *framing == Framing::KcpGo).collect()
 }
 
-fn encrypted((kind, framing): (CipherKind, Framing)) -> KcpConfigBuilder {
+pub(crate) fn encrypted((kind, framing): (CipherKind, Framing)) -> KcpConfigBuilder {
     let key = Key::from_bytes(&b"0123456789abcdefFEDCBA9876543210"[..kind.key_len()]);
     let cipher = kind.build(&key, framing).unwrap();
     KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))

@@ -2,9 +2,11 @@
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpStream};
 
+use tokio::io::AsyncWriteExt;
+
 use crate::{
     relay::Relay,
-    support::{ANY, EchoServer, echo_payload, listen_with, within},
+    support::{ANY, EchoServer, echo_payload, listen_with, read_payload, until, within, write_payload},
 };
 
 const LOSS: f64 = 0.08;
@@ -28,6 +30,24 @@ async fn lost_datagrams_are_recovered() {
         assert_eq!(fec.parity_sent > 0, sends != (0, 0), "{fec:?}");
         assert_eq!(stream.endpoint_stats().dropped_malformed, 0);
     }
+}
+
+/// Parity of the very datagrams that open a session, which come in one batch with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_parity_finds_its_session() {
+    let listener = listen_with(config(10, 3)).await;
+    for _ in 0..10 {
+        let mut client = KcpStream::connect(listener.local_addr().unwrap(), config(10, 3)).await.unwrap();
+        // More than the first flight holds.
+        write_payload(&mut client, 60_000).await.unwrap();
+        let (mut server, _) = within(5, "a session", listener.accept()).await.unwrap();
+        within(5, "the payload", read_payload(&mut server, 60_000)).await.unwrap();
+        client.shutdown().await.unwrap();
+        let sent = client.stats().fec.parity_sent;
+        assert!(sent >= 6, "{sent} parity packets were sent");
+        until(5, "all parity arrives", || server.stats().fec.parity_received == sent).await;
+    }
+    assert_eq!(listener.endpoint_stats().dropped_short, 0);
 }
 
 /// Parity names no conversation: it finds its way among the sessions of one address.

@@ -10,6 +10,7 @@ mod cancellation;
 mod churn;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod crypto;
+mod datagrams;
 mod dead_peers;
 mod echo;
 mod fec;

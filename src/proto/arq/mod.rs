@@ -460,6 +460,11 @@ impl Arq {
         self.last_heard
     }
 
+    /// The peer was heard, but not by a segment: it owes the answers that it owed.
+    pub(super) const fn note_heard(&mut self, now: Instant) {
+        self.last_heard = now;
+    }
+
     fn backoff(&self) -> Backoff {
         let rto = self.rtt.rto();
         Backoff {

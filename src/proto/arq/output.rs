@@ -92,6 +92,12 @@ impl Arq {
             && self.congestion.permits(self.buffer.in_flight())
     }
 
+    /// Takes note of `bytes` that are sent beside the segments.
+    pub(in crate::proto) fn charge(&mut self, now: Instant, bytes: usize) {
+        self.pacer.refill(now, self.congestion.pacing_rate());
+        self.pacer.spend_burst(bytes);
+    }
+
     /// When the pacer lets the next segment go, if that is all that it waits for.
     pub(super) fn next_paced(&self) -> Option<Instant> {
         self.pacer.deadline().filter(|_| self.has_sendable())

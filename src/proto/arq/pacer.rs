@@ -11,6 +11,8 @@ use crate::proto::time::Instant;
 
 /// Bytes that may go at once: one GSO batch.
 const MIN_BURST: i64 = 65_536;
+/// Bytes that may go at once whatever went beside: messages of an application that sends few, whose rate says little.
+const KEPT_BURST: i64 = MIN_BURST / 4;
 /// Time whose worth of bytes may go at once: timers are not exact.
 const BURST_TIME: u64 = 2_000;
 /// Time whose worth of bytes a wait is for.
@@ -60,6 +62,15 @@ impl Pacer {
     pub(super) const fn spend(&mut self, bytes: usize) {
         if self.rate > 0 {
             self.tokens = self.tokens.saturating_sub(bytes as i64);
+        }
+    }
+
+    /// Charges what goes beside the segments to the burst that they might send, down to what always remains of it. It
+    /// takes nothing from the rate: that is what the path delivers of segments with all else that it carries, and would
+    /// count the same bytes twice.
+    pub(super) fn spend_burst(&mut self, bytes: usize) {
+        if self.rate > 0 && self.tokens > KEPT_BURST {
+            self.tokens = self.tokens.saturating_sub(bytes as i64).max(KEPT_BURST);
         }
     }
 
@@ -140,6 +151,26 @@ mod tests {
         pacer.spend(1 << 30);
         pacer.refill(Instant::from_millis(1), 1_000);
         assert!(pacer.permits());
+    }
+
+    #[test]
+    fn what_goes_beside_takes_the_burst_and_not_the_rate() {
+        let mut pacer = Pacer::new(Instant::ZERO);
+        let rate = 10_000_000;
+        let (mut first, mut sent) = (None, 0_u64);
+        let mut now = Instant::ZERO;
+        while now < Instant::from_millis(1_000) {
+            pacer.refill(now, rate);
+            pacer.spend_burst(1 << 20);
+            while pacer.permits() {
+                pacer.spend(1_400);
+                sent += 1_400;
+            }
+            first.get_or_insert(sent);
+            now = pacer.deadline().unwrap();
+        }
+        assert_eq!(first, Some(12 * 1_400), "KEPT_BURST");
+        assert!((10_000_000..10_050_000).contains(&sent), "{sent}");
     }
 
     #[test]

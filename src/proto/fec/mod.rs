@@ -46,5 +46,7 @@ pub use self::{
 pub(super) use self::{
     decoder::Decoder,
     encoder::Encoder,
-    packet::{HEADER_LEN, Packet, segments_of},
+    packet::{
+        HEADER_LEN, Kind, OUT_OF_BAND_HEADER_LEN, OutOfBand, Packet, segments_of, write_out_of_band_header,
+    },
 };

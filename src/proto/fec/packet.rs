@@ -6,12 +6,15 @@
 //! out-of-band   0xffffffff | 0x00f3 | size u16 | conv u32 | datagram
 //! ```
 //!
-//! `size` counts itself and what follows it. All integers are little-endian.
+//! `size` counts itself and what follows it. All integers are little-endian. Out-of-band packets are of no group: kcp-go
+//! has them since 5.6.60, and uses the header to tell them from others.
 
 use crate::proto::wire::HEADER_LEN as SEGMENT_HEADER_LEN;
 
 /// Bytes in front of the segments: seqid, type and size.
 pub(in crate::proto) const HEADER_LEN: usize = 8;
+/// Bytes in front of an out-of-band datagram: seqid, type, size and conv.
+pub(in crate::proto) const OUT_OF_BAND_HEADER_LEN: usize = HEADER_LEN + 4;
 /// Bytes in front of what parity is computed over.
 pub(super) const SHARD_AT: usize = 6;
 /// Bytes of the size field.
@@ -20,6 +23,8 @@ pub(super) const SIZE_LEN: usize = 2;
 const DATA: u16 = 0xf1;
 const PARITY: u16 = 0xf2;
 const OUT_OF_BAND: u16 = 0xf3;
+/// In place of the number that an out-of-band packet does not have.
+const NO_SEQID: u32 = u32::MAX;
 
 /// Numbers that are left out where a sender changes its shards, so that a receiver sees the change: kcp-go's is not
 /// disturbed by them.
@@ -57,6 +62,21 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// What an out-of-band packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) struct OutOfBand<'a> {
+    pub(in crate::proto) conv: u32,
+    pub(in crate::proto) datagram: &'a [u8],
+}
+
+impl<'a> OutOfBand<'a> {
+    /// What stands in the shard of such a packet; `None` where its size does not fit it.
+    pub(in crate::proto) fn parse(shard: &'a [u8]) -> Option<Self> {
+        let (conv, datagram) = payload(shard)?.split_first_chunk()?;
+        Some(Self { conv: u32::from_le_bytes(*conv), datagram })
+    }
+}
+
 /// What the size field of a data shard, or of one recovered, says that it carries.
 pub(super) fn payload(shard: &[u8]) -> Option<&[u8]> {
     let (size, _) = shard.split_first_chunk()?;
@@ -79,7 +99,7 @@ pub(crate) fn segments_of(datagram: &[u8]) -> &[u8] {
 pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
     match Packet::parse(datagram) {
         Some(Packet { kind: Kind::OutOfBand, shard, .. }) => {
-            payload(shard)?.first_chunk().map(|conv| u32::from_le_bytes(*conv))
+            OutOfBand::parse(shard).map(|packet| packet.conv)
         }
         _ => {
             let segments = segments_of(datagram);
@@ -99,16 +119,30 @@ pub(crate) fn seqid_of(datagram: &[u8]) -> Option<u32> {
 
 /// Writes the header of a data packet in front of its payload.
 pub(super) fn write_data_header(packet: &mut [u8], seqid: u32) {
-    let size = (packet.len() - SHARD_AT) as u16;
-    packet[..4].copy_from_slice(&seqid.to_le_bytes());
-    packet[4..6].copy_from_slice(&DATA.to_le_bytes());
-    packet[6..8].copy_from_slice(&size.to_le_bytes());
+    write_type(packet, seqid, DATA);
+    write_size(packet);
 }
 
 /// Writes the header of a parity packet.
 pub(super) fn write_parity_header(packet: &mut [u8], seqid: u32) {
+    write_type(packet, seqid, PARITY);
+}
+
+/// Writes the header of an out-of-band packet in front of its datagram.
+pub(in crate::proto) fn write_out_of_band_header(packet: &mut [u8], conv: u32) {
+    write_type(packet, NO_SEQID, OUT_OF_BAND);
+    write_size(packet);
+    packet[HEADER_LEN..OUT_OF_BAND_HEADER_LEN].copy_from_slice(&conv.to_le_bytes());
+}
+
+fn write_type(packet: &mut [u8], seqid: u32, kind: u16) {
     packet[..4].copy_from_slice(&seqid.to_le_bytes());
-    packet[4..6].copy_from_slice(&PARITY.to_le_bytes());
+    packet[4..SHARD_AT].copy_from_slice(&kind.to_le_bytes());
+}
+
+fn write_size(packet: &mut [u8]) {
+    let size = (packet.len() - SHARD_AT) as u16;
+    packet[SHARD_AT..HEADER_LEN].copy_from_slice(&size.to_le_bytes());
 }
 
 /// The size of a group, d + p, times as often as it fits: where the seqids of kcp-go wrap to 0.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     Decoder, Encoder, ReedSolomon,
-    packet::{HEADER_LEN, Packet},
+    packet::{HEADER_LEN, OutOfBand, Packet},
 };
 use crate::proto::{
     arq::Origin,
@@ -68,9 +68,37 @@ fn packets_are_those_of_kcp_go() {
 
 #[test]
 fn an_out_of_band_packet_belongs_to_its_conv() {
-    let packet = recorded().into_iter().find_map(|run| run.packet).unwrap();
-    assert_eq!(super::packet::peek_conv(&from_hex(&packet)), Some(0x1234_5678));
-    assert!(super::segments_of(&from_hex(&packet)).is_empty());
+    let packet = from_hex(&recorded().into_iter().find_map(|run| run.packet).unwrap());
+    assert_eq!(super::packet::peek_conv(&packet), Some(0x1234_5678));
+    assert!(super::segments_of(&packet).is_empty());
+    let Packet { kind, shard, .. } = Packet::parse(&packet).unwrap();
+    assert_eq!(kind, super::Kind::OutOfBand);
+    let carried = OutOfBand::parse(shard).unwrap();
+    assert_eq!(carried, OutOfBand { conv: 0x1234_5678, datagram: &packet[12..] });
+    let mut written = packet.clone();
+    written[..12].fill(0);
+    super::write_out_of_band_header(&mut written, carried.conv);
+    assert_eq!(written, packet);
+}
+
+#[test]
+fn out_of_band_sizes_that_do_not_fit_are_refused() {
+    let mut packet = vec![0; super::OUT_OF_BAND_HEADER_LEN + 3];
+    super::write_out_of_band_header(&mut packet, CONV);
+    let parse = |packet: &[u8]| {
+        OutOfBand::parse(Packet::parse(packet).unwrap().shard).map(|found| found.datagram.len())
+    };
+    assert_eq!(parse(&packet), Some(3));
+    for (size, found) in
+        [(10, None), (9, Some(3)), (8, Some(2)), (6, Some(0)), (5, None), (1, None), (0, None)]
+    {
+        packet[6] = size;
+        assert_eq!(parse(&packet), found, "a size of {size}");
+    }
+    for len in 6..12 {
+        packet[6] = len as u8 - 6;
+        assert_eq!(parse(&packet[..len]), None, "{len} bytes");
+    }
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Received batches, cut into runs of datagrams of one conversation: each is looked at once, and handed to its session with
+//! those around it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Driver;
+use crate::{
+    net::{opener::Opened, socket::Received},
+    proto::{Instant, fec, peek_conv},
+};
+
+/// Datagrams of one conversation, one behind the other in a batch.
+#[derive(Debug)]
+struct Run {
+    conv: u32,
+    /// Where in the batch its first datagram begins.
+    start: usize,
+    /// The seqid of its last FEC data packet.
+    seqid: Option<u32>,
+}
+
+impl Driver {
+    /// Decrypts a batch and hands each run of datagrams with one conv to its session.
+    pub(super) fn route(&mut self, now: Instant, received: Received<'_>) {
+        let Received { peer, local_ip, bytes, size } = received;
+        if bytes.is_empty() {
+            self.shared.counters.dropped_short.add(1);
+            return;
+        }
+        let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
+        let mut run: Option<Run> = None;
+        for at in (0..bytes.len()).step_by(size) {
+            let next = self.run_at(&peer, bytes, at, &opened, run.as_ref());
+            if next.is_none() && opened.is_open(at) {
+                self.shared.counters.dropped_short.add(1);
+            }
+            match (&mut run, next) {
+                (Some(run), Some(next)) if run.conv == next.conv => run.seqid = next.seqid.or(run.seqid),
+                (_, next) => {
+                    if let Some(run) = std::mem::replace(&mut run, next) {
+                        self.deliver(now, peer, local_ip, &run, &bytes[run.start..at], &opened);
+                    }
+                }
+            }
+        }
+        if let Some(run) = run {
+            self.deliver(now, peer, local_ip, &run, &bytes[run.start..], &opened);
+        }
+        self.opener.recycle(opened);
+    }
+
+    /// The run that the datagram at byte `at` of a batch begins or goes on with, behind `run`: none if it was not opened or
+    /// says of no conversation that it is its.
+    fn run_at(
+        &self,
+        peer: &SocketAddr,
+        bytes: &[u8],
+        at: usize,
+        opened: &Opened,
+        run: Option<&Run>,
+    ) -> Option<Run> {
+        let payload = opened.payload_at(bytes, at)?;
+        let seqid = fec::seqid_of(payload);
+        if let Some(conv) = peek_conv(payload) {
+            return Some(Run { conv, start: at, seqid });
+        }
+        let last = run.and_then(|run| Some((run.conv, run.seqid?)));
+        self.parity.find(peer, seqid?, last).map(|conv| Run { conv, start: at, seqid: None })
+    }
+
+    /// Hands a run of datagrams to its session, which it may open.
+    fn deliver(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        run: &Run,
+        datagrams: &[u8],
+        opened: &Opened,
+    ) {
+        let route = (peer, run.conv);
+        let key = match self.table.find(&route) {
+            Some(key) => {
+                self.note_first_packets(key, datagrams, opened);
+                Some(key)
+            }
+            None => self.open(now, route, local_ip, datagrams, opened),
+        };
+        let Some(key) = key else { return };
+        if let Some(seqid) = run.seqid {
+            self.parity.note(peer, run.conv, seqid);
+        }
+        if let Some(slot) = self.table.get(key) {
+            slot.session.receive(now, datagrams, opened.size);
+        }
+        self.touch(key);
+    }
+}

@@ -1,0 +1,252 @@
+//! Datagrams that travel beside the stream: what waits to be sent, and what waits to be read.
+//!
+//! They are neither acknowledged nor resent, so a late one is worth less than the next: where a queue is full, the oldest
+//! makes room. Both queues are bounded by one limit, in which each datagram counts [`COST`] bytes more than it has: that
+//! bounds their number as well, however short they are.
+//!
+//! A datagram is copied once on its way in, behind the one before in a chunk that they share, and leaves by reference. Two
+//! chunks take turns, and each is used again if all that it held is gone when its turn comes: where no more than a chunk's
+//! worth waits, steady state allocates nothing.
+
+use alloc::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::stats::OutOfBandStats;
+
+/// What a datagram counts beyond its bytes.
+const COST: usize = 64;
+/// Capacity of the chunks that datagrams are gathered in.
+const CHUNK: usize = 16 * 1_024;
+
+/// The datagrams of one session.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    /// Bytes that each queue may hold, [`COST`] included; 0 where none are exchanged.
+    limit: usize,
+    unsent: Queue,
+    unread: Queue,
+    /// The last batch was of datagrams: the stream's turn.
+    stream_first: bool,
+    stats: OutOfBandStats,
+}
+
+impl Datagrams {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            unsent: Queue::default(),
+            unread: Queue::default(),
+            stream_first: false,
+            stats: OutOfBandStats::default(),
+        }
+    }
+
+    pub(super) const fn is_enabled(&self) -> bool {
+        self.limit > 0
+    }
+
+    // ---- Sending ----
+
+    /// Queues a datagram to be sent.
+    pub(super) fn send(&mut self, datagram: &[u8]) {
+        self.stats.dropped_unsent += self.unsent.push(datagram, self.limit);
+    }
+
+    /// Whether datagrams wait and are not to let the stream go first: their batches take turns with those of the stream,
+    /// so that neither holds up the other for longer.
+    pub(super) fn is_turn(&self) -> bool {
+        !self.stream_first && !self.unsent.datagrams.is_empty()
+    }
+
+    /// The stream had its turn.
+    pub(super) const fn after_stream(&mut self) {
+        self.stream_first = false;
+    }
+
+    /// Bytes of the datagram that is next to be sent, once those longer than `max` are dropped.
+    pub(super) fn next_len(&mut self, max: usize) -> Option<usize> {
+        loop {
+            let len = self.unsent.datagrams.front()?.len();
+            if len <= max {
+                return Some(len);
+            }
+            self.unsent.pop();
+            self.stats.dropped_unsent += 1;
+        }
+    }
+
+    /// Takes the datagram that is next to be sent.
+    pub(super) fn take(&mut self) -> Option<Bytes> {
+        let datagram = self.unsent.pop()?;
+        self.stream_first = true;
+        self.stats.sent += 1;
+        Some(datagram)
+    }
+
+    // ---- Receiving ----
+
+    /// Queues a datagram that arrived; returns whether it was wanted.
+    pub(super) fn receive(&mut self, datagram: &[u8]) -> bool {
+        if !self.is_enabled() {
+            self.stats.unwanted += 1;
+            return false;
+        }
+        self.stats.received += 1;
+        self.stats.dropped_unread += self.unread.push(datagram, self.limit);
+        true
+    }
+
+    pub(super) fn read(&mut self) -> Option<Bytes> {
+        self.unread.pop()
+    }
+
+    // ---- Both ----
+
+    /// Gives memory that is kept for further datagrams back.
+    pub(super) fn trim(&mut self) {
+        self.unsent.trim();
+        self.unread.trim();
+    }
+
+    pub(super) fn stats(&self) -> OutOfBandStats {
+        let [send_queue_bytes, recv_queue_bytes] =
+            [&self.unsent, &self.unread].map(|queue| queue.held - COST * queue.datagrams.len());
+        OutOfBandStats { send_queue_bytes, recv_queue_bytes, ..self.stats }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    datagrams: VecDeque<Bytes>,
+    /// Bytes of these, [`COST`] included.
+    held: usize,
+    /// What is left of the chunk that they are gathered in, and the one before.
+    chunk: BytesMut,
+    spare: BytesMut,
+}
+
+impl Queue {
+    /// Adds a datagram; returns how many were dropped to make room.
+    fn push(&mut self, datagram: &[u8], limit: usize) -> u64 {
+        let mut dropped = 0;
+        while self.held + datagram.len() + COST > limit && self.pop().is_some() {
+            dropped += 1;
+        }
+        if self.chunk.capacity() < datagram.len() {
+            core::mem::swap(&mut self.chunk, &mut self.spare);
+            let capacity = CHUNK.max(datagram.len());
+            if !self.chunk.try_reclaim(capacity) {
+                self.chunk = BytesMut::with_capacity(capacity);
+            }
+        }
+        self.chunk.extend_from_slice(datagram);
+        self.datagrams.push_back(self.chunk.split().freeze());
+        self.held += datagram.len() + COST;
+        dropped
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let datagram = self.datagrams.pop_front()?;
+        self.held -= datagram.len() + COST;
+        Some(datagram)
+    }
+
+    fn trim(&mut self) {
+        if self.datagrams.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut datagrams = Datagrams::new(10 * (100 + COST));
+        for n in 0..25_u8 {
+            datagrams.send(&[n; 100]);
+            assert!(datagrams.receive(&[n; 100]));
+        }
+        let stats = datagrams.stats();
+        assert_eq!((stats.dropped_unsent, stats.dropped_unread), (15, 15));
+        assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (1_000, 1_000));
+        for n in 15..25 {
+            assert_eq!(datagrams.next_len(100), Some(100));
+            assert_eq!(datagrams.take().as_deref(), Some(&[n; 100][..]));
+            assert_eq!(datagrams.read().as_deref(), Some(&[n; 100][..]));
+        }
+        assert_eq!((datagrams.take(), datagrams.read()), (None, None));
+        assert_eq!(datagrams.stats(), OutOfBandStats { sent: 10, received: 25, ..stats_of(15) });
+    }
+
+    fn stats_of(dropped: u64) -> OutOfBandStats {
+        OutOfBandStats { dropped_unsent: dropped, dropped_unread: dropped, ..OutOfBandStats::default() }
+    }
+
+    #[test]
+    fn empty_ones_are_bounded_in_number() {
+        let mut datagrams = Datagrams::new(1_000);
+        for _ in 0..100 {
+            datagrams.receive(&[]);
+        }
+        assert_eq!(datagrams.unread.datagrams.len(), 1_000 / COST);
+    }
+
+    #[test]
+    fn one_is_kept_whatever_its_size() {
+        let mut datagrams = Datagrams::new(1);
+        for len in [0, 1_400, 60_000, 3] {
+            datagrams.receive(&[7; 60_000][..len]);
+            assert_eq!(datagrams.stats().recv_queue_bytes, len);
+        }
+        assert_eq!(datagrams.read().map(|datagram| datagram.len()), Some(3));
+        assert_eq!(datagrams.stats().dropped_unread, 3);
+    }
+
+    #[test]
+    fn those_that_do_not_fit_any_more_are_dropped() {
+        let mut datagrams = Datagrams::new(10_000);
+        for len in [500, 600, 100] {
+            datagrams.send(&[1; 600][..len]);
+        }
+        assert_eq!(datagrams.next_len(499), Some(100));
+        assert_eq!(datagrams.stats().dropped_unsent, 2);
+    }
+
+    #[test]
+    fn none_are_kept_where_none_are_wanted() {
+        let mut datagrams = Datagrams::new(0);
+        assert!(!datagrams.receive(b"unwanted"));
+        assert_eq!(datagrams.read(), None);
+        assert_eq!(datagrams.stats(), OutOfBandStats { unwanted: 1, ..OutOfBandStats::default() });
+    }
+
+    /// The memory of both queues follows what they hold, whatever the reader keeps.
+    #[test]
+    fn chunks_are_used_again_and_given_back() {
+        let mut queue = Queue::default();
+        let mut kept = VecDeque::new();
+        let rounds = if cfg!(miri) { 100 } else { 2_000 };
+        for round in 0..rounds {
+            let len = round * 37 % 1_300;
+            queue.push(&[round as u8; 1_300][..len], 5_000);
+            if round % 3 > 0 {
+                kept.push_back((round, queue.pop().unwrap()));
+            }
+            if kept.len() > 20 {
+                kept.pop_front();
+            }
+            assert!(queue.held <= 5_000);
+        }
+        for (_, datagram) in &kept {
+            let first = datagram.first().copied().unwrap_or_default();
+            assert!(datagram.iter().all(|byte| *byte == first), "mixed up");
+        }
+        while queue.pop().is_some() {}
+        queue.trim();
+        assert_eq!([queue.chunk.capacity(), queue.spare.capacity(), queue.datagrams.capacity()], [0; 3]);
+    }
+}
