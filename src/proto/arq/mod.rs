@@ -94,8 +94,8 @@ pub(super) struct Arq {
     peer_una: u32,
     /// A WINS is to be sent.
     tell_window: bool,
-    /// The last window told was zero.
-    told_zero: bool,
+    /// The window that was told last, in segments.
+    told_window: u32,
     /// When segments that were skipped too seldom for a fast resend are resent if nothing new is sent.
     early_at: Option<Instant>,
     early_due: bool,
@@ -138,7 +138,7 @@ impl Arq {
             peer_window: INITIAL_PEER_WINDOW,
             peer_una: first_sn,
             tell_window: false,
-            told_zero: false,
+            told_window: u32::MAX,
             early_at: None,
             early_due: false,
             flush_at: None,
@@ -237,9 +237,9 @@ impl Arq {
             Insert::InOrder | Insert::Early => {}
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
-        self.acks.push(ack, self.recv.nxt(), now, self.nodelay.interval);
+        self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
         // A gap is told at once: what fills it is a round trip away.
-        if self.ack_no_delay || outcome == Insert::Early || self.acks.owed() >= self.mtu / HEADER_LEN {
+        if self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
             self.acks.set_due();
         }
     }
@@ -409,8 +409,10 @@ impl Arq {
 
     fn after_read(&mut self, count: usize) {
         self.stats.bytes_read += count as u64;
-        // Not at the first free segment: a reader of single bytes would have one sent for each.
-        if self.told_zero && self.recv.free() >= self.recv_window.div_ceil(4) {
+        // ACKs leave before the reader has read what they are for, so the window that they tell may be a small part of what
+        // there is a moment later. Not at the first free segment: a reader of single bytes would have one sent for each.
+        let (told, window) = (self.told_window, self.recv_window);
+        if told < window.div_ceil(2) && self.recv.free() >= told + window.div_ceil(4) {
             self.tell_window = true;
         }
     }

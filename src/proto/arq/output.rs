@@ -43,7 +43,7 @@ impl Arq {
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
         // Control segments that fill a datagram by themselves are not held up by a stream of payload.
-        let urgent = self.acks.is_due() && self.acks.owed() >= self.mtu / HEADER_LEN && !flush.sent_any;
+        let urgent = self.acks.is_due() && self.acks.are_many(self.mtu) && !flush.sent_any;
         if urgent {
             at = self.fill_control(now, out, at, flush);
         }
@@ -249,7 +249,7 @@ impl Arq {
         let header = SegmentHeader { conv: self.conv, cmd, frg, wnd: flush.wnd, ts, sn, una: flush.una, len };
         let end = at + HEADER_LEN;
         out[at..end].copy_from_slice(&header.to_bytes());
-        self.told_zero = flush.wnd == 0;
+        self.told_window = flush.wnd.into();
         self.stats.segments_sent += 1;
         end
     }
