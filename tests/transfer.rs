@@ -119,7 +119,7 @@ fn a_killed_receiver_is_restarted_and_resumed() {
     let bytes = content(13, 12 << 20);
     let file = write(source.path(), "large file.bin", &bytes);
 
-    let sender = receiver.sender(std::slice::from_ref(&file), &["--window", "8", "--timeout", "1"]).spawn();
+    let sender = receiver.sender(std::slice::from_ref(&file), &["--window", "32", "--timeout", "1"]).spawn();
     receiver.wait_for_part(2 << 20);
     let address = receiver.address.clone();
     let folder = receiver.stop();
@@ -175,7 +175,7 @@ fn a_file_that_shrinks_is_an_error_and_the_next_one_is_sent() {
     let source = TempDir::new().unwrap();
     let file = write(source.path(), "shrinking", &content(8, 12 << 20));
     let next = write(source.path(), "next", b"next");
-    let sender = receiver.sender(&[file.clone(), next], &["--window", "8"]).spawn().unwrap();
+    let sender = receiver.sender(&[file.clone(), next], &["--window", "32"]).spawn().unwrap();
     receiver.wait_for_part(1 << 20);
     fs::File::options().write(true).open(&file).unwrap().set_len(100).unwrap();
     let output = sender.wait_with_output().unwrap();
@@ -284,7 +284,7 @@ fn a_disk_error_is_told_to_the_sender() {
 fn interrupts_are_told_to_the_other_end() {
     let receiver = Receiver::start(&[]);
     let source = TempDir::new().unwrap();
-    let file = write(source.path(), "file", &content(12, 24 << 20));
+    let file = write(source.path(), "file", &content(12, 12 << 20));
 
     let sender = receiver.start_slow_sender(&file);
     receiver.wait_for_part(1 << 20);
@@ -369,8 +369,9 @@ impl Receiver {
     }
 
     /// A sender that takes seconds for 12 MiB: what is in flight waits for ACKs that wait for `interval`.
+    /// A sender whose window is too small for its ACKs to come at once: some 800 kB/s.
     fn start_slow_sender(&self, file: &str) -> Child {
-        self.sender(&[file.to_owned()], &["--window", "8"]).spawn().unwrap()
+        self.sender(&[file.to_owned()], &["--window", "6"]).spawn().unwrap()
     }
 
     async fn connect(&self) -> Link<kcp9::OwnedReadHalf, kcp9::OwnedWriteHalf> {

@@ -187,9 +187,14 @@ where
             Ok(end)
         };
         let listen = async {
-            let answer = incoming.next().await;
-            answered.store(true, Relaxed);
-            answer
+            match incoming.next().await? {
+                answer @ (Message::Done | Message::Failed(_)) => {
+                    answered.store(true, Relaxed);
+                    Ok(answer)
+                }
+                // Last words: nobody takes the rest of a message that is being written.
+                other => Err(unexpected(&other)),
+            }
         };
         let (end, answer) = tokio::try_join!(write, listen)?;
         match (answer, end) {
