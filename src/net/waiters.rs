@@ -1,6 +1,6 @@
 //! Tasks that wait for something.
 
-use std::{task::Waker, vec::Vec};
+use std::{mem, task::Waker, vec::Vec};
 
 /// Tasks that one list holds. A future that is cancelled leaves its waker behind, so there must be a limit.
 const MAX_WAITING: usize = 32;
@@ -23,20 +23,31 @@ impl Waiters {
 
     /// Moves all to `woken`, to be woken once no lock is held.
     pub(super) fn take_into(&mut self, woken: &mut Woken) {
-        woken.0.append(&mut self.0);
+        for waker in self.0.drain(..) {
+            woken.push(waker);
+        }
     }
 }
 
 /// Wakers on their way to being woken; dropping it wakes them.
 #[derive(Debug, Default)]
 #[must_use = "declare it before the lock, so that it is dropped after it"]
-pub(super) struct Woken(Vec<Waker>);
+pub(super) struct Woken {
+    /// A reader and a writer are woken without an allocation.
+    first: [Option<Waker>; 2],
+    more: Vec<Waker>,
+}
 
 impl Woken {
-    pub(super) fn wake_all(&mut self) {
-        for waker in self.0.drain(..) {
-            waker.wake();
+    fn push(&mut self, waker: Waker) {
+        match self.first.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = Some(waker),
+            None => self.more.push(waker),
         }
+    }
+
+    pub(super) fn wake_all(&mut self) {
+        mem::take(&mut self.first).into_iter().flatten().chain(self.more.drain(..)).for_each(Waker::wake);
     }
 }
 

@@ -84,7 +84,8 @@ impl BytesQueue {
             self.head = 0;
             self.spare.extend(self.chunks.drain(..));
         }
-        self.spare.truncate(self.peak.get().saturating_sub(self.chunks.len()).max(MIN_SPARE));
+        // One more than were in use: as many bytes may begin elsewhere in their first chunk.
+        self.spare.truncate((self.peak.get() + 1).saturating_sub(self.chunks.len()).max(MIN_SPARE));
     }
 
     /// Gives back the memory that is not in use.
@@ -121,7 +122,7 @@ mod tests {
             released = released.wrapping_add(take as u32);
             queue.release_before(released);
             let kept = queue.chunks.len() + queue.spare.len();
-            assert!(kept <= queue.peak.get().max(queue.chunks.len() + MIN_SPARE));
+            assert!(kept <= (queue.peak.get() + 1).max(queue.chunks.len() + MIN_SPARE));
         }
     }
 

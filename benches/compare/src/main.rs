@@ -1,0 +1,81 @@
+//! kcp9 beside TCP, QUIC and the other implementations of KCP: the same work over the same sockets of one machine.
+//!
+//! ```text
+//! cargo run --release --manifest-path benches/compare/Cargo.toml
+//! cargo run --release --manifest-path benches/compare/Cargo.toml -- --only sink,plain --peers kcp9,quinn --rounds 5
+//! cargo run --release --manifest-path benches/compare/Cargo.toml -- --quick
+//! ```
+//!
+//! writes `results/table.md`, charts beside it and every single run in `raw.json`.
+//!
+//! # What is measured
+//!
+//! A *cell* is one piece of work (see [`cell`]). In each round every peer does it once, one after the other and each round
+//! in another order, so that what a machine does besides meets all of them; the tables show medians of the rounds.
+//! A run is two processes that meet over loopback, a server and the driver, as users run them. The driver
+//! * `sink`: sends a count and that many bytes, and the server answers with how many it got;
+//! * `echo`: sends bytes and compares every one of those that come back;
+//! * `ping`: sends a message, waits for it, compares it, and notes how long that took, again and again; over loopback,
+//!   and through a relay ([`relay`]) that delays, loses and counts.
+//!
+//! All connections are open, and have carried a byte each way, before the clock starts. CPU seconds and peak memory are
+//! the sums of both processes from start to end. How many bytes a run moves is found out beforehand for each peer, so
+//! that a run takes about `--secs`. A run that goes wrong, or takes too long, is reported as failed and not waited for;
+//! failures of kcp9 make the comparison fail in the end.
+
+mod bars;
+mod cell;
+mod chart;
+mod figures;
+mod go;
+mod machine;
+mod measure;
+mod options;
+#[allow(dead_code, reason = "the measuring example's, with tests")]
+#[path = "../../../examples/perf/payload.rs"]
+mod payload;
+mod peer;
+mod process;
+mod relay;
+mod report;
+#[allow(dead_code, reason = "the tests' generator")]
+#[path = "../../../tests/common/rng.rs"]
+mod rng;
+mod summary;
+mod usage;
+
+use std::{io, process::ExitCode};
+
+use clap::Parser;
+
+use self::options::{Arguments, Command};
+
+/// The peer that all others are set against.
+const OURS: &str = "kcp9";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Some(Command::Peer(side)) => peer::run(&side),
+        None => compare(&arguments.run),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(options: &options::Run) -> io::Result<()> {
+    let programs = process::programs(options)?;
+    let machine = machine::describe(&programs);
+    let runs = measure::all(options, &programs)?;
+    report::write(options, &machine, &runs)?;
+    let ours = |run: &&figures::Run| run.peer == OURS && matches!(run.outcome, figures::Outcome::Failed(_));
+    match runs.iter().filter(ours).count() {
+        0 => Ok(()),
+        failed => Err(io::Error::other(format!("{failed} runs of {OURS} failed"))),
+    }
+}

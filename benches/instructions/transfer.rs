@@ -1,0 +1,170 @@
+//! Transfers between two ends of a session on virtual time, the same instruction by instruction every run.
+//!
+//! Not the simulation of the tests: its heap, its checks of every byte and its traces would be counted as well. Here
+//! what is not the library's comes to a copy of each datagram and a draw of lots for it.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kcp9::{
+    KcpConfig, KcpConfigBuilder,
+    crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    proto::{Connection, Instant},
+};
+
+#[path = "../../tests/common/rng.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests' generator")]
+mod rng;
+
+use rng::Rng;
+
+/// Each way.
+const DELAY: Duration = Duration::from_millis(5);
+const LOSS: f64 = 0.01;
+/// One GSO send.
+const BUFFER: usize = 65_536;
+/// Virtual time in which the slowest of them is long done.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A transfer to be counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transfer {
+    pub(crate) name: &'static str,
+    /// Bytes in all, and of each write.
+    bytes: usize,
+    write: usize,
+    settings: fn() -> KcpConfigBuilder,
+}
+
+impl Transfer {
+    pub(crate) fn all() -> [Self; 4] {
+        let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings: KcpConfig::builder };
+        [
+            bulk,
+            Self { name: "plain-64-byte-writes", bytes: 1 << 20, write: 64, ..bulk },
+            Self { name: "aes-128-gcm", settings: encrypted, ..bulk },
+            Self { name: "fec-10-3", settings: || KcpConfig::builder().fec(10, 3), ..bulk },
+        ]
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|transfer| transfer.name == name)
+    }
+
+    /// # Panics
+    /// If it does not come to its end.
+    pub(crate) fn run(self) {
+        let config = (self.settings)().build().expect("settings in range");
+        let mut link = Link::new(&config);
+        let payload = vec![0x5a; self.write];
+        let mut out = vec![0; BUFFER];
+        let (mut written, mut read) = (0, 0);
+        while read < self.bytes {
+            let [sender, receiver] = &mut link.ends;
+            while written < self.bytes {
+                match sender.write(link.now, &payload[..self.write.min(self.bytes - written)]) {
+                    Ok(count) => written += count,
+                    Err(_) => break,
+                }
+            }
+            while let Ok(count) = receiver.read(&mut out) {
+                read += count;
+            }
+            link.step();
+            assert!(link.now - Instant::ZERO < LIMIT, "{}: {read} of {} bytes", self.name, self.bytes);
+        }
+        assert_eq!(read, self.bytes, "{}", self.name);
+        assert!(link.lost > 0, "{}: nothing was lost", self.name);
+    }
+}
+
+fn encrypted() -> KcpConfigBuilder {
+    let kind = CipherKind::Aes128Gcm;
+    let key = Key::from_bytes(&[7; 16]);
+    let cipher = kind.build(&key, Framing::KcpGo).expect("a key of the right length");
+    KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
+}
+
+/// Nonces that never come twice and are the same every run.
+#[derive(Debug, Default)]
+struct Nonces(AtomicU64);
+
+impl NonceSource for Nonces {
+    fn fill(&self, nonce: &mut [u8]) {
+        let mut rng = Rng::new(self.0.fetch_add(1, Ordering::Relaxed) << 8);
+        for bytes in nonce.chunks_mut(8) {
+            bytes.copy_from_slice(&rng.next().to_le_bytes()[..bytes.len()]);
+        }
+    }
+}
+
+/// Two ends and the datagrams between them.
+struct Link {
+    now: Instant,
+    ends: [Connection; 2],
+    /// All are equally long under way: in the order of sending.
+    under_way: VecDeque<(Instant, usize, Vec<u8>)>,
+    /// Of datagrams that have arrived.
+    spare: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+    rng: Rng,
+    lost: u64,
+}
+
+impl Link {
+    fn new(config: &KcpConfig) -> Self {
+        let now = Instant::ZERO;
+        Self {
+            now,
+            ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
+            under_way: VecDeque::new(),
+            spare: Vec::new(),
+            buffer: vec![0; BUFFER],
+            rng: Rng::new(0x6b63_7039),
+            lost: 0,
+        }
+    }
+
+    /// Sends what there is to send, goes to what happens next, and lets it happen.
+    fn step(&mut self) {
+        for from in [0, 1] {
+            self.transmit(from);
+        }
+        let arrival = self.under_way.front().map(|(at, ..)| *at);
+        let deadlines = self.ends.each_ref().map(Connection::poll_timeout);
+        let next = [arrival, deadlines[0], deadlines[1]].into_iter().flatten().min();
+        self.now = next.expect("something is under way or due").max(self.now);
+        while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
+            let Some((_, to, mut datagram)) = self.under_way.pop_front() else { break };
+            self.ends[to].handle_datagram(self.now, &mut datagram).expect("a datagram of the peer");
+            self.spare.push(datagram);
+        }
+        for (end, deadline) in self.ends.iter_mut().zip(deadlines) {
+            if deadline.is_some_and(|at| at <= self.now) {
+                end.handle_timeout(self.now);
+            }
+            while end.poll_event().is_some() {}
+        }
+    }
+
+    fn transmit(&mut self, from: usize) {
+        while let Some(transmit) = self.ends[from].poll_transmit(self.now, &mut self.buffer) {
+            for sent in self.buffer[..transmit.len].chunks(transmit.segment_size) {
+                if self.rng.chance(LOSS) {
+                    self.lost += 1;
+                    continue;
+                }
+                let mut datagram = self.spare.pop().unwrap_or_default();
+                datagram.clear();
+                datagram.extend_from_slice(sent);
+                self.under_way.push_back((self.now + DELAY, 1 - from, datagram));
+            }
+        }
+    }
+}

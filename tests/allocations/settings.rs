@@ -1,0 +1,39 @@
+//! The configurations that are measured.
+
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+use kcp9::crypto::{CipherKind, Framing, Key, PacketCrypto};
+use kcp9::{KcpConfig, KcpConfigBuilder};
+
+/// Segments: two writes of 64 KiB, so that many rounds take little time.
+const WINDOW: u32 = 96;
+
+/// Names and configurations: without and with FEC, in the clear and, where there are ciphers, encrypted.
+pub(crate) fn all() -> Vec<(String, KcpConfig)> {
+    #[cfg_attr(
+        not(all(feature = "kcptun-ciphers", feature = "aead")),
+        expect(unused_mut, reason = "there are no others")
+    )]
+    let mut ciphers = vec![("plain", builder())];
+    #[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+    ciphers.extend([
+        ("AES-128-GCM", encrypted(CipherKind::Aes128Gcm)),
+        ("Salsa20", encrypted(CipherKind::Salsa20)),
+    ]);
+    let with_fec = |(name, builder): (&str, KcpConfigBuilder)| {
+        let named = |name: String, builder: KcpConfigBuilder| (name, builder.build().unwrap());
+        [named(name.to_owned(), builder.clone()), named(format!("{name}, FEC 10/3"), builder.fec(10, 3))]
+    };
+    let defaults = ("defaults".to_owned(), KcpConfig::default());
+    [defaults].into_iter().chain(ciphers.into_iter().flat_map(with_fec)).collect()
+}
+
+fn builder() -> KcpConfigBuilder {
+    KcpConfig::builder().send_window(WINDOW).recv_window(WINDOW)
+}
+
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+fn encrypted(kind: CipherKind) -> KcpConfigBuilder {
+    let key = Key::from_bytes(&[7; 32][..kind.key_len()]);
+    let cipher = kind.build(&key, Framing::KcpGo).unwrap();
+    builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap())
+}
