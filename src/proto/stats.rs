@@ -119,7 +119,8 @@ pub struct FecStats {
     pub parity_sent: u64,
     /// Parity packets received.
     pub parity_received: u64,
-    /// Those of no use: no data packet of their group was missing, or too many were.
+    /// Those of no use: all data packets of their group had been received or recovered before, or too few packets of it
+    /// came to recover any. Repeated and [`late`](Self::late) ones do not count.
     pub parity_wasted: u64,
     /// Groups whose data packets all arrived.
     pub groups_complete: u64,
@@ -127,7 +128,7 @@ pub struct FecStats {
     pub recovered: u64,
     /// Data packets missing from groups that were given up.
     pub unrecoverable: u64,
-    /// Packets that came after their group was given up.
+    /// Packets, data or parity, that came after their group was given up.
     pub late: u64,
     /// Times that a packet contradicted the number of shards assumed.
     pub mismatches: u64,

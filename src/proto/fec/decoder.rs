@@ -18,6 +18,7 @@ use super::{
     DecodeCache, ReedSolomon,
     detector::{Detector, Shards},
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
+    pool::ShardPool,
 };
 use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Segments};
 
@@ -25,7 +26,7 @@ use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Seg
 const MIN_GROUPS: usize = 3;
 /// Packets whose groups are kept, where groups are small.
 const MIN_PACKETS: usize = 128;
-/// Bytes of shards kept: 3 groups of 256 packets of 1,500 bytes, and more.
+/// Bytes of shards kept, in groups and for those to come: 3 groups of 256 packets of 1,500 bytes, and more.
 const MAX_BYTES: usize = 2 << 20;
 /// Packets kept until the code is known: two groups of up to 64, which is when most codes are.
 const MAX_UNDECODED: usize = 128;
@@ -45,11 +46,12 @@ pub(in crate::proto) struct Decoder {
     undecoded: VecDeque<Undecoded>,
     /// In the order of their seqids.
     groups: VecDeque<Group>,
-    /// Of groups that are gone, for those to come.
-    spare_shards: Vec<Vec<u8>>,
+    /// Memory of the shards, of [`MAX_BYTES`] in all.
+    pool: ShardPool,
+    /// Of groups of this code that are gone, for those to come.
     spare_groups: Vec<Vec<Option<Vec<u8>>>>,
-    /// Bytes of the shards kept in groups.
-    bytes: usize,
+    /// Empty but while a group is recovered.
+    recovered: Vec<Vec<u8>>,
     strays: u32,
     /// The seqid of the packet farthest on.
     newest: Option<u32>,
@@ -194,6 +196,7 @@ impl Decoder {
         self.code = ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new);
         self.detector = None;
         self.since = None;
+        self.spare_groups.clear();
         true
     }
 
@@ -221,22 +224,19 @@ impl Decoder {
         if group.shards[index].is_some() {
             return;
         }
-        let mut shard = self.spare_shards.pop().unwrap_or_default();
-        shard.clear();
+        let mut shard = self.pool.take(bytes.len());
         shard.extend_from_slice(bytes);
-        self.bytes += shard.len();
         group.shards[index] = Some(shard);
         group.data += usize::from(is_data);
         group.parity += usize::from(!is_data);
         if group.data == code.data_shards() {
             self.stats.groups_complete += 1;
-            self.stats.parity_wasted += group.parity as u64;
             self.finish(at);
         } else if group.data + group.parity >= code.data_shards() {
             self.recover(&code, at, conv, deliver);
             self.finish(at);
         }
-        while self.bytes > MAX_BYTES {
+        while !self.pool.fit(MAX_BYTES) && !self.groups.is_empty() {
             self.forget_first();
         }
     }
@@ -281,15 +281,17 @@ impl Decoder {
         let missing = code.data_shards() - group.data;
         let parity = &group.shards[code.data_shards()..];
         let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
-        let mut recovered = Vec::with_capacity(missing);
         for _ in 0..missing {
-            let mut shard = self.spare_shards.pop().unwrap_or_default();
+            let mut shard = self.pool.take(len);
             shard.resize(len, 0);
-            recovered.push(shard);
+            self.recovered.push(shard);
         }
         // Fails for shards that are not of one group, which a peer without a key to be held to can make up.
-        let done = code.reconstruct_data_into(&mut self.cache, &group.shards, &mut recovered);
-        for shard in recovered {
+        let done = code.reconstruct_data_into(&mut self.cache, &group.shards, &mut self.recovered);
+        if done.is_err() {
+            self.stats.parity_wasted += group.parity as u64;
+        }
+        for shard in self.recovered.drain(..) {
             let payload = carried(&shard, conv).filter(|_| done.is_ok());
             // Segments that were received meanwhile do no harm.
             if payload.is_some_and(|payload| deliver(payload, Origin::Recovered).is_ok()) {
@@ -297,7 +299,7 @@ impl Decoder {
             } else {
                 self.stats.unrecoverable += 1;
             }
-            self.spare_shards.push(shard);
+            self.pool.give(shard);
         }
     }
 
@@ -307,20 +309,26 @@ impl Decoder {
         group.done = true;
         let mut shards = core::mem::take(&mut group.shards);
         for shard in shards.drain(..).flatten() {
-            self.bytes -= shard.len();
-            self.spare_shards.push(shard);
+            self.pool.give(shard);
         }
         self.spare_groups.push(shards);
     }
 
+    /// Finishes a group that lacks shards.
+    fn give_up(&mut self, at: usize) {
+        let group = &self.groups[at];
+        if group.done {
+            return;
+        }
+        let data = self.shards().map_or(0, |(data, _)| data);
+        self.stats.unrecoverable += (data - group.data.min(data)) as u64;
+        self.stats.parity_wasted += group.parity as u64;
+        self.finish(at);
+    }
+
     fn forget_first(&mut self) {
-        if let Some(group) = self.groups.front()
-            && !group.done
-        {
-            let data = self.shards().map_or(0, |(data, _)| data);
-            self.stats.unrecoverable += (data - group.data.min(data)) as u64;
-            self.stats.parity_wasted += group.parity as u64;
-            self.finish(0);
+        if !self.groups.is_empty() {
+            self.give_up(0);
         }
         self.groups.pop_front();
     }
@@ -335,16 +343,35 @@ impl Decoder {
     /// Bytes of all that is kept.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        let kept = self.groups.iter().flat_map(|group| group.shards.iter().flatten());
-        kept.chain(&self.spare_shards).map(Vec::capacity).sum()
+        let groups = self.groups.iter().map(|group| &group.shards).chain(&self.spare_groups);
+        let entries: usize = groups.map(Vec::capacity).sum();
+        let undecoded: usize = self.undecoded.iter().map(|packet| packet.shard.capacity()).sum();
+        self.pool.bytes()
+            + entries * size_of::<Option<Vec<u8>>>()
+            + self.recovered.capacity() * size_of::<Vec<u8>>()
+            + self.groups.capacity() * size_of::<Group>()
+            + self.undecoded.capacity() * size_of::<Undecoded>()
+            + undecoded
+            + self.cache.memory()
     }
 
-    /// Gives memory that is kept for further traffic back.
+    /// Gives memory that is kept for further traffic back. Groups under way are left to resends, which have taken the
+    /// place of what they could recover.
     pub(in crate::proto) fn trim(&mut self) {
-        self.spare_shards = Vec::new();
+        for at in 0..self.groups.len() {
+            let group = &self.groups[at];
+            // Without parity, the data that the last one lacks is not lost but yet to be sent.
+            if group.parity == 0 && at + 1 == self.groups.len() && !group.done {
+                self.finish(at);
+            }
+            self.give_up(at);
+        }
+        self.groups.shrink_to_fit();
+        self.pool.trim();
         self.spare_groups = Vec::new();
-        // Resends have taken the place of what these could recover.
+        self.recovered = Vec::new();
         self.undecoded = VecDeque::new();
+        self.cache = DecodeCache::new();
     }
 }
 

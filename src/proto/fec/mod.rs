@@ -22,6 +22,8 @@
 //! ```
 
 mod accumulator;
+#[doc(hidden)]
+pub mod bench;
 mod decoder;
 mod detector;
 mod encoder;
@@ -30,6 +32,7 @@ mod gf;
 mod matrix;
 pub(super) mod packet;
 mod pattern;
+mod pool;
 mod reconstruct;
 mod reed_solomon;
 #[cfg(test)]

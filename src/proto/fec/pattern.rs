@@ -78,6 +78,13 @@ impl DecodeCache {
         &self.entries[0].tables
     }
 
+    /// Bytes of all that is kept.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        let tables: usize = self.entries.iter().map(|entry| entry.tables.capacity()).sum();
+        tables * size_of::<Nibbles>() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Forgets what was used longest ago until `len` more tables fit, and returns its memory for them.
     fn make_room(&mut self, len: usize) -> Vec<Nibbles> {
         let mut memory = Vec::new();

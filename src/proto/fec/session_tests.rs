@@ -274,6 +274,117 @@ fn memory_is_bounded_whatever_arrives() {
         bytes[6..8].copy_from_slice(&((len - 6) as u16).to_le_bytes());
         let packet = Packet::parse(&bytes[..len]).unwrap();
         let _ = decoder.input(&packet, CONV, |_, _| Ok(()));
-        assert!(decoder.memory() <= 8 << 20, "{} bytes", decoder.memory());
+        assert!(decoder.memory() <= 3 << 20, "{} bytes", decoder.memory());
     }
+}
+
+/// A packet of `kind` with a shard of `len` bytes, no segments.
+fn raw(seqid: u32, kind: u8, len: usize) -> Vec<u8> {
+    [&seqid.to_le_bytes()[..], &[kind, 0], &(len as u16).to_le_bytes(), &vec![0; len - 2]].concat()
+}
+
+/// A decoder that has learnt the shards of its peer, whose next group begins at the number returned.
+fn experienced(data: usize, parity: usize) -> (Decoder, u32) {
+    let group = (data + parity) as u32;
+    let mut decoder = Decoder::default();
+    let mut seqid = 0;
+    while decoder.shards().is_none() || seqid % group != 0 {
+        assert!(seqid < 5 * group);
+        let kind = if seqid % group < data as u32 { 0xf1 } else { 0xf2 };
+        let _ = decoder.input(&Packet::parse(&raw(seqid, kind, 40)).unwrap(), CONV, |_, _| Ok(()));
+        seqid += 1;
+    }
+    assert_eq!(decoder.shards(), Some((data, parity)));
+    (decoder, seqid)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn small_shards_in_large_memory_count_whole() {
+    let (mut decoder, first) = experienced(200, 55);
+    for round in 0..6 {
+        // As many as the limit has room for, in a group that is then forgotten.
+        for at in 0..40 {
+            let large = raw(first + at, 0xf1, 60_000);
+            let _ = decoder.input(&Packet::parse(&large).unwrap(), CONV, |_, _| Ok(()));
+        }
+        for at in 0..30 {
+            let small = raw(first + 255 + 30 * round + at, 0xf1, 40);
+            let _ = decoder.input(&Packet::parse(&small).unwrap(), CONV, |_, _| Ok(()));
+        }
+        assert!(decoder.memory() <= 3 << 20, "round {round}: {} bytes", decoder.memory());
+    }
+}
+
+#[test]
+fn trimmed_it_keeps_what_it_knows_and_little_memory() {
+    let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), Decoder::default());
+    let mut recovered = Vec::new();
+    let mut input = |decoder: &mut Decoder, packet: &[u8]| {
+        let outcome = decoder.input(&Packet::parse(packet).unwrap(), CONV, |segments, origin| {
+            if origin == Origin::Recovered {
+                recovered.push(sn_of(segments));
+            }
+            Ok(())
+        });
+        assert_eq!(outcome, Ok(()));
+    };
+    let mut groups = (0..).map(|group| -> Vec<_> {
+        let sns = 3 * group..3 * group + 3;
+        sns.flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 500))).collect()
+    });
+    // Every second group loses what it can recover.
+    for (n, group) in groups.by_ref().take(12).enumerate() {
+        group.iter().skip(n % 2).for_each(|packet| input(&mut decoder, packet));
+    }
+    assert_eq!(decoder.shards(), Some((3, 2)));
+    // Two of one, with parity, and one of the next, whose others are yet to come.
+    let (broken, begun) = (groups.next().unwrap(), groups.next().unwrap());
+    [&broken[0], &broken[3], &begun[0]].into_iter().for_each(|packet| input(&mut decoder, packet));
+    let before = *decoder.stats();
+    assert!(decoder.memory() > 2_000, "{} bytes", decoder.memory());
+
+    decoder.trim();
+    let after = *decoder.stats();
+    assert!(decoder.memory() < 1_500, "{} bytes", decoder.memory());
+    assert_eq!(after.unrecoverable - before.unrecoverable, 2, "of the broken group only");
+    assert_eq!(after.parity_wasted - before.parity_wasted, 1);
+
+    // The rest of the group that was given up tells nothing, the next is recovered as ever.
+    begun[2..].iter().for_each(|packet| input(&mut decoder, packet));
+    assert_eq!(decoder.stats().recovered, before.recovered);
+    assert_eq!(decoder.stats().parity_wasted - after.parity_wasted, 2);
+    assert_eq!(decoder.stats().unrecoverable, after.unrecoverable);
+    groups.next().unwrap()[2..].iter().for_each(|packet| input(&mut decoder, packet));
+    assert_eq!(decoder.stats().recovered - before.recovered, 2);
+    assert_eq!(recovered.split_off(recovered.len() - 2), [42, 43]);
+}
+
+#[test]
+fn parity_of_no_use_is_counted() {
+    let (mut decoder, first) = experienced(3, 2);
+    let mut wasted = decoder.stats().parity_wasted;
+    let mut input = |decoder: &mut Decoder, seqid: u32, len: usize| {
+        let kind = if seqid % 5 < 3 { 0xf1 } else { 0xf2 };
+        let _ = decoder.input(&Packet::parse(&raw(seqid, kind, len)).unwrap(), CONV, |_, _| Ok(()));
+        let new = decoder.stats().parity_wasted - wasted;
+        wasted += new;
+        new
+    };
+    let mut packets = |group: u32, shards: &[(u32, usize)]| -> Vec<u64> {
+        shards.iter().map(|(shard, len)| input(&mut decoder, first + 5 * group + shard, *len)).collect()
+    };
+    let same = |shards: &[u32]| shards.iter().map(|shard| (*shard, 40)).collect::<Vec<_>>();
+    assert_eq!(packets(0, &same(&[0, 1, 2, 3, 4])), [0, 0, 0, 1, 1], "all data was there");
+    assert_eq!(
+        packets(1, &same(&[3, 0, 3, 4, 1])),
+        [0; 5],
+        "both were needed; a repeated one does not count"
+    );
+    assert_eq!(packets(2, &same(&[3, 0, 1, 4])), [0, 0, 0, 1], "all data was recovered");
+    assert_eq!(packets(3, &[(3, 40), (4, 50), (0, 40)]), [0, 0, 2], "of different groups");
+    assert_eq!(packets(4, &same(&[4, 1])), [0; 2], "may yet be of use");
+    let given_up: u64 = (5..30).flat_map(|group| packets(group, &same(&[0, 1, 2]))).sum();
+    assert_eq!(given_up, 1, "too few came");
+    assert_eq!(packets(4, &same(&[3])), [0], "late");
 }

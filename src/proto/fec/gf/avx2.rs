@@ -10,7 +10,7 @@ use core::arch::x86_64::{
 use super::{
     Nibbles,
     ssse3::Ssse3,
-    vector::{self, Vector},
+    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has AVX2.
@@ -55,8 +55,10 @@ fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mu
 // SAFETY: loads and stores are of 32 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for __m256i {
     const LEN: usize = 32;
+    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
+    type Tail = Overlap<Self>;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {

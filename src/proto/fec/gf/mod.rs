@@ -6,6 +6,12 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod bit_matrix;
+#[cfg(target_arch = "x86_64")]
+mod gfni_avx2;
+#[cfg(target_arch = "x86_64")]
+mod gfni_avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
@@ -21,7 +27,8 @@ use core::{fmt, ops::Range};
 
 pub(super) use self::tables::{Log, Nibbles};
 
-/// Rows computed at once: with two registers a row, as many as the 16 registers of x86-64 hold.
+/// Rows computed at once: with two registers a row, as many as the 16 registers of AVX2 hold. More would save loads only,
+/// of which there are fewer than products.
 const ROWS: usize = 4;
 /// Sources combined at once: their tables and the slices that name them stay in the first-level cache and on the stack.
 const SOURCES: usize = 16;
@@ -40,6 +47,10 @@ enum Set {
     Ssse3(ssse3::Ssse3),
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    GfniAvx2(gfni_avx2::GfniAvx2),
+    #[cfg(target_arch = "x86_64")]
+    GfniAvx512(gfni_avx512::GfniAvx512),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
 }
@@ -48,6 +59,10 @@ impl Kernel {
     /// Those that run here, the fastest first. The last is always `scalar`, which runs everywhere.
     pub fn available() -> impl Iterator<Item = Self> {
         [
+            #[cfg(target_arch = "x86_64")]
+            gfni_avx512::GfniAvx512::detect().map(Set::GfniAvx512),
+            #[cfg(target_arch = "x86_64")]
+            gfni_avx2::GfniAvx2::detect().map(Set::GfniAvx2),
             #[cfg(target_arch = "x86_64")]
             avx2::Avx2::detect().map(Set::Avx2),
             #[cfg(target_arch = "x86_64")]
@@ -66,7 +81,7 @@ impl Kernel {
         Self::available().next().unwrap_or(Self(Set::Scalar))
     }
 
-    /// The instruction set's name in lower case: `avx2`, `ssse3`, `neon` or `scalar`.
+    /// The instruction set's name in lower case: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3`, `neon` or `scalar`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Set::Scalar => "scalar",
@@ -74,13 +89,17 @@ impl Kernel {
             Set::Ssse3(_) => "ssse3",
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx2(_) => "gfni-avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx512(_) => "gfni-avx512",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
         }
     }
 
-    /// Sets each row (at most [`ROWS`], of one length) to the sum over `sources` (no shorter) of the products with
-    /// `tables[source * stride + row]`; with `add`, adds that sum to it.
+    /// Sets each row (at most [`ROWS`], of one length) to the sum over `sources` (at most [`SOURCES`], no shorter) of
+    /// the products with `tables[source * stride + row]`; with `add`, adds that sum to it.
     fn combine(
         self,
         tables: &[Nibbles],
@@ -92,6 +111,16 @@ impl Kernel {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         let len = rows.first().map_or(0, |row| row.len());
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx512(gfni) if len >= gfni_avx512::GfniAvx512::MIN_LEN => {
+                gfni.combine(tables, stride, sources, rows, add);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx2(gfni) if len >= gfni_avx2::GfniAvx2::MIN_LEN => {
+                gfni.combine(tables, stride, sources, rows, add);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx2(gfni) => Self(Set::Ssse3(gfni.shorter)).combine(tables, stride, sources, rows, add),
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => avx2.combine(tables, stride, sources, rows, add),
             #[cfg(target_arch = "x86_64")]

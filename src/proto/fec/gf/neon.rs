@@ -7,7 +7,7 @@ use core::arch::aarch64::{
 
 use super::{
     Nibbles,
-    vector::{self, Vector},
+    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has NEON, which all 64-bit ARM targets with hardware floating point do.
@@ -45,8 +45,10 @@ fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mu
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for uint8x16_t {
     const LEN: usize = 16;
+    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
+    type Tail = Overlap<Self>;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {

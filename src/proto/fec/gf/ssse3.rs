@@ -8,7 +8,7 @@ use core::arch::x86_64::{
 
 use super::{
     Nibbles,
-    vector::{self, Vector},
+    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has SSSE3.
@@ -50,8 +50,10 @@ fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mu
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for __m128i {
     const LEN: usize = 16;
+    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
+    type Tail = Overlap<Self>;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {

@@ -28,6 +28,13 @@ impl Nibbles {
         NIBBLES[usize::from(coefficient)]
     }
 
+    /// The coefficient itself: its product with 1.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) const fn coefficient(&self) -> u8 {
+        self.lo[1]
+    }
+
     /// The product of the coefficient with `x`.
     #[inline]
     pub(super) const fn product(&self, x: u8) -> u8 {
@@ -81,7 +88,7 @@ impl Log {
 }
 
 /// The product by shifts and additions: slow, and needs no table.
-const fn multiply(a: u8, b: u8) -> u8 {
+pub(super) const fn multiply(a: u8, b: u8) -> u8 {
     let (mut shifted, mut product, mut bit) = (a as u16, 0, 0);
     while bit < 8 {
         if b >> bit & 1 == 1 {

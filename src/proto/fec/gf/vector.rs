@@ -4,7 +4,7 @@
 //! sources pass by, so a source is read once and a row written once, however many sources there are.
 #![allow(unsafe_code)]
 
-use super::{Nibbles, ROWS};
+use super::ROWS;
 
 /// A register of bytes.
 ///
@@ -15,10 +15,14 @@ use super::{Nibbles, ROWS};
 pub(super) unsafe trait Vector: Copy {
     /// Bytes in a register.
     const LEN: usize;
+    /// A coefficient as it lies in memory.
+    type Table;
     /// A coefficient as the multiplication takes it.
     type Factor: Copy;
     /// A vector made ready to be multiplied by several coefficients.
     type Split: Copy;
+    /// How the bytes behind the last whole vector are reached.
+    type Tail: Tail<Self>;
 
     /// Reads `LEN` bytes, aligned or not.
     unsafe fn load(at: *const u8) -> Self;
@@ -27,13 +31,108 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn zero() -> Self;
     unsafe fn and(self, other: Self) -> Self;
     unsafe fn split(self) -> Self::Split;
-    unsafe fn factor(table: &Nibbles) -> Self::Factor;
+    unsafe fn factor(table: &Self::Table) -> Self::Factor;
     /// `sum` plus the product.
     unsafe fn add_product(sum: Self, factor: Self::Factor, split: Self::Split) -> Self;
 }
 
-/// Longest vector that the tail's mask serves.
-const MAX_LEN: usize = 64;
+/// How sources and rows are read and rows are written at a place: what of a vector there is.
+///
+/// # Safety
+/// The implementation must not touch memory other than the bytes that it documents. All methods require that the CPU has
+/// the instruction set, and are `inline(always)` for the reason that those of [`Vector`] are.
+pub(super) unsafe trait Part<V>: Copy {
+    /// Reads a source; what is not of the part is zero.
+    unsafe fn source(self, at: *const u8) -> V;
+    unsafe fn row(self, at: *const u8) -> V;
+    unsafe fn set_row(self, at: *mut u8, row: V);
+}
+
+/// The part of the bytes behind the last whole vector.
+///
+/// # Safety
+/// As for [`Part`]: it may touch `reach` bytes, of which the tail's are the last. If these are more than the tail has, the
+/// others are written as zero, or as they were read where the row is added to.
+pub(super) unsafe trait Tail<V>: Part<V> {
+    /// Rows are at least so long.
+    const MIN_LEN: usize;
+    /// For a tail of `len` bytes, at least 1 and less than a vector.
+    unsafe fn of(len: usize) -> Self;
+    fn reach(len: usize) -> usize;
+}
+
+/// All `V::LEN` bytes.
+#[derive(Clone, Copy)]
+struct Whole;
+
+// SAFETY: loads and stores are those of `V`.
+unsafe impl<V: Vector> Part<V> for Whole {
+    #[inline(always)]
+    unsafe fn source(self, at: *const u8) -> V {
+        // SAFETY: the caller's promises, here and below.
+        unsafe { V::load(at) }
+    }
+
+    #[inline(always)]
+    unsafe fn row(self, at: *const u8) -> V {
+        // SAFETY: as above.
+        unsafe { V::load(at) }
+    }
+
+    #[inline(always)]
+    unsafe fn set_row(self, at: *mut u8, row: V) {
+        // SAFETY: as above.
+        unsafe { row.store(at) }
+    }
+}
+
+/// A tail for instruction sets that read and write whole vectors only: the last vector of the row, of which the mask
+/// keeps the tail. It reaches back over bytes of the vector before.
+#[derive(Clone, Copy)]
+pub(super) struct Overlap<V>(V);
+
+// SAFETY: loads and stores are those of `V`, of as many bytes as `reach` says.
+unsafe impl<V: Vector> Part<V> for Overlap<V> {
+    #[inline(always)]
+    unsafe fn source(self, at: *const u8) -> V {
+        // SAFETY: the caller's promises, here and below.
+        unsafe { V::load(at).and(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn row(self, at: *const u8) -> V {
+        // SAFETY: as above.
+        unsafe { V::load(at) }
+    }
+
+    #[inline(always)]
+    unsafe fn set_row(self, at: *mut u8, row: V) {
+        // SAFETY: as above.
+        unsafe { row.store(at) }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<V: Vector> Tail<V> for Overlap<V> {
+    const MIN_LEN: usize = V::LEN;
+
+    #[inline(always)]
+    unsafe fn of(len: usize) -> Self {
+        const { assert!(V::LEN <= MAX_LEN) };
+        debug_assert!(len <= V::LEN);
+        // SAFETY: the bytes kept begin `len` bytes before the vector's end: at most `MAX_LEN` before the middle begins
+        // what is read, and as many bytes as the longest vector has follow it.
+        unsafe { Self(V::load(KEEP_FROM.as_ptr().add(MAX_LEN - (V::LEN - len)))) }
+    }
+
+    #[inline(always)]
+    fn reach(_len: usize) -> usize {
+        V::LEN
+    }
+}
+
+/// Longest vector that [`Overlap`] serves.
+const MAX_LEN: usize = 32;
 /// Read `n` bytes before the middle, it keeps what follows the first `n` bytes.
 static KEEP_FROM: [u8; 2 * MAX_LEN] = {
     let mut bytes = [0; 2 * MAX_LEN];
@@ -46,8 +145,8 @@ static KEEP_FROM: [u8; 2 * MAX_LEN] = {
 };
 
 /// What a kernel works on, its lengths checked.
-struct Job<'a> {
-    tables: &'a [Nibbles],
+struct Job<'a, T> {
+    tables: &'a [T],
     stride: usize,
     sources: &'a [&'a [u8]],
 }
@@ -58,23 +157,23 @@ struct Job<'a> {
 /// The CPU must have the instruction set of `V`.
 ///
 /// # Panics
-/// If the lengths are not those that `Kernel::combine` asks for, or below `V::LEN`.
+/// If the lengths are not those that `Kernel::combine` asks for, or below what the tail needs.
 #[inline(always)]
 pub(super) unsafe fn combine<V: Vector, const W: usize>(
-    tables: &[Nibbles],
+    tables: &[V::Table],
     stride: usize,
     sources: &[&[u8]],
     rows: &mut [&mut [u8]],
     add: bool,
 ) {
     let len = rows.first().map_or(0, |row| row.len());
-    assert!(len >= V::LEN && rows.len() <= ROWS && rows.iter().all(|row| row.len() == len));
+    assert!(len >= V::Tail::MIN_LEN && rows.len() <= ROWS && rows.iter().all(|row| row.len() == len));
     assert!(sources.iter().all(|source| source.len() >= len));
     assert!(!sources.is_empty() && rows.len() <= stride);
     assert!(tables.len() >= (sources.len() - 1) * stride + rows.len());
     let job = Job { tables, stride, sources };
-    // SAFETY: all rows are `len` bytes long, no source is shorter, `len` is at least a vector, and there is a table for
-    // each source and row: asserted above. The instruction set is the caller's promise.
+    // SAFETY: all rows are `len` bytes long, no source is shorter, `len` is what the tail needs, and there is a table
+    // for each source and row: asserted above. The instruction set is the caller's promise.
     unsafe {
         match rows {
             [a] => job.run::<V, W, 1>([a.as_mut_ptr()], len, add),
@@ -89,11 +188,12 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(
     }
 }
 
-impl Job<'_> {
+impl<T> Job<'_, T> {
     /// # Safety
-    /// As for [`combine`]; `len` must be at least `V::LEN`, and no source and no memory behind `rows` be shorter.
+    /// As for [`combine`]; `len` must be at least `V::Tail::MIN_LEN`, and no source and no memory behind `rows` be
+    /// shorter.
     #[inline(always)]
-    unsafe fn run<V: Vector, const W: usize, const N: usize>(
+    unsafe fn run<V: Vector<Table = T>, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         len: usize,
@@ -112,7 +212,7 @@ impl Job<'_> {
     /// # Safety
     /// As for [`Job::run`].
     #[inline(always)]
-    unsafe fn columns<V: Vector, const W: usize, const N: usize, const ADD: bool>(
+    unsafe fn columns<V: Vector<Table = T>, const W: usize, const N: usize, const ADD: bool>(
         &self,
         rows: [*mut u8; N],
         len: usize,
@@ -122,17 +222,15 @@ impl Job<'_> {
         unsafe {
             let tail = len % V::LEN;
             if tail > 0 {
-                // The last vector reaches back over bytes that the loop does too: writing them twice changes nothing,
-                // adding to them twice would. First, so that the loop finds it long written.
-                let keep = if ADD { Some(keep_from::<V>(V::LEN - tail)) } else { None };
-                self.column::<V, 1, N, ADD>(rows, len - V::LEN, keep);
+                // First: where it reaches back, the loop writes what counts.
+                self.column::<V, _, 1, N, ADD>(rows, len - V::Tail::reach(tail), V::Tail::of(tail));
             }
             while at + W * V::LEN <= len {
-                self.column::<V, W, N, ADD>(rows, at, None);
+                self.column::<V, _, W, N, ADD>(rows, at, Whole);
                 at += W * V::LEN;
             }
             while at + V::LEN <= len {
-                self.column::<V, 1, N, ADD>(rows, at, None);
+                self.column::<V, _, 1, N, ADD>(rows, at, Whole);
                 at += V::LEN;
             }
         }
@@ -141,13 +239,13 @@ impl Job<'_> {
     /// The `W` vectors at `at` of each row, from all sources.
     ///
     /// # Safety
-    /// As for [`Job::run`], and `at + W * V::LEN` must be at most `len`.
+    /// As for [`Job::run`], and `part` must touch no more than is left of the rows from `at` on, `W` times.
     #[inline(always)]
-    unsafe fn column<V: Vector, const W: usize, const N: usize, const ADD: bool>(
+    unsafe fn column<V: Vector<Table = T>, P: Part<V>, const W: usize, const N: usize, const ADD: bool>(
         &self,
         rows: [*mut u8; N],
         at: usize,
-        keep: Option<V>,
+        part: P,
     ) {
         // SAFETY: the column lies within sources and rows, as the caller promises, and `tables` has a table for each
         // source and row.
@@ -156,7 +254,7 @@ impl Job<'_> {
             if ADD {
                 for (row, sums) in rows.iter().zip(&mut sums) {
                     for (w, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(row.add(at + w * V::LEN));
+                        *sum = part.row(row.add(at + w * V::LEN));
                     }
                 }
             }
@@ -164,8 +262,7 @@ impl Job<'_> {
             for source in self.sources {
                 let mut split = [V::zero().split(); W];
                 for (w, split) in split.iter_mut().enumerate() {
-                    let vector = V::load(source.as_ptr().add(at + w * V::LEN));
-                    *split = keep.map_or(vector, |keep| vector.and(keep)).split();
+                    *split = part.source(source.as_ptr().add(at + w * V::LEN)).split();
                 }
                 for (n, sums) in sums.iter_mut().enumerate() {
                     let factor = V::factor(&*tables.add(n));
@@ -177,7 +274,7 @@ impl Job<'_> {
             }
             for (row, sums) in rows.iter().zip(sums) {
                 for (w, sum) in sums.into_iter().enumerate() {
-                    sum.store(row.add(at + w * V::LEN));
+                    part.set_row(row.add(at + w * V::LEN), sum);
                 }
             }
         }
@@ -188,7 +285,7 @@ impl Job<'_> {
     /// # Safety
     /// As for [`Job::run`].
     #[inline(always)]
-    unsafe fn fold<V: Vector, const W: usize, const N: usize>(
+    unsafe fn fold<V: Vector<Table = T>, const W: usize, const N: usize>(
         &self,
         source: &[u8],
         rows: [*mut u8; N],
@@ -203,53 +300,41 @@ impl Job<'_> {
             }
             let tail = len % V::LEN;
             if tail > 0 {
-                let last = len - V::LEN;
-                let new = V::load(source.as_ptr().add(last)).and(keep_from(V::LEN - tail));
-                add_at(new, factors, rows, last);
+                let at = len - V::Tail::reach(tail);
+                add_at::<V, _, N>(source, factors, rows, at, V::Tail::of(tail));
             }
             while at + W * V::LEN <= len {
                 for w in 0..W {
-                    let from = at + w * V::LEN;
-                    add_at(V::load(source.as_ptr().add(from)), factors, rows, from);
+                    add_at::<V, _, N>(source, factors, rows, at + w * V::LEN, Whole);
                 }
                 at += W * V::LEN;
             }
             while at + V::LEN <= len {
-                add_at(V::load(source.as_ptr().add(at)), factors, rows, at);
+                add_at::<V, _, N>(source, factors, rows, at, Whole);
                 at += V::LEN;
             }
         }
     }
 }
 
-/// Adds the products of `vector` to the rows' vectors at `at`.
+/// Adds the products of the source's part at `at` to those of the rows.
 ///
 /// # Safety
-/// The CPU must have the instruction set, and each row `V::LEN` bytes from `at` on.
+/// The CPU must have the instruction set, and `part` touch no more than is left of source and rows from `at` on.
 #[inline(always)]
-unsafe fn add_at<V: Vector, const N: usize>(
-    vector: V,
+unsafe fn add_at<V: Vector, P: Part<V>, const N: usize>(
+    source: &[u8],
     factors: [V::Factor; N],
     rows: [*mut u8; N],
     at: usize,
+    part: P,
 ) {
     // SAFETY: the caller's promises.
     unsafe {
-        let split = vector.split();
+        let split = part.source(source.as_ptr().add(at)).split();
         for (row, factor) in rows.into_iter().zip(factors) {
-            let sum = V::load(row.add(at));
-            V::add_product(sum, factor, split).store(row.add(at));
+            let sum = part.row(row.add(at));
+            part.set_row(row.add(at), V::add_product(sum, factor, split));
         }
     }
-}
-
-/// A mask of all bytes but the first `done`.
-///
-/// # Safety
-/// The CPU must have the instruction set, and `done` be at most `V::LEN`.
-#[inline(always)]
-unsafe fn keep_from<V: Vector>(done: usize) -> V {
-    const { assert!(V::LEN <= MAX_LEN) };
-    // SAFETY: `done` is at most `MAX_LEN`, and as many bytes as the longest vector has follow the middle.
-    unsafe { V::load(KEEP_FROM.as_ptr().add(MAX_LEN - done)) }
 }

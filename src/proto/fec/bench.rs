@@ -1,0 +1,57 @@
+//! A door for this crate's benchmarks to what its sessions encode and decode with. No part of the API.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use super::{Decoder, Encoder, FecError, HEADER_LEN, Packet, ReedSolomon};
+use crate::proto::{error::DatagramError, time::Instant};
+
+/// A session's encoder.
+#[derive(Debug)]
+pub struct SessionEncoder(Encoder);
+
+impl SessionEncoder {
+    /// Bytes in front of the payload of a data packet.
+    pub const HEADER_LEN: usize = HEADER_LEN;
+
+    /// The encoder of a code's packets.
+    ///
+    /// # Errors
+    /// Those of [`ReedSolomon::new`].
+    pub fn new(data: usize, parity: usize) -> Result<Self, FecError> {
+        ReedSolomon::new(data, parity).map(|code| Self(Encoder::new(Arc::new(code))))
+    }
+
+    /// Completes a data packet, and writes each parity packet that follows it to `parity` and hands it on.
+    pub fn data(&mut self, packet: &mut [u8], parity: &mut Vec<u8>, mut sent: impl FnMut(&[u8])) {
+        self.0.data(Instant::ZERO, packet);
+        while let Some(len) = self.0.parity_len() {
+            parity.resize(len, 0);
+            self.0.parity(parity);
+            sent(parity);
+        }
+    }
+}
+
+/// A session's decoder.
+#[derive(Debug, Default)]
+pub struct SessionDecoder(Decoder);
+
+impl SessionDecoder {
+    /// Takes in a packet, hands on the segments that it brings, and returns how many packets were recovered so far.
+    ///
+    /// # Errors
+    /// Those of a datagram that is no FEC packet, or of another conversation.
+    pub fn input(
+        &mut self,
+        datagram: &[u8],
+        conv: u32,
+        mut deliver: impl FnMut(&[u8]),
+    ) -> Result<u64, DatagramError> {
+        let packet = Packet::parse(datagram).ok_or(DatagramError::Fec)?;
+        self.0.input(&packet, conv, |segments, _| {
+            deliver(segments);
+            Ok(())
+        })?;
+        Ok(self.0.stats().recovered)
+    }
+}

@@ -1,0 +1,82 @@
+//! Memory of shards that are gone, for those to come.
+
+use alloc::vec::Vec;
+
+/// Buffers for shards. Counts the bytes of all that were taken or wait to be: of their capacity, not of what is in them.
+#[derive(Debug, Default)]
+pub(super) struct ShardPool {
+    spare: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl ShardPool {
+    /// An empty buffer with room for `len` bytes.
+    pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut shard = self.spare.pop().unwrap_or_default();
+        shard.clear();
+        self.bytes -= shard.capacity();
+        shard.reserve_exact(len);
+        self.bytes += shard.capacity();
+        shard
+    }
+
+    /// Takes back what [`take`](Self::take) gave and nobody has grown since.
+    pub(super) fn give(&mut self, shard: Vec<u8>) {
+        self.spare.push(shard);
+    }
+
+    /// Frees what waits until no more than `max` bytes are left, in use or not. Whether that was enough.
+    pub(super) fn fit(&mut self, max: usize) -> bool {
+        while self.bytes > max {
+            let Some(shard) = self.spare.pop() else { return false };
+            self.bytes -= shard.capacity();
+        }
+        true
+    }
+
+    /// Frees all that waits.
+    pub(super) fn trim(&mut self) {
+        self.fit(0);
+        self.spare = Vec::new();
+    }
+
+    /// Bytes of all buffers, in use or not.
+    #[cfg(test)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_used_again_and_count_whole() {
+        let mut pool = ShardPool::default();
+        let mut shard = pool.take(1_000);
+        assert!(shard.capacity() >= 1_000);
+        shard.extend_from_slice(b"a few bytes");
+        let (memory, capacity) = (shard.as_ptr(), shard.capacity());
+        assert_eq!(pool.bytes(), capacity);
+        pool.give(shard);
+        assert_eq!(pool.bytes(), capacity, "it waits");
+        let shard = pool.take(900);
+        assert_eq!((shard.as_ptr(), shard.len(), shard.capacity()), (memory, 0, capacity));
+        assert_eq!(pool.bytes(), capacity);
+    }
+
+    #[test]
+    fn only_what_waits_is_freed() {
+        let mut pool = ShardPool::default();
+        let shards: Vec<_> = (0..10).map(|_| pool.take(100)).collect();
+        let each = pool.bytes() / 10;
+        assert!(!pool.fit(5 * each), "all are in use");
+        assert_eq!(pool.bytes(), 10 * each);
+        shards.into_iter().take(7).for_each(|shard| pool.give(shard));
+        assert!(pool.fit(5 * each));
+        assert_eq!((pool.bytes(), pool.spare.len()), (5 * each, 2));
+        pool.trim();
+        assert_eq!((pool.bytes(), pool.spare.capacity()), (3 * each, 0));
+    }
+}
