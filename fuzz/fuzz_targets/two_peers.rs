@@ -18,6 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use arbitrary::Arbitrary;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay,
+    fec::AdaptiveFec,
     proto::{CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError, WriteError},
 };
 use libfuzzer_sys::fuzz_target;
@@ -59,6 +60,8 @@ struct Settings {
     linger: u8,
     idle_timeout: u8,
     fec: u8,
+    fec_adaptive: bool,
+    fec_flush: u8,
 }
 
 #[derive(Debug, Arbitrary, Clone, Copy)]
@@ -102,6 +105,8 @@ enum Action {
     NoDelay(Knobs),
     Mtu(u8),
     Fec(u8),
+    FecAdaptive(bool),
+    FecFlush(u8),
     Stream(bool),
     AckNoDelay(bool),
     WriteDelay(bool),
@@ -131,6 +136,8 @@ impl Settings {
             .idle_timeout((self.idle_timeout >= 192).then(|| seconds(self.idle_timeout)))
             .fec(fec(self.fec).0, fec(self.fec).1)
             .datagram_queue(if self.fec < 128 { 20_000 } else { 0 })
+            .fec_adaptive(self.fec_adaptive.then(AdaptiveFec::default))
+            .fec_flush(fec_flush(self.fec_flush))
             .build()
             .expect("settings in range")
     }
@@ -139,6 +146,11 @@ impl Settings {
 /// Data and parity shards: none as often as some.
 fn fec(choice: u8) -> (usize, usize) {
     [(0, 0), (10, 3), (0, 0), (1, 1), (0, 0), (3, 2), (0, 0), (2, 5)][usize::from(choice) % 8]
+}
+
+/// No copies as often as some.
+fn fec_flush(choice: u8) -> Option<Duration> {
+    (choice >= 128).then(|| Duration::from_millis(u64::from(choice) - 127))
 }
 
 impl Knobs {
@@ -319,6 +331,12 @@ impl World {
                 // Refused while segments are queued that leave no room for its header.
                 let _ = connection.set_fec(data, parity);
             }
+            Action::FecAdaptive(on) => {
+                connection.set_fec_adaptive(on.then(AdaptiveFec::default)).expect("limits in range");
+            }
+            Action::FecFlush(choice) => {
+                connection.set_fec_flush(fec_flush(choice)).expect("a time in range");
+            }
             Action::Stream(on) => connection.set_stream(on),
             Action::AckNoDelay(on) => connection.set_ack_no_delay(on),
             Action::WriteDelay(on) => connection.set_write_delay(on),
@@ -470,8 +488,8 @@ impl World {
                 }
             }
         }
-        // One of each kind at most.
-        for _ in 0..5 {
+        // One of each kind at most, and two of FEC.
+        for _ in 0..7 {
             match self.ends[at].connection.poll_event() {
                 None => return self.check_gauges(at),
                 Some(Event::Flushed) => {

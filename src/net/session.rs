@@ -426,6 +426,8 @@ impl State {
                     self.flushed = true;
                     self.closers.take_into(woken);
                 }
+                // To be seen in the stats.
+                Event::Fec(_) => {}
                 Event::Closed(_) => {
                     self.readers.take_into(woken);
                     self.datagram_readers.take_into(woken);

@@ -1,5 +1,6 @@
 //! The application's handle of a session.
 
+use core::time::Duration;
 use std::{
     fmt, io,
     net::SocketAddr,
@@ -24,6 +25,7 @@ use super::{
     split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
     stats::EndpointStats,
 };
+use crate::proto::fec::AdaptiveFec;
 use crate::proto::{Connection, Instant, KcpConfig, NoDelay, SettingError, Stats, WriteError};
 
 /// A reliable, ordered stream of bytes (or messages) to a peer, over UDP.
@@ -279,6 +281,24 @@ impl KcpStream {
     /// flight that leave no room for its header.
     pub fn set_fec(&self, data: usize, parity: usize) -> io::Result<()> {
         self.change(|connection| connection.set_fec(data, parity))
+    }
+
+    /// Changes whether the parity of what is sent follows the losses: see
+    /// [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a budget outside 1 to 1,000.
+    pub fn set_fec_adaptive(&self, limits: Option<AdaptiveFec>) -> io::Result<()> {
+        self.change(|connection| connection.set_fec_adaptive(limits))
+    }
+
+    /// Changes how long segments wait for the parity of an incomplete group: see
+    /// [`KcpConfigBuilder::fec_flush`](crate::KcpConfigBuilder::fec_flush).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a time outside 1 ms to 1 s.
+    pub fn set_fec_flush(&self, after: Option<Duration>) -> io::Result<()> {
+        self.change(|connection| connection.set_fec_flush(after))
     }
 
     /// Changes whether later writes form a byte stream or keep their boundaries.

@@ -5,7 +5,7 @@ use core::{str::FromStr, time::Duration};
 
 use super::{
     error::{ConfigError, UnknownPreset},
-    fec::{self, ReedSolomon},
+    fec::{self, AdaptiveFec, ReedSolomon},
     wire::HEADER_LEN,
 };
 use crate::crypto::PacketCrypto;
@@ -119,6 +119,8 @@ pub struct KcpConfig {
     pub(crate) replay_window: usize,
     fec: Option<Fec>,
     pub(crate) datagram_queue: usize,
+    pub(crate) fec_adaptive: Option<AdaptiveFec>,
+    pub(crate) fec_flush: Option<Duration>,
     pub(crate) send_window: u32,
     pub(crate) recv_window: u32,
     pub(crate) nodelay: NoDelay,
@@ -156,6 +158,10 @@ impl Default for KcpConfig {
             fec: None,
             // Peers that do not know them may take one for another conversation.
             datagram_queue: 0,
+            // Fixed, as everywhere else.
+            fec_adaptive: None,
+            // Twice the traffic of what is sent sparsely.
+            fec_flush: None,
             // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
             send_window: 2_048,
             recv_window: 2_048,
@@ -231,6 +237,18 @@ impl KcpConfig {
     #[must_use]
     pub fn fec(&self) -> (usize, usize) {
         self.fec.as_ref().map_or((0, 0), Fec::shards)
+    }
+
+    /// Limits of the parity that follows the losses; `None` where it is fixed.
+    #[must_use]
+    pub const fn fec_adaptive(&self) -> Option<AdaptiveFec> {
+        self.fec_adaptive
+    }
+
+    /// How long segments wait for the parity of an incomplete group before they are sent again.
+    #[must_use]
+    pub const fn fec_flush(&self) -> Option<Duration> {
+        self.fec_flush
     }
 
     pub(crate) fn fec_code(&self) -> Option<Arc<ReedSolomon>> {
@@ -379,6 +397,35 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Let the parity of each group follow the losses: between a least number of packets and that of [`fec`](Self::fec),
+    /// within a budget. `None` (default): all of it, always. The losses are those that ACKs let the sender see, but for
+    /// those of a queue that lengthens the round trip: parity would fill it further. Every peer with the same numbers of
+    /// shards follows, kcp-go too: parity that is not sent counts as lost there. A kcp-go with others cannot find these out
+    /// while parity is left out.
+    ///
+    /// ```
+    /// use kcp9::{KcpConfig, fec::AdaptiveFec};
+    ///
+    /// // From no parity at all to eight packets for ten.
+    /// let config = KcpConfig::builder().fec(10, 8).fec_adaptive(Some(AdaptiveFec::default())).build()?;
+    /// assert_eq!(config.fec_adaptive(), Some(AdaptiveFec { min_parity: 0, budget: 100 }));
+    /// # Ok::<(), kcp9::ConfigError>(())
+    /// ```
+    pub const fn fec_adaptive(mut self, limits: Option<AdaptiveFec>) -> Self {
+        self.config.fec_adaptive = limits;
+        self
+    }
+
+    /// Send segments once more that have waited this long for the parity of their group, because too little is sent to
+    /// complete it: 1 ms to 1 s, default `None`. One to three copies each, by the share of parity, this long apart, until
+    /// the group is complete or they are acknowledged. Messages at a slow pace are repaired after that time instead of a
+    /// round trip and more; where groups are complete sooner, nothing changes. Needs [`fec`](Self::fec); any peer
+    /// takes the copies for early resends.
+    pub const fn fec_flush(mut self, after: Option<Duration>) -> Self {
+        self.config.fec_flush = after;
+        self
+    }
+
     /// How many of the packets received last are remembered, so that none is taken in twice: up to 65,536, default
     /// 256, 0 for none. They take up to 32 bytes each, and only where a cipher tells packets apart. What an attacker
     /// replays later than that meets the numbers of its segments: a PUSH or ACK that has been dealt with does nothing but
@@ -486,6 +533,11 @@ impl KcpConfigBuilder {
         if config.fec() != fec {
             config.fec = fec_code(fec.0, fec.1)?.map(Fec);
         }
+        check_adaptive(config.fec_adaptive)?;
+        if let (Some(limits), Some(fec)) = (config.fec_adaptive, &config.fec) {
+            check("fec min_parity", limits.min_parity as u64, 0, fec.shards().1 as u64)?;
+        }
+        check_flush(config.fec_flush)?;
         let max_wait = Duration::from_secs(86_400);
         let min_wait = Duration::from_millis(100);
         let overhead = config.crypto.as_ref().map_or(0, PacketCrypto::overhead)
@@ -525,6 +577,17 @@ pub(crate) fn fec_code(data: usize, parity: usize) -> Result<Option<Arc<ReedSolo
     check("fec data", data as u64, 1, 255)?;
     check("fec parity", parity as u64, 1, 256 - data as u64)?;
     Ok(ReedSolomon::new(data, parity).ok().map(Arc::new))
+}
+
+pub(crate) fn check_adaptive(limits: Option<AdaptiveFec>) -> Result<(), ConfigError> {
+    let Some(AdaptiveFec { min_parity, budget }) = limits else { return Ok(()) };
+    check("fec min_parity", min_parity as u64, 0, 255)?;
+    check("fec budget", budget.into(), 1, 1_000)
+}
+
+pub(crate) fn check_flush(after: Option<Duration>) -> Result<(), ConfigError> {
+    let limits = (Duration::from_millis(1), Duration::from_secs(1));
+    after.map_or(Ok(()), |after| check_duration("fec_flush", after, limits.0, limits.1))
 }
 
 pub(crate) fn check_window(field: &'static str, segments: u32) -> Result<(), ConfigError> {
@@ -580,6 +643,14 @@ mod tests {
             ("fec data", |b| b.fec(256, 1)),
             ("fec parity", |b| b.fec(10, 0)),
             ("fec parity", |b| b.fec(200, 57)),
+            ("fec budget", |b| b.fec_adaptive(Some(AdaptiveFec { budget: 0, ..AdaptiveFec::default() }))),
+            ("fec min_parity", |b| {
+                b.fec_adaptive(Some(AdaptiveFec { min_parity: 256, ..AdaptiveFec::default() }))
+            }),
+            ("fec min_parity", |b| {
+                b.fec(10, 3).fec_adaptive(Some(AdaptiveFec { min_parity: 4, ..AdaptiveFec::default() }))
+            }),
+            ("fec_flush", |b| b.fec_flush(Some(Duration::ZERO))),
         ];
         for (field, set) in cases {
             let error = set(KcpConfig::builder()).build().unwrap_err();

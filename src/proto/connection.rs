@@ -11,7 +11,7 @@ use super::{
     config::{self, KcpConfig, NoDelay},
     datagrams::Datagrams,
     error::{CloseReason, DatagramError, ReadError, SettingError, WriteError},
-    fec,
+    fec::{self, AdaptiveFec, FecEvent},
     pipeline::Pipeline,
     stats::Stats,
     time::Instant,
@@ -55,6 +55,8 @@ pub enum Event {
     Writable,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
+    /// Something about the peer's forward error correction that may keep it from working.
+    Fec(FecEvent),
     /// The session has ended. What arrived before can still be read.
     Closed(CloseReason),
 }
@@ -218,6 +220,10 @@ impl Connection {
             Err(DatagramError::Replayed) => self.arq.stats_mut().replayed += 1,
             Err(DatagramError::Fec) => self.arq.stats_mut().malformed += 1,
             _ => {}
+        }
+        if self.pipeline.is_adaptive() {
+            let (rtt, min_rtt) = self.arq.round_trip_times();
+            self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
         }
         self.after_progress();
         outcome.map(|_| ())
@@ -432,6 +438,7 @@ impl Connection {
             return Some(transmit);
         }
         self.pipeline.skip_parity_over(self.mtu);
+        self.arq.set_copies(self.pipeline.copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
         let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
         let mut size = self.mtu;
@@ -445,7 +452,9 @@ impl Connection {
                 if parity > size {
                     break;
                 }
-                self.pipeline.write_parity(&mut buf[len..len + parity]);
+                if self.pipeline.write_parity(&mut buf[len..len + parity]) {
+                    self.arq.on_parity(now);
+                }
                 parity
             } else {
                 let out = &mut buf[len + head..len + size - tail];
@@ -514,6 +523,9 @@ impl Connection {
         if core::mem::take(&mut self.writable) {
             return Some(Event::Writable);
         }
+        if let Some(event) = self.pipeline.take_fec_event() {
+            return Some(Event::Fec(event));
+        }
         if !core::mem::take(&mut self.ended) {
             return None;
         }
@@ -577,6 +589,28 @@ impl Connection {
             self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead)?;
         }
         self.pipeline.set_code(code);
+        Ok(())
+    }
+
+    /// Changes whether the parity of what is sent follows the losses: see
+    /// [`KcpConfigBuilder::fec_adaptive`](super::KcpConfigBuilder::fec_adaptive).
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for a budget outside 1 to 1,000.
+    pub fn set_fec_adaptive(&mut self, limits: Option<AdaptiveFec>) -> Result<(), SettingError> {
+        config::check_adaptive(limits)?;
+        self.pipeline.set_adaptive(limits);
+        Ok(())
+    }
+
+    /// Changes how long segments wait for the parity of an incomplete group: see
+    /// [`KcpConfigBuilder::fec_flush`](super::KcpConfigBuilder::fec_flush).
+    ///
+    /// # Errors
+    /// [`SettingError::Config`] for a time outside 1 ms to 1 s.
+    pub fn set_fec_flush(&mut self, after: Option<Duration>) -> Result<(), SettingError> {
+        config::check_flush(after)?;
+        self.arq.set_copies_after(after);
         Ok(())
     }
 

@@ -19,12 +19,13 @@
 //! What a session does not use takes no memory: the state of received FEC comes with the first such packet.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use super::{
-    arq::Origin,
+    arq::{LossCounts, Origin},
     config::KcpConfig,
     error::{CloseReason, DatagramError},
-    fec::{self, Decoder, Encoder, Kind, OutOfBand, Packet, ReedSolomon},
+    fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
     replay::ReplayWindow,
     stats::FecStats,
     time::Instant,
@@ -43,6 +44,9 @@ pub(super) struct Pipeline {
     next_code: Option<Option<Arc<ReedSolomon>>>,
     /// Where numbering goes on when FEC is turned on again.
     next_seqid: u32,
+    /// What chooses the parity of each group, where it is not fixed.
+    adaptive: Option<Box<Adaptive>>,
+    adaptive_limits: Option<AdaptiveFec>,
     decoder: Option<Box<Decoder>>,
     parity_sent: u64,
 }
@@ -78,7 +82,10 @@ impl Pipeline {
         });
         let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
         let fec_room = encoder.is_some();
-        Self { encryption, encoder, fec_room, ..Self::default() }
+        let adaptive_limits = config.fec_adaptive;
+        let mut pipeline = Self { encryption, encoder, fec_room, adaptive_limits, ..Self::default() };
+        pipeline.begin_adapting();
+        pipeline
     }
 
     pub(super) fn crypto(&self) -> Option<&PacketCrypto> {
@@ -146,8 +153,9 @@ impl Pipeline {
         }
     }
 
-    /// Writes the parity datagram that is due, but for its encryption; `datagram` has its length.
-    pub(super) fn write_parity(&mut self, datagram: &mut [u8]) {
+    /// Writes the parity datagram that is due, but for its encryption; `datagram` has its length. Returns whether it was
+    /// the last of its group.
+    pub(super) fn write_parity(&mut self, datagram: &mut [u8]) -> bool {
         let (head, tail) = (self.crypto_head(), self.tail());
         if let Some(encoder) = &mut self.encoder {
             let end = datagram.len() - tail;
@@ -155,6 +163,7 @@ impl Pipeline {
             self.parity_sent += 1;
             self.change_code();
         }
+        self.parity_len().is_none()
     }
 
     /// Completes an out-of-band datagram, written behind [`out_of_band_head`](Self::out_of_band_head) free bytes, but for its
@@ -186,6 +195,7 @@ impl Pipeline {
             (None, Some(code)) => {
                 self.fec_room = true;
                 self.encoder = Some(Box::new(Encoder::starting_at(code, self.next_seqid)));
+                self.begin_adapting();
             }
             (Some(_), code) => {
                 self.next_code = Some(code);
@@ -199,13 +209,56 @@ impl Pipeline {
             return;
         }
         match (self.next_code.take(), &mut self.encoder) {
-            (Some(Some(code)), Some(encoder)) => encoder.set_code(code),
+            (Some(Some(code)), Some(encoder)) => {
+                encoder.set_code(code);
+                self.begin_adapting();
+            }
             (Some(None), Some(encoder)) => {
                 self.next_seqid = encoder.next_seqid();
                 self.encoder = None;
+                self.adaptive = None;
             }
             _ => {}
         }
+    }
+
+    /// Has the parity of the groups to come follow the losses, within limits, or be fixed.
+    pub(super) fn set_adaptive(&mut self, limits: Option<AdaptiveFec>) {
+        if self.adaptive_limits != limits {
+            self.adaptive_limits = limits;
+            self.begin_adapting();
+        }
+    }
+
+    fn begin_adapting(&mut self) {
+        let Some(encoder) = &self.encoder else { return };
+        let (data, parity) = encoder.shards();
+        self.adaptive = self.adaptive_limits.map(|limits| Box::new(Adaptive::new(data, parity, limits)));
+        self.limit_parity();
+    }
+
+    fn limit_parity(&mut self) {
+        if let Some(encoder) = &mut self.encoder {
+            encoder.limit(self.adaptive.as_ref().map(|adaptive| (adaptive.parity(), adaptive.budget())));
+        }
+    }
+
+    /// Whether the losses matter: see [`adapt`](Self::adapt).
+    pub(super) const fn is_adaptive(&self) -> bool {
+        self.adaptive.is_some()
+    }
+
+    /// Chooses the parity of the groups to come by what ACKs have told.
+    pub(super) fn adapt(&mut self, now: Instant, counts: &LossCounts, rtt: Duration, min_rtt: Duration) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.update(now, counts, rtt, min_rtt);
+            self.limit_parity();
+        }
+    }
+
+    /// How often segments of a group that stays incomplete are to be copied.
+    pub(super) fn copies(&self) -> usize {
+        self.encoder.as_ref().map_or(0, |encoder| fec::copies_for(encoder.shards().0, encoder.sent_parity()))
     }
 
     // ---- Receiving ----
@@ -236,18 +289,26 @@ impl Pipeline {
         if packet.kind == Kind::OutOfBand {
             return OutOfBand::parse(packet.shard).map(Some).ok_or(DatagramError::Fec);
         }
-        let decoder = self.decoder.get_or_insert_with(Box::default);
+        let own = self.encoder.as_ref().map(|encoder| encoder.shards());
+        let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::expecting(own)));
         decoder.input(&packet, conv, deliver).map(|()| None)
+    }
+
+    /// What is to be told about the peer's FEC.
+    pub(super) fn take_fec_event(&mut self) -> Option<FecEvent> {
+        self.decoder.as_mut()?.take_event()
     }
 
     // ---- Both ----
 
     pub(super) fn fec_stats(&self) -> FecStats {
-        let mut stats = self.decoder.as_ref().map(|decoder| *decoder.stats()).unwrap_or_default();
+        let mut stats = self.decoder.as_ref().map(|decoder| decoder.stats()).unwrap_or_default();
         let count = |shards: usize| shards as u32;
         if let Some((data, parity)) = self.encoder.as_ref().map(|encoder| encoder.shards()) {
             (stats.data_shards, stats.parity_shards) = (count(data), count(parity));
         }
+        stats.current_parity = self.encoder.as_ref().map_or(0, |encoder| count(encoder.sent_parity()));
+        stats.losses_seen = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.losses());
         if let Some((data, parity)) = self.decoder.as_ref().and_then(|decoder| decoder.shards()) {
             (stats.peer_data_shards, stats.peer_parity_shards) = (count(data), count(parity));
         }

@@ -39,6 +39,8 @@ pub struct Stats {
     pub early_resends: u64,
     /// PUSH segments resent because their RTO passed.
     pub timeout_resends: u64,
+    /// PUSH segments sent once more because their FEC group stayed incomplete; they are no resends.
+    pub copies_sent: u64,
     /// PUSH segments received more than once.
     pub duplicates: u64,
     /// PUSH segments refused because they lay past the receive window or its memory limit.
@@ -134,12 +136,21 @@ pub struct FecStats {
     pub mismatches: u64,
     /// Data packets of a group that this end sends; 0 without FEC.
     pub data_shards: u32,
-    /// Parity packets of a group that this end sends.
+    /// Parity packets of a group that this end sends, at most.
     pub parity_shards: u32,
+    /// Those that it sends now: fewer where they follow the losses.
+    pub current_parity: u32,
+    /// Losses that parity follows, as far as ACKs let them be seen, in millionths of what is sent; 0 where it is fixed.
+    pub losses_seen: u32,
     /// Data packets of a group of the peer's; 0 while that is not known.
     pub peer_data_shards: u32,
     /// Parity packets of a group of the peer's.
     pub peer_parity_shards: u32,
+    /// Times that the peer's shards were found to be others than this end's, or than before: an
+    /// [`Event::Fec`](super::Event::Fec) each.
+    pub peer_changes: u64,
+    /// Parity arrives that nothing can be recovered from: another code, or numbers that fit none.
+    pub undecodable: bool,
 }
 
 impl Stats {

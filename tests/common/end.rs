@@ -249,7 +249,7 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
 }
 
 /// The counters among the stats, by name.
-pub fn counters(stats: &Stats) -> [(&'static str, u64); 22] {
+pub fn counters(stats: &Stats) -> [(&'static str, u64); 23] {
     [
         ("bytes_written", stats.bytes_written),
         ("bytes_read", stats.bytes_read),
@@ -266,6 +266,7 @@ pub fn counters(stats: &Stats) -> [(&'static str, u64); 22] {
         ("fast_resends", stats.fast_resends),
         ("early_resends", stats.early_resends),
         ("timeout_resends", stats.timeout_resends),
+        ("copies_sent", stats.copies_sent),
         ("duplicates", stats.duplicates),
         ("out_of_window", stats.out_of_window),
         ("window_probes", stats.window_probes),

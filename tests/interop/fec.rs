@@ -10,9 +10,11 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
-    KcpConfig,
+    KcpConfig, KcpStream,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
+    fec::AdaptiveFec,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     echo::{self, OurServer},
@@ -107,4 +109,78 @@ async fn it_drives_fec() {
             assert!(relay.dropped() > 100, "{} datagrams lost", relay.dropped());
         }
     }
+}
+
+/// Parity that follows losses which come and go, and copies of what groups leave waiting: kcp-go with the same numbers
+/// follows both, as server and as client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_follows_adaptive_parity() {
+    let config = config("null", "10/6").to_builder().fec_adaptive(Some(AdaptiveFec::default()));
+    let config = config.fec_flush(Some(Duration::from_millis(5))).build().unwrap();
+    for peer in go_peer::all() {
+        let what = format!("{}, adaptive", peer.display());
+        let server = go_peer::serve(&peer, "echo", &["--fec", "10/6"]).await;
+        let path = changing(server.addr).await;
+        let stats = echo::drive_ours(&what, path.addr, config.clone(), LEN).await;
+        println!("{what}: {stats:?}");
+        assert!(path.dropped() > 100, "{} datagrams lost", path.dropped());
+        let sent = stats.datagrams_sent - stats.fec.parity_sent;
+        assert!(stats.fec.parity_sent > 24 && stats.fec.parity_sent < sent * 6 / 10, "{what}: {stats:?}");
+
+        let server = OurServer::start(config.clone()).await;
+        let path = changing(server.addr).await;
+        go_peer::drive(&peer, "echo", path.addr, &["--bytes", BYTES, "--fec", "10/6"]).await;
+        assert!(path.dropped() > 100, "{} datagrams lost", path.dropped());
+    }
+}
+
+/// Small messages at a slow pace: kcp-go takes the copies for resends, and its echo is right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn it_takes_copies() {
+    const MESSAGES: usize = 200;
+    let config =
+        config("null", "10/3").to_builder().fec_flush(Some(Duration::from_millis(5))).build().unwrap();
+    for peer in go_peer::all() {
+        let server = go_peer::serve(&peer, "echo", &["--fec", "10/3"]).await;
+        let path = lossy(server.addr, true).await;
+        let stream = KcpStream::connect(path.addr, config.clone()).await.unwrap();
+        let (mut reader, mut writer) = stream.into_split();
+        let payload = echo::payload(MESSAGES * 200);
+        let expected = payload.clone();
+        let writing = tokio::spawn(async move {
+            for message in payload.chunks(200) {
+                writer.write_all(message).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+            writer
+        });
+        let mut found = vec![0; expected.len()];
+        echo::within("the echo of small messages", reader.read_exact(&mut found)).await.unwrap();
+        assert!(found == expected, "{}: not what was sent", peer.display());
+        drop(writing.await.unwrap());
+        let stats = reader.stats();
+        assert!(stats.copies_sent > 20, "{stats:?}");
+        assert!(path.dropped() > 50, "{} datagrams lost", path.dropped());
+    }
+}
+
+/// A path that loses nothing at first, then much, then little.
+async fn changing(server: SocketAddr) -> Lossy {
+    let relay = Relay::start(server, 0.0).await.unwrap();
+    let path = Lossy { addr: relay.addr(), relay: Arc::new(relay) };
+    let relay = Arc::downgrade(&path.relay);
+    tokio::spawn(async move {
+        while let Some(relay) = relay.upgrade() {
+            relay.set_loss(match relay.passed() {
+                0..2_000 => 0.0,
+                2_000..5_000 => 0.15,
+                _ => 0.03,
+            });
+            drop(relay);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    path
 }

@@ -8,6 +8,7 @@ mod delivery;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod encryption;
 mod fec;
+mod fec_adaptive;
 mod goodput;
 mod lifetime;
 mod outages;

@@ -1,8 +1,9 @@
 //! Forward error correction over real sockets.
 
-use kcp9::{KcpConfig, KcpEndpoint, KcpStream};
+use std::{io, time::Duration};
 
-use tokio::io::AsyncWriteExt;
+use kcp9::{KcpConfig, KcpEndpoint, KcpStream, fec::AdaptiveFec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     relay::Relay,
@@ -26,6 +27,7 @@ async fn lost_datagrams_are_recovered() {
         let stream = within(30, "an echo", echo_payload(stream, 3_000_000)).await.unwrap();
         let fec = stream.stats().fec;
         assert_eq!((fec.peer_data_shards, fec.peer_parity_shards), (10, 3));
+        assert_eq!(fec.peer_changes, u64::from(sends != (10, 3)), "what differs is told: {fec:?}");
         assert!(fec.recovered > 50, "{fec:?}");
         assert_eq!(fec.parity_sent > 0, sends != (0, 0), "{fec:?}");
         assert_eq!(stream.endpoint_stats().dropped_malformed, 0);
@@ -48,6 +50,30 @@ async fn the_first_parity_finds_its_session() {
         until(5, "all parity arrives", || server.stats().fec.parity_received == sent).await;
     }
     assert_eq!(listener.endpoint_stats().dropped_short, 0);
+}
+
+/// Settings of a live stream: parity that follows the losses, and copies of small messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parity_follows_and_copies_are_made() {
+    let server = EchoServer::over(listen_with(config(10, 6)).await);
+    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    let stream = KcpStream::connect(relay.addr(), config(10, 6)).await.unwrap();
+    stream.set_fec_adaptive(Some(AdaptiveFec::default())).unwrap();
+    stream.set_fec_flush(Some(Duration::from_millis(2))).unwrap();
+    let error = stream.set_fec_flush(Some(Duration::from_secs(9))).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    let mut stream = within(30, "an echo", echo_payload(stream, 1_000_000)).await.unwrap();
+    let fec = stream.stats().fec;
+    let (bulk, data) = (stream.stats().copies_sent, stream.stats().datagrams_sent - fec.parity_sent);
+    assert!(fec.parity_sent > 0 && fec.parity_sent < data * 6 / 10 && fec.losses_seen > 0, "{fec:?}");
+    relay.set_delay(Duration::from_millis(20));
+    let mut answer = [0; 100];
+    for _ in 0..10 {
+        stream.write_all(&[7; 100]).await.unwrap();
+        within(30, "an answer", stream.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(answer, [7; 100]);
+    }
+    assert!(stream.stats().copies_sent >= bulk + 5, "{:?}", stream.stats());
 }
 
 /// Parity names no conversation: it finds its way among the sessions of one address.

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::{
     bandwidth::{Bandwidth, Newest, Snapshot},
+    losses::LossCounts,
     reno::Reno,
 };
 use crate::proto::{
@@ -18,9 +19,16 @@ pub(super) struct Confirmed {
     pub(super) segments: u32,
     pub(super) bytes: u64,
     pub(super) newest: Option<Newest>,
+    pub(super) losses: LossCounts,
+    pub(super) now: Instant,
+    pub(super) min_rtt: Duration,
 }
 
 impl Confirmed {
+    pub(super) fn new(now: Instant, min_rtt: Duration) -> Self {
+        Self { now, min_rtt, ..Self::default() }
+    }
+
     /// Adds one segment.
     #[inline]
     pub(super) fn add(&mut self, bytes: u64, sent_at: Instant, snapshot: Snapshot) {

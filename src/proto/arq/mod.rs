@@ -17,6 +17,8 @@ mod acks;
 mod bandwidth;
 mod bytes_queue;
 mod congestion;
+mod copies;
+mod losses;
 mod output;
 mod pacer;
 mod peak;
@@ -31,9 +33,11 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+pub(super) use self::losses::LossCounts;
 use self::{
     acks::{Ack, Acks},
     congestion::{Confirmed, Congestion},
+    copies::Copies,
     pacer::Pacer,
     probe::Probe,
     recv_buffer::{Insert, RecvBuffer},
@@ -62,7 +66,6 @@ const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
 pub(super) enum Origin {
     /// It arrived.
     Received,
-    #[allow(dead_code, reason = "the FEC decoder's entry")]
     /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
     Recovered,
 }
@@ -89,6 +92,8 @@ pub(super) struct Arq {
     /// Resends after timeouts in the current round trip: when it began, and how many bytes.
     timeout_round: (Instant, u64),
     probe: Probe,
+    copies: Copies,
+    losses: LossCounts,
     peer_window: u32,
     /// The highest `una` that the peer told.
     peer_una: u32,
@@ -135,6 +140,8 @@ impl Arq {
             pacer: Pacer::new(now),
             timeout_round: (now, 0),
             probe: Probe::default(),
+            copies: Copies::new(config.fec_flush, first_sn),
+            losses: LossCounts::default(),
             peer_window: INITIAL_PEER_WINDOW,
             peer_una: first_sn,
             tell_window: false,
@@ -169,7 +176,7 @@ impl Arq {
         origin: Origin,
     ) -> Result<(), DatagramError> {
         let mut echoed = None;
-        let mut confirmed = Confirmed::default();
+        let mut confirmed = Confirmed::new(now, self.rtt.min());
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
@@ -199,7 +206,7 @@ impl Arq {
             let mut news = false;
             if header.cmd == Command::Ack {
                 echoed = Some(header.ts);
-                news = self.buffer.ack(header.sn, &mut confirmed);
+                news = self.buffer.ack(header.sn, header.ts, &mut confirmed);
             }
             // Skips are counted behind `una`, so that they count what is missing only.
             self.buffer.ack_before(header.una, &mut confirmed);
@@ -250,6 +257,10 @@ impl Arq {
             self.rtt.sample(rtt, &self.nodelay);
         }
         if confirmed.segments > 0 {
+            self.losses.add(&confirmed.losses);
+            if self.buffer.unacked() == 0 {
+                self.copies.clear(self.buffer.nxt());
+            }
             let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
             self.queue.bytes.release_before(free_before);
             let limit = self.send_window.min(self.peer_window);
@@ -426,6 +437,7 @@ impl Arq {
             self.early_due = true;
         }
         self.flush_at.take_if(|at| *at <= now);
+        self.copies.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
     }
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -435,6 +447,7 @@ impl Arq {
             self.probe.deadline(),
             self.early_at,
             self.flush_at,
+            self.copies.deadline(self.queue.unsent() > 0),
             self.next_paced(),
             self.next_rto(),
         ];
@@ -507,6 +520,30 @@ impl Arq {
         if !write_delay {
             self.flush();
         }
+    }
+
+    /// Changes how long segments wait for their group's parity before they are copied.
+    pub(super) fn set_copies_after(&mut self, after: Option<Duration>) {
+        self.copies.set_after(after, self.buffer.nxt());
+    }
+
+    /// Changes how often a segment whose group stays incomplete is copied.
+    pub(super) fn set_copies(&mut self, count: usize) {
+        self.copies.set_count(count, self.buffer.nxt());
+    }
+
+    /// Takes note that the parity of everything sent so far is sent.
+    pub(super) fn on_parity(&mut self, now: Instant) {
+        self.copies.on_parity(now, self.buffer.nxt());
+    }
+
+    pub(super) const fn losses(&self) -> &LossCounts {
+        &self.losses
+    }
+
+    /// Smoothed, and the shortest.
+    pub(super) fn round_trip_times(&self) -> (Duration, Duration) {
+        (self.rtt.smoothed(), self.rtt.min())
     }
 
     /// Changes the size of segments to come. Those cut already must still fit a datagram.

@@ -52,6 +52,7 @@ impl Arq {
         if self.early_due && flush.new_segments == 0 {
             at = self.fill_early(now, out, at, flush);
         }
+        at = self.fill_copies(now, out, at, flush);
         // What is sent anyway takes waiting ACKs along.
         let piggyback = at > 0 && !self.acks.is_empty();
         if piggyback || self.has_control() {
@@ -162,6 +163,7 @@ impl Arq {
             }
         }
         let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
+        self.buffer.note_covered(sn, self.copies.covers(sn, now, self.rtt.smoothed() / 4));
         self.buffer.resent(sn, cause, now, snapshot);
         if sn == self.buffer.una() {
             self.unanswered_sends += 1;
@@ -195,9 +197,25 @@ impl Arq {
                 self.unanswered_sends = 1;
             }
             self.stats.push_sent += 1;
+            self.copies.on_send(now, self.queue.unsent() > 0);
             flush.new_segments += 1;
             self.pacer.spend(HEADER_LEN + len);
             at = self.emit_push(now, sn, out, at, flush);
+        }
+        at
+    }
+
+    /// Segments again whose FEC group stays incomplete: data packets of that group in their turn.
+    fn fill_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+        while let Some(sn) = self.copies.next(now, self.buffer.una(), self.buffer.nxt()) {
+            if !self.buffer.is_acked(sn) {
+                if !fits(out, at, self.buffer.get(sn).len as usize) {
+                    break;
+                }
+                self.stats.copies_sent += 1;
+                at = self.emit_push(now, sn, out, at, flush);
+            }
+            self.copies.advance(sn);
         }
         at
     }

@@ -20,6 +20,7 @@ use core::time::Duration;
 use super::{
     bandwidth::Snapshot,
     congestion::{Confirmed, InFlightTotal},
+    losses::Fate,
 };
 use crate::proto::{seq, time::Instant, wire::HEADER_LEN};
 
@@ -39,6 +40,7 @@ pub(super) struct InFlight {
     list: u8,
     pub(super) frg: u8,
     acked: bool,
+    fate: Fate,
 }
 
 /// Why a segment is sent again.
@@ -172,6 +174,11 @@ impl SendBuffer {
         self.slot(sn)
     }
 
+    /// Whether an ACK has confirmed the segment `sn`, which must be in flight.
+    pub(super) fn is_acked(&self, sn: u32) -> bool {
+        self.get(sn).acked
+    }
+
     /// Adds the next new segment, sent now.
     pub(super) fn push(&mut self, position: u32, len: u32, frg: u8, now: Instant, snapshot: Snapshot) -> u32 {
         if self.span() as usize == self.ring.len() {
@@ -267,22 +274,23 @@ impl SendBuffer {
         })
     }
 
-    /// Marks `sn` as arrived; returns whether it was in flight and that is news.
-    pub(super) fn ack(&mut self, sn: u32, confirmed: &mut Confirmed) -> bool {
+    /// Marks `sn`, sent at `ts`, as arrived; returns whether it was in flight and that is news.
+    pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> bool {
         let news = seq::within(sn, self.una, self.nxt) && !self.slot(sn).acked;
         if news {
-            self.confirm(sn, confirmed);
+            self.confirm(sn, Some(ts), confirmed);
             self.slot_mut(sn).acked = true;
         }
         news
     }
 
-    fn confirm(&mut self, sn: u32, confirmed: &mut Confirmed) {
+    fn confirm(&mut self, sn: u32, ts: Option<u32>, confirmed: &mut Confirmed) {
         self.unlink(sn);
-        let InFlight { len, sent_at, snapshot, .. } = *self.slot(sn);
+        let InFlight { len, sent_at, snapshot, fate, .. } = *self.slot(sn);
         self.unacked -= 1;
         self.unacked_bytes -= wire_len(len);
         confirmed.add(wire_len(len), sent_at, snapshot);
+        fate.count(confirmed.now, sent_at, ts, confirmed.min_rtt, &mut confirmed.losses);
     }
 
     /// Takes note that everything before `una` has arrived. A `una` that was never sent is ignored.
@@ -292,7 +300,7 @@ impl SendBuffer {
         }
         while self.una != una {
             if !self.slot(self.una).acked {
-                self.confirm(self.una, confirmed);
+                self.confirm(self.una, None, confirmed);
             }
             self.una = self.una.wrapping_add(1);
         }
@@ -332,6 +340,7 @@ impl SendBuffer {
                     continue;
                 }
                 slot.skips += 1;
+                slot.fate.overtake();
                 skipped = true;
                 if slot.skips >= resend {
                     self.unlink(hole);
@@ -372,6 +381,11 @@ impl SendBuffer {
             Some(self.slot(head).sent_at + backoff.wait(level))
         });
         deadlines.min()
+    }
+
+    /// Notes that `sn` is about to be sent again, and whether its parity was sent before.
+    pub(super) fn note_covered(&mut self, sn: u32, covered: bool) {
+        self.slot_mut(sn).fate.resend(covered);
     }
 
     /// Notes that `sn` is sent again now.
@@ -436,7 +450,7 @@ mod tests {
     }
 
     fn ack(buffer: &mut SendBuffer, sn: u32) -> bool {
-        buffer.ack(sn, &mut Confirmed::default())
+        buffer.ack(sn, 0, &mut Confirmed::default())
     }
 
     fn ack_before(buffer: &mut SendBuffer, una: u32) -> u32 {

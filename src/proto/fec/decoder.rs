@@ -17,6 +17,7 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use super::{
     DecodeCache, ReedSolomon,
     detector::{Detector, Shards},
+    notice::{FecEvent, Watch},
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
     pool::ShardPool,
 };
@@ -62,6 +63,7 @@ pub(in crate::proto) struct Decoder {
     /// Packets that agreed with what the detector is certain of.
     agreed: u32,
     cache: DecodeCache,
+    watch: Watch,
     stats: FecStats,
 }
 
@@ -84,8 +86,20 @@ struct Undecoded {
 }
 
 impl Decoder {
-    pub(in crate::proto) const fn stats(&self) -> &FecStats {
-        &self.stats
+    /// A decoder of a session that sends groups of so many data and parity packets itself: a peer that does the same is
+    /// no news.
+    pub(in crate::proto) fn expecting(own: Option<(usize, usize)>) -> Self {
+        let own = own.map(|(data, parity)| Shards { data: data as u16, parity: parity as u16 });
+        Self { watch: Watch::new(own), ..Self::default() }
+    }
+
+    pub(in crate::proto) const fn stats(&self) -> FecStats {
+        FecStats { undecodable: self.watch.is_undecodable(), ..self.stats }
+    }
+
+    /// What is to be told about the peer's FEC.
+    pub(in crate::proto) fn take_event(&mut self) -> Option<FecEvent> {
+        self.watch.take_event()
     }
 
     /// Data and parity shards of the peer's groups, as far as known.
@@ -162,6 +176,7 @@ impl Decoder {
     fn check_code(&mut self, seqid: u32, is_data: bool) -> bool {
         if let Some(code) = &self.code {
             if Shards::of(code).agrees(seqid, is_data) {
+                self.watch.on_agreed();
                 self.overtaken = 0;
                 return true;
             }
@@ -180,6 +195,7 @@ impl Decoder {
             return false;
         }
         self.overtaken = 0;
+        self.watch.on_unknown(is_data);
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
         let (found, anew) = detector.observe(seqid, is_data);
         if anew {
@@ -194,6 +210,7 @@ impl Decoder {
         }
         self.agreed = 0;
         self.code = ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new);
+        self.stats.peer_changes += u64::from(self.watch.on_known(shards));
         self.detector = None;
         self.since = None;
         self.spare_groups.clear();
@@ -291,6 +308,7 @@ impl Decoder {
         if done.is_err() {
             self.stats.parity_wasted += group.parity as u64;
         }
+        let before = self.stats.recovered;
         for shard in self.recovered.drain(..) {
             let payload = carried(&shard, conv).filter(|_| done.is_ok());
             // Segments that were received meanwhile do no harm.
@@ -301,6 +319,7 @@ impl Decoder {
             }
             self.pool.give(shard);
         }
+        self.watch.on_recovery(self.stats.recovered > before);
     }
 
     /// The group is of no further use: its shards are given back.

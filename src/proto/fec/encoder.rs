@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::{
     ParityAccumulator, ReedSolomon,
+    adaptive::Credit,
     packet::{self, LEAP, SHARD_AT},
 };
 use crate::proto::time::Instant;
@@ -14,9 +15,23 @@ use crate::proto::time::Instant;
 const MAX_GAP: Duration = Duration::from_millis(500);
 
 /// Makes the FEC packets of one session. No data is kept: each data packet is added to the parity when it is sent.
+///
+/// A group may send less than its parity ([`limit`](Self::limit)); the numbers of the rest are left out. What is not to
+/// be sent is not computed either: parity rows do not depend on how many there are.
 #[derive(Debug)]
 pub(in crate::proto) struct Encoder {
     code: Arc<ReedSolomon>,
+    /// The code of fewer parity packets that the group under way uses, if it does.
+    shorter: Option<Arc<ReedSolomon>>,
+    /// Parity packets that the group under way computes.
+    rows: usize,
+    /// Those of the groups to come, and their budget in percent of the data; `None` for all of them.
+    limit: Option<(usize, u32)>,
+    credit: Credit,
+    /// The group under way is one of the first, which no budget binds.
+    exempt: bool,
+    /// Parity packets that the group sends, once its data is complete.
+    to_send: usize,
     parity: ParityAccumulator,
     seqid: u32,
     /// Data packets of the group so far.
@@ -35,7 +50,20 @@ impl Encoder {
     pub(in crate::proto) fn starting_at(code: Arc<ReedSolomon>, seqid: u32) -> Self {
         let group = (code.data_shards() + code.parity_shards()) as u32;
         let seqid = seqid.div_ceil(group).checked_mul(group).unwrap_or(0) % packet::seqid_wrap(group);
-        Self { code, parity: ParityAccumulator::new(), seqid, data: 0, parity_sent: None, last_data: None }
+        Self {
+            rows: code.parity_shards(),
+            code,
+            shorter: None,
+            limit: None,
+            credit: Credit::default(),
+            exempt: false,
+            to_send: 0,
+            parity: ParityAccumulator::new(),
+            seqid,
+            data: 0,
+            parity_sent: None,
+            last_data: None,
+        }
     }
 
     /// Whether no group is under way.
@@ -61,22 +89,59 @@ impl Encoder {
         *self = Self { last_data, ..Self::starting_at(code, self.next_seqid()) };
     }
 
+    /// Has the groups to come send no more than `parity` of their parity packets, and no more bytes of them than `budget`
+    /// percent of their data; the first ones send all. `None` for no limit.
+    pub(in crate::proto) const fn limit(&mut self, limit: Option<(usize, u32)>) {
+        self.limit = limit;
+    }
+
+    /// Parity packets of the groups to come.
+    pub(in crate::proto) fn sent_parity(&self) -> usize {
+        let all = self.code.parity_shards();
+        self.limit.map_or(all, |(parity, _)| parity.min(all))
+    }
+
+    fn begin_group(&mut self) {
+        let all = self.code.parity_shards();
+        self.exempt = self.limit.is_some() && self.credit.is_first_group();
+        let rows = if self.exempt { all } else { self.sent_parity() };
+        if rows != self.rows {
+            self.rows = rows;
+            self.shorter = (1..all)
+                .contains(&rows)
+                .then(|| ReedSolomon::new(self.code.data_shards(), rows).ok().map(Arc::new))
+                .flatten();
+        }
+    }
+
+    /// The code of the group under way.
+    fn group_code(&self) -> &Arc<ReedSolomon> {
+        self.shorter.as_ref().unwrap_or(&self.code)
+    }
+
     /// Completes a data packet, whose payload stands behind [`packet::HEADER_LEN`] free bytes. All parity of the group
     /// before must have been taken.
     pub(in crate::proto) fn data(&mut self, now: Instant, packet: &mut [u8]) {
         debug_assert!(self.parity_len().is_none());
+        if self.data == 0 {
+            self.begin_group();
+        }
         packet::write_data_header(packet, self.seqid);
-        let added = self.parity.add(&self.code, self.data, &packet[SHARD_AT..]);
-        debug_assert!(added.is_ok());
+        if self.rows > 0 {
+            let code = self.shorter.as_ref().unwrap_or(&self.code);
+            let added = self.parity.add(code, self.data, &packet[SHARD_AT..]);
+            debug_assert!(added.is_ok());
+        }
+        if let Some((_, budget)) = self.limit {
+            self.credit.earn(packet.len(), budget);
+        }
         self.advance(1);
         self.data += 1;
         if self.data == self.code.data_shards() {
-            if self.last_data.is_some_and(|last| now - last < MAX_GAP) {
-                self.parity_sent = Some(0);
-            } else {
-                self.advance(self.code.parity_shards() as u32);
-                self.end_group();
-            }
+            let continuous = self.last_data.is_some_and(|last| now - last < MAX_GAP);
+            self.to_send = if continuous { self.affordable() } else { 0 };
+            self.parity_sent = Some(0);
+            self.end_if_sent();
         }
         self.last_data = Some(now);
     }
@@ -90,9 +155,16 @@ impl Encoder {
 
     /// Leaves the parity that is due out; its numbers are used.
     pub(in crate::proto) fn skip_parity(&mut self) {
-        let Some(sent) = self.parity_sent else { return };
-        self.advance((self.code.parity_shards() - sent) as u32);
-        self.end_group();
+        if let Some(sent) = self.parity_sent {
+            self.to_send = sent;
+            self.end_if_sent();
+        }
+    }
+
+    /// Parity packets of the complete group that the budget allows.
+    fn affordable(&mut self) -> usize {
+        let len = SHARD_AT + self.parity.len();
+        if self.limit.is_none() || self.exempt { self.rows } else { self.credit.spend(self.rows, len) }
     }
 
     /// Bytes of the parity packet that is due, behind nothing: FEC header and parity.
@@ -104,17 +176,18 @@ impl Encoder {
     pub(in crate::proto) fn parity(&mut self, packet: &mut [u8]) {
         let Some(row) = self.parity_sent else { return };
         packet::write_parity_header(packet, self.seqid);
-        if let Some(parity) = self.parity.rows(&self.code).nth(row) {
+        if let Some(parity) = self.parity.rows(self.group_code()).nth(row) {
             packet[SHARD_AT..].copy_from_slice(parity);
         }
         self.advance(1);
         self.parity_sent = Some(row + 1);
-        if row + 1 == self.code.parity_shards() {
-            self.end_group();
-        }
+        self.end_if_sent();
     }
 
-    fn end_group(&mut self) {
+    /// Ends the group if all parity that it sends is sent; the numbers of the rest are left out.
+    fn end_if_sent(&mut self) {
+        let Some(sent) = self.parity_sent.filter(|sent| *sent == self.to_send) else { return };
+        self.advance((self.code.parity_shards() - sent) as u32);
         self.parity.clear();
         self.data = 0;
         self.parity_sent = None;

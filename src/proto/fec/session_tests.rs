@@ -1,11 +1,17 @@
 //! Encoder and decoder against kcp-go's packets, and against each other.
 
-use alloc::{collections::BTreeSet, string::String, sync::Arc, vec, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    string::String,
+    sync::Arc,
+    vec,
+    vec::Vec,
+};
 
 use serde::Deserialize;
 
 use super::{
-    Decoder, Encoder, ReedSolomon,
+    Decoder, Encoder, FecEvent, ReedSolomon,
     packet::{HEADER_LEN, OutOfBand, Packet},
 };
 use crate::proto::{
@@ -121,6 +127,33 @@ fn another_code_begins_at_a_multiple_of_its_group() {
     assert!(encoder.is_between_groups());
     encoder.set_code(code(5, 2));
     assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 1_036_u32.to_le_bytes());
+}
+
+/// Less parity than the numbers have room for: the rest of each group's numbers is left out.
+#[test]
+fn a_limit_leaves_parity_and_its_numbers_out() {
+    let mut encoder = Encoder::new(code(2, 4));
+    let mut full = Encoder::new(code(2, 4));
+    let group = |encoder: &mut Encoder, limit| {
+        encoder.limit(limit);
+        let mut packets = encode(encoder, Instant::ZERO, b"first");
+        packets.extend(encode(encoder, Instant::from_millis(1), b"second"));
+        packets
+    };
+    // The first four are complete.
+    for _ in 0..4 {
+        assert_eq!(group(&mut encoder, Some((1, 100))).len(), 6);
+        group(&mut full, None);
+    }
+    for (limit, parity) in [((3, 1_000), 3), ((0, 1_000), 0), ((4, 1_000), 4), ((2, 1_000), 2)] {
+        let (limited, all) = (group(&mut encoder, Some(limit)), group(&mut full, None));
+        assert_eq!(limited, all[..2 + parity], "the same bytes, as far as they go");
+    }
+    assert!(encoder.is_between_groups());
+    // Packets of 13 and 14 bytes earn 27; a parity packet takes 14.
+    let mut encoder = Encoder::new(code(2, 4));
+    let sent: Vec<_> = (0..200).map(|_| group(&mut encoder, Some((4, 100))).len() - 2).collect();
+    assert_eq!(sent[100..].iter().sum::<usize>(), 2_700 / 14 + 1, "{sent:?}");
 }
 
 const CONV: u32 = 7;
@@ -341,11 +374,11 @@ fn trimmed_it_keeps_what_it_knows_and_little_memory() {
     // Two of one, with parity, and one of the next, whose others are yet to come.
     let (broken, begun) = (groups.next().unwrap(), groups.next().unwrap());
     [&broken[0], &broken[3], &begun[0]].into_iter().for_each(|packet| input(&mut decoder, packet));
-    let before = *decoder.stats();
+    let before = decoder.stats();
     assert!(decoder.memory() > 2_000, "{} bytes", decoder.memory());
 
     decoder.trim();
-    let after = *decoder.stats();
+    let after = decoder.stats();
     assert!(decoder.memory() < 1_500, "{} bytes", decoder.memory());
     assert_eq!(after.unrecoverable - before.unrecoverable, 2, "of the broken group only");
     assert_eq!(after.parity_wasted - before.parity_wasted, 1);
@@ -387,4 +420,116 @@ fn parity_of_no_use_is_counted() {
     let given_up: u64 = (5..30).flat_map(|group| packets(group, &same(&[0, 1, 2]))).sum();
     assert_eq!(given_up, 1, "too few came");
     assert_eq!(packets(4, &same(&[3])), [0], "late");
+}
+
+/// What kcp-go does with FEC packets while none contradicts the shards that it was given: packets of a group are put
+/// together by their numbers, and once `data` of them are there, the missing ones are computed.
+struct KcpGo {
+    code: Arc<ReedSolomon>,
+    groups: BTreeMap<u32, Vec<Option<Vec<u8>>>>,
+}
+
+impl KcpGo {
+    fn input(&mut self, packet: &[u8], mut recovered: impl FnMut(&[u8])) {
+        let Packet { seqid, kind, shard } = Packet::parse(packet).unwrap();
+        let (data, size) = (self.code.data_shards(), self.code.data_shards() + self.code.parity_shards());
+        let index = seqid as usize % size;
+        assert_eq!(index < data, kind == super::packet::Kind::Data, "it would look for other shards");
+        let group = self.groups.entry(seqid / size as u32).or_insert_with(|| vec![None; size]);
+        group[index] = Some(shard.to_vec());
+        if group.iter().flatten().count() < data {
+            return;
+        }
+        let mut group = self.groups.remove(&(seqid / size as u32)).unwrap();
+        let len = group.iter().flatten().map(Vec::len).max().unwrap();
+        group.iter_mut().flatten().for_each(|shard| shard.resize(len, 0));
+        let missing: Vec<_> = (0..data).filter(|index| group[*index].is_none()).collect();
+        self.code.reconstruct_data(&mut group).unwrap();
+        for index in missing {
+            let shard = group[index].as_ref().unwrap();
+            recovered(super::packet::payload(shard).unwrap());
+        }
+        // Late parity begins the group anew, which then never has enough.
+    }
+}
+
+/// Parity that changes with every group asks nothing of a receiver: neither of ours nor of kcp-go.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn any_receiver_follows_a_changing_limit() {
+    for seed in 0..20 {
+        let mut state = seed;
+        let mut encoder = Encoder::new(code(10, 6));
+        let mut ours = Decoder::default();
+        let mut kcp_go = KcpGo { code: code(10, 6), groups: BTreeMap::new() };
+        let (mut lost, mut by_ours, mut by_kcp_go) = (0, 0, 0);
+        for sn in 0..4_000 {
+            encoder.limit(Some((random(&mut state) as usize % 7, 1_000)));
+            let len = 1 + random(&mut state) as usize % 300;
+            for packet in encode(&mut encoder, Instant::from_millis(sn.into()), &segment(sn, len)) {
+                if random(&mut state) % 100 < 10 {
+                    lost += u32::from(packet[4] == 0xf1);
+                    continue;
+                }
+                let check = |segments: &[u8]| {
+                    assert_eq!(segments, segment(sn_of(segments), segments.len() - 24), "seed {seed}");
+                };
+                kcp_go.input(&packet, |segments| {
+                    check(segments);
+                    by_kcp_go += 1;
+                });
+                let outcome = ours.input(&Packet::parse(&packet).unwrap(), CONV, |segments, origin| {
+                    check(segments);
+                    by_ours += u32::from(origin == Origin::Recovered);
+                    Ok(())
+                });
+                assert_eq!(outcome, Ok(()));
+            }
+        }
+        assert_eq!(ours.shards(), Some((10, 6)));
+        assert_eq!(ours.stats().mismatches, 0);
+        assert!(
+            by_kcp_go * 10 > lost * 6 && by_ours * 20 > by_kcp_go * 19,
+            "{by_ours}, {by_kcp_go} of {lost}"
+        );
+    }
+}
+
+/// Settings that do not fit are told, and so is parity of no use.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn what_does_not_fit_is_told() {
+    let mut state = 5;
+    let mut encoder = Encoder::new(code(10, 3));
+    let mut decoder = Decoder::expecting(Some((10, 3)));
+    transfer(&mut encoder, &mut decoder, 200, 5, &mut state);
+    assert_eq!((decoder.take_event(), decoder.stats().peer_changes), (None, 0));
+    encoder.set_code(code(5, 2));
+    transfer(&mut encoder, &mut decoder, 200, 5, &mut state);
+    let told = FecEvent::PeerShards { data: 5, parity: 2 };
+    assert_eq!((decoder.take_event(), decoder.stats().peer_changes), (Some(told), 1));
+    // Parity of another matrix: its numbers fit, its bytes do not.
+    for sn in 0..400 {
+        for mut packet in encode(&mut encoder, Instant::ZERO, &segment(sn, 100)) {
+            if packet[4] == 0xf2 {
+                let mask = packet[0].wrapping_mul(37) | 1;
+                packet[6..].iter_mut().for_each(|byte| *byte ^= mask);
+            }
+            if random(&mut state) % 100 >= 10 {
+                decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(())).unwrap();
+            }
+        }
+    }
+    assert_eq!(decoder.take_event(), Some(FecEvent::Undecodable));
+    assert!(decoder.stats().undecodable);
+    // Data and parity that take turns fit no shards.
+    let mut decoder = Decoder::default();
+    for seqid in 0..3_000_u32 {
+        let mut packet = encode(&mut encoder, Instant::ZERO, &segment(seqid, 9)).remove(0);
+        packet[..4].copy_from_slice(&seqid.to_le_bytes());
+        packet[4] = [0xf1, 0xf2, 0xf2, 0xf1, 0xf2, 0xf1, 0xf1][seqid as usize % 7];
+        let _ = decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(()));
+    }
+    let told: Vec<_> = core::iter::from_fn(|| decoder.take_event()).collect();
+    assert!(told.contains(&FecEvent::Undecodable), "{told:?}");
 }

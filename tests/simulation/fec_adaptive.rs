@@ -1,0 +1,244 @@
+//! Parity that follows the losses, copies where groups stay incomplete, and what is told of a peer whose FEC differs.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use kcp9::{
+    KcpConfig, NoDelay,
+    fec::{AdaptiveFec, FecEvent},
+    proto::{Event, FecStats, Instant},
+};
+
+use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+
+const LIMIT: Duration = Duration::from_secs(3_600);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn adaptive(limits: AdaptiveFec) -> KcpConfig {
+    KcpConfig::builder().fec(10, 10).fec_adaptive(Some(limits)).build().unwrap()
+}
+
+/// A stream of messages at a pace, or bulk that the path's rate limits; both for ever.
+fn begin(config: &KcpConfig, loss: f64, pace: Option<Duration>) -> Simulation {
+    let link = LinkSettings::delay(ms(50)).loss(loss).rate(500_000, 60_000);
+    let mut simulation = Simulation::new(5, config, &link);
+    let messages = Writer { pace, ..Writer::messages(u64::MAX >> 10, 200) };
+    simulation.client().writer = if pace.is_some() { messages } else { Writer::bulk(u64::MAX >> 1) };
+    simulation.server().reader = if pace.is_some() { Reader::messages() } else { Reader::eager() };
+    simulation
+}
+
+fn sent(simulation: &Simulation) -> FecStats {
+    simulation.ends[CLIENT].connection.stats().fec
+}
+
+/// Parity as it stands each second for a minute, and the mean of the losses seen.
+fn watch(simulation: &mut Simulation) -> (Vec<u32>, f64) {
+    let (mut parity, mut seen) = (Vec::new(), 0.0);
+    for _ in 0..60 {
+        simulation.run_for(SECOND);
+        parity.push(sent(simulation).current_parity);
+        seen += f64::from(sent(simulation).losses_seen) / 1e6 / 60.0;
+    }
+    (parity, seen)
+}
+
+fn set_loss(simulation: &mut Simulation, loss: f64) {
+    simulation.ends.iter_mut().for_each(|end| end.link.settings.loss = loss);
+}
+
+/// Once it has met the losses for `warm_up` it stays with what they call for, and in the end it goes back.
+fn follows(pace: Option<Duration>, loss: f64, warm_up: Duration, expected: RangeInclusive<u32>) {
+    let mut simulation = begin(&adaptive(AdaptiveFec::default()), loss, pace);
+    simulation.run_for(warm_up);
+    let (parity, seen) = watch(&mut simulation);
+    let usual = parity.iter().filter(|parity| expected.contains(*parity)).count();
+    assert!(usual >= 54, "{loss} at {pace:?}: {parity:?}");
+    let changes = parity.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(changes <= 20, "{loss} at {pace:?} flaps: {parity:?}");
+    assert!(
+        pace.is_none() || (seen >= loss * 0.7 && seen <= loss * 1.4 + 0.001),
+        "{loss} at {pace:?}: {seen}"
+    );
+    set_loss(&mut simulation, 0.0);
+    simulation.run_for(2 * warm_up);
+    assert_eq!(sent(&simulation).current_parity, 0, "{loss} at {pace:?}");
+    let peer = simulation.ends[SERVER].connection.stats().fec;
+    assert_eq!((peer.peer_data_shards, peer.peer_parity_shards, peer.mismatches), (10, 10, 0));
+}
+
+#[test]
+fn parity_of_messages_follows_the_losses_and_goes_back() {
+    // A sample takes 64 of them.
+    for (loss, expected) in [(0.0, 0..=0), (0.05, 2..=6), (0.1, 4..=8), (0.2, 7..=10)] {
+        follows(Some(ms(20)), loss, 60 * SECOND, expected);
+    }
+    follows(Some(ms(2)), 0.1, 20 * SECOND, 4..=8);
+}
+
+/// Bulk fills the queue of the path, and loses more for it; parity must not fill it further.
+#[test]
+fn parity_of_bulk_follows_the_losses_and_goes_back() {
+    for (loss, expected) in [(0.0, 0..=0), (0.05, 0..=6), (0.2, 3..=10)] {
+        follows(None, loss, 45 * SECOND, expected);
+    }
+}
+
+#[test]
+fn parity_follows_losses_that_come_and_go() {
+    for seed in 0..3 {
+        let config = adaptive(AdaptiveFec { min_parity: 1, ..AdaptiveFec::default() });
+        let mut simulation = begin(&config, 0.0, Some(ms(5)));
+        simulation.seed = seed;
+        for (loss, expected) in [(0.0, 1..=1), (0.15, 5..=10), (0.0, 1..=1), (0.05, 2..=5)] {
+            set_loss(&mut simulation, loss);
+            simulation.run_for(60 * SECOND);
+            let parity = sent(&simulation).current_parity;
+            assert!(expected.contains(&parity), "{loss}: {parity}");
+        }
+    }
+}
+
+/// Bytes of parity per byte of data packets, in a transfer whose losses call for more than there may be.
+#[test]
+fn parity_stays_within_its_budget() {
+    for budget in [10, 30, 60] {
+        let limits = AdaptiveFec { budget, ..AdaptiveFec::default() };
+        let mut simulation = begin(&adaptive(limits), 0.2, None);
+        simulation.client().record();
+        simulation.run_for(20 * SECOND);
+        let before = simulation.ends[CLIENT].connection.stats();
+        simulation.run_for(60 * SECOND);
+        let after = simulation.ends[CLIENT].connection.stats();
+        assert_eq!(after.fec.current_parity, 10, "what the losses call for");
+        let parity = after.fec.parity_sent - before.fec.parity_sent;
+        let all = after.datagrams_sent - before.datagrams_sent;
+        let share = 100.0 * parity as f64 / (all - parity) as f64;
+        let budget = f64::from(budget);
+        assert!(share <= budget * 1.02 && share >= budget * 0.9, "{share:.1} % of {budget} %");
+    }
+}
+
+/// Latencies of messages at a pace, sorted.
+fn latencies(config: &KcpConfig, loss: f64, pace: Duration) -> Vec<Duration> {
+    const COUNT: u64 = 3_000;
+    let mut simulation = Simulation::new(3, config, &LinkSettings::delay(ms(50)).loss(loss));
+    simulation.client().writer = Writer { pace: Some(pace), ..Writer::messages(COUNT, 200) };
+    simulation.server().reader = Reader::messages();
+    simulation.start();
+    let (mut sent, mut latencies) = (Vec::<Instant>::new(), Vec::new());
+    while latencies.len() < COUNT as usize {
+        let flow = &simulation.flows[CLIENT];
+        sent.resize((flow.written / 200) as usize, simulation.now);
+        for at in &sent[latencies.len()..(flow.read / 200) as usize] {
+            latencies.push(simulation.now - *at);
+        }
+        assert!(simulation.step());
+    }
+    simulation.complete(LIMIT);
+    latencies.sort_unstable();
+    latencies
+}
+
+/// What the copies are for: a lost message of sparse traffic does not wait for a round trip.
+#[test]
+fn sparse_messages_are_repaired_within_a_round_trip() {
+    let builder = KcpConfig::builder().nodelay(NoDelay::FAST3);
+    let off = builder.clone().build().unwrap();
+    let fixed = builder.clone().fec(10, 3).build().unwrap();
+    let flush = builder.fec(10, 3).fec_flush(Some(ms(10))).build().unwrap();
+    for pace in [ms(20), ms(300), ms(900)] {
+        let p98 = |config: &KcpConfig| latencies(config, 0.08, pace)[2_940];
+        let (off, fixed, flush) = (p98(&off), p98(&fixed), p98(&flush));
+        assert!(
+            flush <= ms(85) && off >= ms(120) && fixed >= ms(120),
+            "{pace:?}: {off:?} {fixed:?} {flush:?}"
+        );
+    }
+}
+
+/// No copy where groups are completed by what is sent anyway, nor once everything is acknowledged.
+#[test]
+fn copies_are_made_of_incomplete_groups_only() {
+    let config = KcpConfig::builder().fec(10, 3).fec_flush(Some(ms(10))).build().unwrap();
+    let mut simulation = begin(&config, 0.0, None);
+    simulation.client().writer = Writer::bulk(5_000_000);
+    simulation.complete(LIMIT);
+    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    assert!(copies <= 30, "{copies} copies of {} segments", 5_000_000 / 1_368);
+    // One message more: copied once, and then the session is at rest.
+    simulation.client().writer.total += 100;
+    simulation.complete(LIMIT);
+    let more = simulation.ends[CLIENT].connection.stats().copies_sent - copies;
+    assert_eq!(more, 1);
+    let quick = LinkSettings::delay(ms(2));
+    let mut simulation = Simulation::new(1, &config, &quick);
+    simulation.client().writer = Writer { pace: Some(ms(100)), ..Writer::messages(50, 200) };
+    simulation.server().reader = Reader::messages();
+    simulation.complete(LIMIT);
+    let stats = simulation.ends[CLIENT].connection.stats();
+    assert!(stats.copies_sent <= 50 && stats.resends() == 0, "{stats:?}");
+}
+
+/// Both may be changed on a live session.
+#[test]
+fn settings_change_while_the_session_lives() {
+    let config = KcpConfig::builder().fec(10, 3).build().unwrap();
+    let mut simulation = begin(&config, 0.05, Some(ms(10)));
+    simulation.client().writer.total = 200 * 20_000;
+    simulation.run_for(10 * SECOND);
+    assert_eq!((sent(&simulation).current_parity, sent(&simulation).losses_seen), (3, 0));
+    simulation.call(CLIENT, |client, _| client.set_fec_adaptive(Some(AdaptiveFec::default()))).unwrap();
+    simulation.call(CLIENT, |client, _| client.set_fec(20, 12)).unwrap();
+    simulation.call(CLIENT, |client, _| client.set_fec_flush(Some(ms(5)))).unwrap();
+    simulation.run_for(60 * SECOND);
+    let fec = sent(&simulation);
+    assert_eq!((fec.data_shards, fec.parity_shards), (20, 12));
+    assert!(fec.current_parity < 12 && fec.losses_seen > 0, "{fec:?}");
+    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    assert!(copies > 100);
+    simulation.call(CLIENT, |client, _| client.set_fec_adaptive(None)).unwrap();
+    simulation.call(CLIENT, |client, _| client.set_fec_flush(None)).unwrap();
+    simulation.run_for(SECOND);
+    assert_eq!(sent(&simulation).current_parity, 12);
+    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    simulation.complete(LIMIT);
+    assert_eq!(simulation.ends[CLIENT].connection.stats().copies_sent, copies);
+}
+
+/// Each end is told that the other's shards are not its own, once for each change.
+#[test]
+fn ends_that_differ_are_told() {
+    let config = |data, parity| KcpConfig::builder().fec(data, parity).build().unwrap();
+    let told = |simulation: &Simulation, side: usize| -> Vec<Event> {
+        simulation.events(side).iter().map(|(_, event)| *event).collect()
+    };
+    let shards = |data, parity| Event::Fec(FecEvent::PeerShards { data, parity });
+    let link = || [LinkSettings::delay(ms(20)).loss(0.05), LinkSettings::delay(ms(20)).loss(0.05)];
+    for (ours, theirs, client, server) in [
+        ((10, 3), (10, 3), vec![], vec![]),
+        ((10, 3), (5, 2), vec![shards(5, 2)], vec![shards(10, 3)]),
+        ((0, 0), (5, 2), vec![shards(5, 2)], vec![]),
+    ] {
+        let configs = [config(ours.0, ours.1), config(theirs.0, theirs.1)];
+        let mut simulation = Simulation::with(2, [&configs[0], &configs[1]], link(), 0, [Duration::ZERO; 2]);
+        for side in [CLIENT, SERVER] {
+            simulation.ends[side].writer = Writer::bulk(1_000_000);
+            simulation.ends[side].reader = Reader::eager();
+        }
+        simulation.complete(LIMIT);
+        assert_eq!(told(&simulation, CLIENT), client);
+        assert_eq!(told(&simulation, SERVER), server);
+        let counted = |side: usize| simulation.ends[side].connection.stats().fec.peer_changes;
+        assert_eq!([counted(CLIENT), counted(SERVER)], [client.len() as u64, server.len() as u64]);
+    }
+    // And again when they change.
+    let mut simulation = Simulation::new(2, &config(10, 3), &LinkSettings::delay(ms(20)).loss(0.05));
+    simulation.client().writer = Writer::bulk(1_000_000);
+    simulation.complete(LIMIT);
+    for (data, parity) in [(4, 4), (10, 3)] {
+        simulation.call(CLIENT, |client, _| client.set_fec(data, parity)).unwrap();
+        simulation.client().writer.total += 1_000_000;
+        simulation.complete(LIMIT);
+    }
+    assert_eq!(told(&simulation, SERVER), [shards(4, 4), shards(10, 3)]);
+}
