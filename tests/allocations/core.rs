@@ -10,7 +10,7 @@ use crate::settings;
 const WRITE: usize = 65_536;
 /// Rounds until what grows with the packets seen, up to a limit, has grown: the windows that tell replays, which the few
 /// datagrams with acknowledgements fill the slowest.
-const WARM_UP: usize = 300;
+const WARM_UP: usize = 200;
 
 /// Two connections that move the same amount again and again.
 struct Pair {

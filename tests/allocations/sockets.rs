@@ -11,7 +11,7 @@ use crate::settings;
 
 const WRITE: usize = 65_536;
 /// Rounds until what grows with the packets seen, up to a limit, has grown.
-const WARM_UP: usize = 300;
+const WARM_UP: usize = 120;
 /// Allocations that do not come again: lists of waiting tasks grow when one first waits, which the system decides.
 const ONCE: u64 = 8;
 

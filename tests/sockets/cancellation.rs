@@ -230,7 +230,7 @@ async fn of_connect_and_bind() {
     };
     within(20, "calls that are cancelled", rounds).await;
     let cancelled = [connects, listeners, endpoints];
-    assert!(cancelled.iter().all(|count| *count > 10), "{cancelled:?} of {ROUNDS} each were cancelled");
+    assert!(cancelled.iter().all(|count| *count > 3), "{cancelled:?} of {ROUNDS} each were cancelled");
     drop(rebind(own).await);
     let client = KcpStream::connect(name.as_str(), KcpConfig::default()).await.unwrap();
     within(5, "an echo after all that", echo_payload(client, 1_000)).await.unwrap();

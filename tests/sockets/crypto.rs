@@ -49,36 +49,37 @@ async fn every_cipher_carries_a_stream() {
 /// What two clients of different keys say to one listener.
 #[tokio::test]
 async fn another_key_opens_no_session() {
-    for (kind, framing) in [
-        (CipherKind::Aes128Gcm, Framing::KcpGo),
-        (CipherKind::XChaCha20Poly1305, Framing::KcpGo),
-        (CipherKind::Aes256, Framing::KcpGo),
-        (CipherKind::Salsa20, Framing::Highway),
-    ] {
-        let right = quick().crypto(crypto(kind, framing, KEY)).build().unwrap();
-        let wrong =
-            quick().crypto(crypto(kind, framing, b"another key for the same cipher.")).build().unwrap();
-        let clear = quick().build().unwrap();
-        let listener = listen_with(right.clone()).await;
-        let addr = listener.local_addr().unwrap();
-        for config in [wrong, clear] {
-            let mut stranger = KcpStream::connect(addr, config).await.unwrap();
-            stranger.write_all(&[7; 5_000]).await.unwrap();
-            let ended = within(5, "a stranger hears nothing", stranger.shutdown()).await;
-            assert_eq!(kind_of(ended), Some(ErrorKind::TimedOut), "{kind}");
-        }
-        let stats = listener.endpoint_stats();
-        let refused = if framing == Framing::KcpGo && !kind.is_aead() {
-            stats.dropped_bad_checksum
-        } else {
-            stats.dropped_bad_tag
-        };
-        assert!(refused >= 8, "{kind}: {stats:?}");
-        assert_eq!((stats.accepted, stats.sessions), (0, 0), "{kind}: {stats:?}");
-        let client = KcpStream::connect(addr, right).await.unwrap();
-        let (mut client, mut server) = greet(&listener, client).await;
-        assert_alive(&mut client, &mut server).await;
+    tokio::join!(
+        assert_strangers_refused(CipherKind::Aes128Gcm, Framing::KcpGo),
+        assert_strangers_refused(CipherKind::XChaCha20Poly1305, Framing::KcpGo),
+        assert_strangers_refused(CipherKind::Aes256, Framing::KcpGo),
+        assert_strangers_refused(CipherKind::Salsa20, Framing::Highway),
+    );
+}
+
+async fn assert_strangers_refused(kind: CipherKind, framing: Framing) {
+    let right = quick().crypto(crypto(kind, framing, KEY)).build().unwrap();
+    let wrong = quick().crypto(crypto(kind, framing, b"another key for the same cipher.")).build().unwrap();
+    let clear = quick().build().unwrap();
+    let listener = listen_with(right.clone()).await;
+    let addr = listener.local_addr().unwrap();
+    for config in [wrong, clear] {
+        let mut stranger = KcpStream::connect(addr, config).await.unwrap();
+        stranger.write_all(&[7; 5_000]).await.unwrap();
+        let ended = within(5, "a stranger hears nothing", stranger.shutdown()).await;
+        assert_eq!(kind_of(ended), Some(ErrorKind::TimedOut), "{kind}");
     }
+    let stats = listener.endpoint_stats();
+    let refused = if framing == Framing::KcpGo && !kind.is_aead() {
+        stats.dropped_bad_checksum
+    } else {
+        stats.dropped_bad_tag
+    };
+    assert!(refused >= 8, "{kind}: {stats:?}");
+    assert_eq!((stats.accepted, stats.sessions), (0, 0), "{kind}: {stats:?}");
+    let client = KcpStream::connect(addr, right).await.unwrap();
+    let (mut client, mut server) = greet(&listener, client).await;
+    assert_alive(&mut client, &mut server).await;
 }
 
 fn kind_of<T>(outcome: std::io::Result<T>) -> Option<ErrorKind> {
@@ -88,7 +89,7 @@ fn kind_of<T>(outcome: std::io::Result<T>) -> Option<ErrorKind> {
 /// Receives what `client` sends first, datagram by datagram.
 async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
     let tap = UdpSocket::bind(ANY).unwrap();
-    tap.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    tap.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut client = KcpStream::connect(tap.local_addr().unwrap(), config).await.unwrap();
     client.write_all(bytes).await.unwrap();
     client.flush().await.unwrap();
@@ -98,6 +99,7 @@ async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
         while datagrams.len() < 3 {
             let Ok(len) = tap.recv(&mut buffer) else { break };
             datagrams.push(buffer[..len].to_vec());
+            tap.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         }
         datagrams
     })
