@@ -223,9 +223,16 @@ impl Socket {
                     let mut chunks = bytes.chunks_mut(SLOT_SIZE);
                     std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
                 };
-                let count = self.io.try_io(Interest::READABLE, || {
-                    self.state.recv(UdpSockRef::from(&self.io), &mut slots, meta)
-                })?;
+                let mut count = 0;
+                let outcome = self.io.try_io(Interest::READABLE, || {
+                    count = self.state.recv(UdpSockRef::from(&self.io), &mut slots, meta)?;
+                    // Nothing is left, and to say so here spares a call that finds that out. What comes from now on makes the
+                    // socket ready anew: Tokio takes a readiness back only if it is the one from before this call.
+                    if count < SLOTS { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                });
+                if count == 0 {
+                    outcome?;
+                }
                 for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
                     handle(Received {
                         peer: meta.addr,
