@@ -329,7 +329,7 @@ mod tests {
         // Counted once it is sent, which the client may see first.
         while relay.to_client().passed.load(Relaxed) == 0 {
             assert!(started.elapsed() < Duration::from_secs(30));
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
