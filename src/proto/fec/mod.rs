@@ -56,9 +56,9 @@
 //! | 20 % | adaptive to 10/8 | 60 ms | 190 ms | 230 ms | 2.77 |
 //! | 20 % | adaptive to 10/8, flush | 50 ms | 140 ms | 231 ms | 6.50 |
 //!
-//! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,948 kB/s without FEC and 1,501 with
-//! 10/3 where nothing is lost, 1,441 and 1,334 at 10 %, and only at 20 % more with it: 715 and 1,059. Adaptive parity
-//! delivered 1,936, 1,067 and 903.
+//! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,938 kB/s without FEC and 1,488 with
+//! 10/3 where nothing is lost, 1,438 and 1,344 at 10 %, and only at 20 % more with it: 770 and 1,058. Adaptive parity
+//! delivered 1,936, 1,069 and 909.
 //!
 //! A peer whose shards are not those of this end is told by [`Event::Fec`](crate::proto::Event::Fec) and in
 //! [`FecStats`](crate::proto::FecStats): both ends should be given the same, since kcp-go may take garbage for data where
