@@ -58,7 +58,7 @@
 //!
 //! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,938 kB/s without FEC and 1,488 with
 //! 10/3 where nothing is lost, 1,438 and 1,344 at 10 %, and only at 20 % more with it: 770 and 1,058. Adaptive parity
-//! delivered 1,936, 1,069 and 909.
+//! delivered 1,927, 1,069 and 909.
 //!
 //! A peer whose shards are not those of this end is told by [`Event::Fec`](crate::proto::Event::Fec) and in
 //! [`FecStats`](crate::proto::FecStats): both ends should be given the same, since kcp-go may take garbage for data where
