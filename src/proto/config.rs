@@ -469,7 +469,7 @@ impl KcpConfigBuilder {
     }
 
     /// Send an ACK for every batch of datagrams received instead of once per `interval`. Default off: then too, a gap,
-    /// or as many ACKs as fill a datagram, are told at once.
+    /// eight full segments, or as many small ones as fill a datagram with ACKs, are told at once.
     pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
         self.config.ack_no_delay = ack_no_delay;
         self

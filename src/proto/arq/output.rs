@@ -42,7 +42,7 @@ impl Arq {
     /// one place where GSO lets a datagram be shorter.
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
-        // Control segments that fill a datagram by themselves are not held up by a stream of payload.
+        // ACKs of many segments are not held up by a stream of payload.
         let urgent = self.acks.is_due() && self.acks.are_many(self.mtu) && !flush.sent_any;
         if urgent {
             at = self.fill_control(now, out, at, flush);
