@@ -1,4 +1,4 @@
-//! TLS over KCP: `cargo run --release --example tls`.
+//! TLS over KCP: `cargo run --release --example tls --features tls`.
 //!
 //! A shared key keeps strangers out, but whoever has it reads everything, whenever it was recorded, and every client can
 //! pass for the server. Where that will not do, TLS goes over the stream as it goes over TCP: certificates say who the

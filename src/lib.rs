@@ -96,6 +96,7 @@
 )]
 #![no_std]
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 extern crate alloc;
 #[cfg(feature = "std")]

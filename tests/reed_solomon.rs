@@ -107,7 +107,7 @@ fn check_loss(
 
 #[test]
 fn parity_is_that_of_kcp_go() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/rs_parity.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors/rs_parity.json");
     let groups: Vec<Group> = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     assert!(groups.len() >= 14);
     for group in groups {

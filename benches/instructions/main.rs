@@ -149,5 +149,5 @@ fn version(program: &str) -> io::Result<String> {
 
 fn baseline_file() -> PathBuf {
     let name = format!("baseline-{}.txt", env::consts::ARCH);
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions").join(name)
 }

@@ -31,7 +31,7 @@ pub fn all() -> Vec<PathBuf> {
 /// # Panics
 /// Without Go or kcp-go: whoever asks for these tests wants them run.
 fn build() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/go-peer/main.go");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/go-peer/main.go");
     let peer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-peer");
     let go = std::process::Command::new("go")
         .args(["build", "-o"])

@@ -95,7 +95,7 @@ fn deliver(seed: u64) {
     });
     let mut simulation = Simulation::with(seed, [&configs[0], &configs[1]], links, first_sn, clocks);
     for side in [CLIENT, SERVER] {
-        let segments = rng.within(20..=600);
+        let segments = rng.within(20..=400);
         let writer = random_writer(&mut rng, &configs[side], segments);
         simulation.ends[1 - side].reader = random_reader(&mut rng, &writer);
         simulation.ends[side].writer = writer;

@@ -44,12 +44,12 @@ pub(crate) fn encrypted((kind, framing): (CipherKind, Framing)) -> KcpConfigBuil
     KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
 }
 
-/// Moves about 110 full datagrams each way.
+/// Moves about 60 full datagrams each way.
 fn transfer(seed: u64, config: &KcpConfig, link: &LinkSettings) -> Simulation {
     let mut simulation = Simulation::new(seed, config, link);
     let overhead =
         config.crypto().map_or(0, |crypto| crypto.cipher().header_len() + crypto.cipher().trailer_len());
-    let bytes = 110 * (config.mtu() - overhead - 24) as u64;
+    let bytes = 60 * (config.mtu() - overhead - 24) as u64;
     for side in [CLIENT, SERVER] {
         simulation.ends[side].writer = Writer::bulk(bytes);
         simulation.ends[side].reader = Reader::eager();
@@ -74,7 +74,7 @@ fn duplicates_are_dropped_as_replays() {
         for side in [CLIENT, SERVER] {
             let duplicated = simulation.ends[1 - side].link.counts.duplicated;
             let stats = simulation.ends[side].connection.stats();
-            assert!(duplicated > 20, "{cipher:?}");
+            assert!(duplicated > 8, "{cipher:?}");
             assert_eq!((stats.replayed, stats.forged), (duplicated, 0), "{cipher:?}");
         }
         // Without a window they reach the segments.
@@ -82,7 +82,7 @@ fn duplicates_are_dropped_as_replays() {
         simulation = transfer(seed as u64, &open, &link);
         let stats = simulation.ends[SERVER].connection.stats();
         assert_eq!(stats.replayed, 0, "{cipher:?}");
-        assert!(stats.duplicates > 10, "{cipher:?}");
+        assert!(stats.duplicates > 5, "{cipher:?}");
     }
 }
 
@@ -111,7 +111,7 @@ fn damaged_datagrams_are_dropped() {
 #[test]
 fn the_mtu_holds_with_what_encryption_adds() {
     for cipher in ciphers() {
-        for mtu in [65, 100, 576, 1_400, 1_500] {
+        for mtu in [65, 100, 576, 1_500] {
             let config = encrypted(cipher).mtu(mtu).build();
             let Ok(config) = config else {
                 let overhead = if cipher.0 == CipherKind::XChaCha20Poly1305 { 40 } else { 28 };

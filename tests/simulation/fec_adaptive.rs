@@ -31,13 +31,13 @@ fn sent(simulation: &Simulation) -> FecStats {
     simulation.ends[CLIENT].connection.stats().fec
 }
 
-/// Parity as it stands each second for a minute, and the mean of the losses seen.
+/// Parity as it stands each second for half a minute, and the mean of the losses seen.
 fn watch(simulation: &mut Simulation) -> (Vec<u32>, f64) {
     let (mut parity, mut seen) = (Vec::new(), 0.0);
-    for _ in 0..60 {
+    for _ in 0..30 {
         simulation.run_for(SECOND);
         parity.push(sent(simulation).current_parity);
-        seen += f64::from(sent(simulation).losses_seen) / 1e6 / 60.0;
+        seen += f64::from(sent(simulation).losses_seen) / 1e6 / 30.0;
     }
     (parity, seen)
 }
@@ -52,9 +52,9 @@ fn follows(pace: Option<Duration>, loss: f64, warm_up: Duration, expected: Range
     simulation.run_for(warm_up);
     let (parity, seen) = watch(&mut simulation);
     let usual = parity.iter().filter(|parity| expected.contains(*parity)).count();
-    assert!(usual >= 54, "{loss} at {pace:?}: {parity:?}");
+    assert!(usual >= 27, "{loss} at {pace:?}: {parity:?}");
     let changes = parity.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    assert!(changes <= 20, "{loss} at {pace:?} flaps: {parity:?}");
+    assert!(changes <= 10, "{loss} at {pace:?} flaps: {parity:?}");
     assert!(
         pace.is_none() || (seen >= loss * 0.7 && seen <= loss * 1.4 + 0.001),
         "{loss} at {pace:?}: {seen}"
@@ -107,7 +107,7 @@ fn parity_stays_within_its_budget() {
         simulation.client().record();
         simulation.run_for(20 * SECOND);
         let before = simulation.ends[CLIENT].connection.stats();
-        simulation.run_for(60 * SECOND);
+        simulation.run_for(30 * SECOND);
         let after = simulation.ends[CLIENT].connection.stats();
         assert_eq!(after.fec.current_parity, 10, "what the losses call for");
         let parity = after.fec.parity_sent - before.fec.parity_sent;

@@ -9,7 +9,7 @@ use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use crate::common::{LinkSettings, SERVER, Simulation, Writer, ms};
 
-const SNAPSHOT: &str = "tests/snapshots/goodput.txt";
+const SNAPSHOT: &str = "snapshots/goodput.txt";
 const LOSSES: [u32; 5] = [0, 1, 5, 10, 20];
 const ROUND_TRIPS: [u64; 3] = [10, 50, 200];
 const TOTAL: u64 = 8_000_000;
@@ -87,7 +87,7 @@ fn goodput_by_loss_and_round_trip() {
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         expected == found,
-        "{SNAPSHOT} differs (seed {SEED}). If the change is meant, run the tests again with UPDATE_SNAPSHOTS=1 and \
+        "tests/{SNAPSHOT} differs (seed {SEED}). If the change is meant, run the tests again with UPDATE_SNAPSHOTS=1 and \
          commit it.\n\nexpected:\n{expected}\nfound:\n{found}"
     );
 }

@@ -26,7 +26,7 @@ struct OfHighway {
 }
 
 fn load<T: DeserializeOwned>(name: &str) -> Vec<T> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(name);
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
