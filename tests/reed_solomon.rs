@@ -136,9 +136,7 @@ fn matrices_are_those_of_the_oracle() {
     for data in 1..=12 {
         (1..=20).for_each(|parity| check_matrix(data, parity));
     }
-    for (data, parity) in
-        [(1, 255), (12, 244), (30, 15), (64, 64), (100, 50), (128, 128), (200, 55), (255, 1)]
-    {
+    for (data, parity) in [(1, 255), (12, 244), (30, 15), (64, 64), (100, 50)] {
         check_matrix(data, parity);
     }
 }
@@ -147,6 +145,7 @@ fn matrices_are_those_of_the_oracle() {
 #[test]
 #[ignore = "long"]
 fn matrices_of_any_number_of_data_shards_are_those_of_the_oracle() {
+    check_matrix(200, 55);
     for data in 1..=255 {
         check_matrix(data, 1);
         check_matrix(data, 256 - data);

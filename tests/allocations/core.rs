@@ -10,7 +10,8 @@ use crate::settings;
 const WRITE: usize = 65_536;
 /// Rounds until what grows with the packets seen, up to a limit, has grown: the windows that tell replays, which the few
 /// datagrams with acknowledgements fill the slowest.
-const WARM_UP: usize = 200;
+const WARM_UP: usize = 60;
+const ROUNDS: usize = 40;
 
 /// Two connections that move the same amount again and again.
 struct Pair {
@@ -71,12 +72,12 @@ fn allocations(config: &KcpConfig, size: usize) -> (u64, u64) {
     }
     let before = pair.ends[1].stats().bytes_read;
     let info = allocation_counter::measure(|| {
-        for _ in 0..100 {
+        for _ in 0..ROUNDS {
             pair.round(size, 0);
         }
     });
     let stats = pair.ends[1].stats();
-    assert!(stats.bytes_read - before >= 100 * WRITE as u64, "{stats:?}");
+    assert!(stats.bytes_read - before >= (ROUNDS * WRITE) as u64, "{stats:?}");
     (info.count_total, stats.push_received)
 }
 
@@ -127,14 +128,14 @@ fn losses_allocate_no_more_than_once_for_each_segment_out_of_order() {
         }
         let (before, recovered) = (pair.early, pair.ends[1].stats().fec.recovered);
         let info = allocation_counter::measure(|| {
-            for _ in 0..100 {
+            for _ in 0..ROUNDS {
                 pair.round(WRITE, 50);
             }
         });
         let early = pair.early - before;
-        assert!(early > 500, "{name}: {early} segments out of order");
+        assert!(early > 200, "{name}: {early} segments out of order");
         let recovered = pair.ends[1].stats().fec.recovered - recovered;
-        assert_eq!(recovered > 100, config.fec() != (0, 0), "{name}: {recovered} segments recovered");
+        assert_eq!(recovered > 40, config.fec() != (0, 0), "{name}: {recovered} segments recovered");
         let allocated = info.count_total;
         assert!(allocated <= early + 8, "{name}: {allocated} allocations for {early} segments");
     }

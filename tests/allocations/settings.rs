@@ -6,6 +6,8 @@ use kcp9::{KcpConfig, KcpConfigBuilder};
 
 /// Segments: two writes of 64 KiB, so that many rounds take little time.
 const WINDOW: u32 = 96;
+/// Datagrams: it grows until it is full, which the few that carry nothing but acknowledgements take long for.
+const REPLAY_WINDOW: usize = 64;
 
 /// Names and configurations: without and with FEC, in the clear and, where there are ciphers, encrypted.
 pub(crate) fn all() -> Vec<(String, KcpConfig)> {
@@ -28,7 +30,7 @@ pub(crate) fn all() -> Vec<(String, KcpConfig)> {
 }
 
 fn builder() -> KcpConfigBuilder {
-    KcpConfig::builder().send_window(WINDOW).recv_window(WINDOW)
+    KcpConfig::builder().send_window(WINDOW).recv_window(WINDOW).replay_window(REPLAY_WINDOW)
 }
 
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]

@@ -11,7 +11,7 @@ use crate::settings;
 
 const WRITE: usize = 65_536;
 /// Rounds until what grows with the packets seen, up to a limit, has grown.
-const WARM_UP: usize = 120;
+const WARM_UP: usize = 60;
 /// Allocations that do not come again: lists of waiting tasks grow when one first waits, which the system decides.
 const ONCE: u64 = 8;
 
@@ -69,12 +69,12 @@ impl Pair {
 
 #[test]
 fn a_bulk_transfer_allocates_nothing() {
-    assert_nothing_allocated(200, WRITE);
+    assert_nothing_allocated(80, WRITE);
 }
 
 #[test]
 fn small_writes_allocate_nothing() {
-    assert_nothing_allocated(100, 1_024);
+    assert_nothing_allocated(60, 1_024);
 }
 
 fn assert_nothing_allocated(rounds: usize, size: usize) {

@@ -4,10 +4,21 @@ use kcp9::crypto::{CipherError, CipherKind, Framing, Key, OpenError, SealError};
 
 use super::{NONCE_LEN, bytes, cipher, each, header_len, key, kinds, unsealed};
 
+/// Every length around the sizes of blocks and of groups of them, and some beyond.
 #[test]
+fn what_is_sealed_opens_again() {
+    round_trips(|len| len <= 530 || len % 17 == 0 || len >= 1_390);
+}
+
+#[test]
+#[ignore = "slow without optimisation: cargo test --release --test crypto -- --ignored"]
 fn every_length_opens_to_what_was_sealed() {
+    round_trips(|_| true);
+}
+
+fn round_trips(takes: impl Fn(usize) -> bool) {
     for (kind, framing, cipher) in each() {
-        for len in 0..=1500 - header_len(framing) {
+        for len in (0..=1500 - header_len(framing)).filter(|len| takes(*len)) {
             let mut packet = unsealed(framing, len, len as u64);
             let original = packet.clone();
             cipher.seal(&mut packet).unwrap();
