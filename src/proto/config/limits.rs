@@ -1,0 +1,78 @@
+//! What settings may be, at the start and while a session lives.
+
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::{
+    crypto::PacketCrypto,
+    proto::{
+        error::ConfigError,
+        fec::{AdaptiveFec, ReedSolomon},
+        wire::HEADER_LEN,
+    },
+};
+
+/// Largest UDP payload over IPv4.
+const MAX_MTU: usize = 65_507;
+/// A segment header, an FEC header, the largest crypto header and a little payload.
+const MIN_MTU: usize = 64;
+/// Seconds of the fastest datagrams; what a hostile peer can have a session keep.
+pub(crate) const MAX_DATAGRAM_QUEUE: u64 = 64 << 20;
+/// What a segment's `wnd` field can tell.
+const MAX_WINDOW: u32 = u16::MAX as u32;
+
+/// What is around the segments, a segment header and at least a byte must fit.
+pub(crate) fn check_mtu(
+    mtu: usize,
+    overhead: usize,
+    crypto: Option<&PacketCrypto>,
+) -> Result<(), ConfigError> {
+    let min = (overhead + HEADER_LEN + 1).max(MIN_MTU);
+    let max = crypto.map_or(MAX_MTU, |crypto| crypto.cipher().max_packet_len()).min(MAX_MTU);
+    check("mtu", mtu as u64, min as u64, max as u64)
+}
+
+/// The code of so many data and parity packets, none for 0 and 0.
+pub(crate) fn fec_code(data: usize, parity: usize) -> Result<Option<Arc<ReedSolomon>>, ConfigError> {
+    if (data, parity) == (0, 0) {
+        return Ok(None);
+    }
+    check("fec data", data as u64, 1, 255)?;
+    check("fec parity", parity as u64, 1, 256 - data as u64)?;
+    Ok(ReedSolomon::new(data, parity).ok().map(Arc::new))
+}
+
+pub(crate) fn check_adaptive(limits: Option<AdaptiveFec>) -> Result<(), ConfigError> {
+    let Some(AdaptiveFec { min_parity, budget }) = limits else { return Ok(()) };
+    check("fec min_parity", min_parity as u64, 0, 255)?;
+    check("fec budget", budget.into(), 1, 1_000)
+}
+
+pub(crate) fn check_flush(after: Option<Duration>) -> Result<(), ConfigError> {
+    let limits = (Duration::from_millis(1), Duration::from_secs(1));
+    after.map_or(Ok(()), |after| check_duration("fec_flush", after, limits.0, limits.1))
+}
+
+pub(crate) fn check_window(field: &'static str, segments: u32) -> Result<(), ConfigError> {
+    check(field, segments.into(), 1, MAX_WINDOW.into())
+}
+
+pub(crate) fn check_duration(
+    field: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), ConfigError> {
+    if value >= min && value <= max {
+        return Ok(());
+    }
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Err(ConfigError { field, value: millis(value), min: millis(min), max: millis(max) })
+}
+
+pub(crate) fn check(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if value >= min && value <= max {
+        return Ok(());
+    }
+    Err(ConfigError { field, value, min, max })
+}

@@ -1,0 +1,273 @@
+//! Session settings: validated when they are built, so that no later code meets a wrong one.
+
+mod builder;
+pub(crate) mod limits;
+mod nodelay;
+
+use alloc::sync::Arc;
+use core::time::Duration;
+
+pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay};
+use super::{
+    fec::{AdaptiveFec, ReedSolomon},
+    wire::HEADER_LEN,
+};
+use crate::crypto::PacketCrypto;
+
+/// How the sender adapts to the path while [`nc`](NoDelay::nc) is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CongestionControl {
+    /// Keeps in flight what the path has been seen to deliver in a round trip, and a little more: fast on lossy paths,
+    /// and does not flood slow ones. After BBR.
+    #[default]
+    Bandwidth,
+    /// ikcp's and kcp-go's: slow start, additive growth, half the window after a loss and one segment after a timeout.
+    /// Polite, and slow where packets are lost at random.
+    Kcp,
+}
+
+/// Settings of a session, valid by construction. Build one with [`KcpConfig::builder`] or take the [`Default`].
+///
+/// ```
+/// use kcp9::{KcpConfig, NoDelay};
+///
+/// let config = KcpConfig::builder()
+///     .nodelay(NoDelay::FAST2)
+///     .send_window(512)
+///     .recv_window(2_048)
+///     .build()?;
+/// assert_eq!(config.mtu(), 1_400);
+///
+/// let error = KcpConfig::builder().mtu(12).build().unwrap_err();
+/// assert_eq!(error.to_string(), "mtu is 12, outside 64..=65507");
+/// # Ok::<(), kcp9::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KcpConfig {
+    pub(crate) mtu: usize,
+    pub(crate) crypto: Option<PacketCrypto>,
+    pub(crate) replay_window: usize,
+    fec: Option<Fec>,
+    pub(crate) datagram_queue: usize,
+    pub(crate) fec_adaptive: Option<AdaptiveFec>,
+    pub(crate) fec_flush: Option<Duration>,
+    pub(crate) send_window: u32,
+    pub(crate) recv_window: u32,
+    pub(crate) nodelay: NoDelay,
+    pub(crate) congestion_control: CongestionControl,
+    pub(crate) stream: bool,
+    pub(crate) ack_no_delay: bool,
+    pub(crate) write_delay: bool,
+    pub(crate) dead_timeout: Duration,
+    pub(crate) dead_link: u32,
+    pub(crate) linger: Duration,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) accept_backlog: usize,
+    pub(crate) one_session_per_address: bool,
+}
+
+impl Default for KcpConfig {
+    fn default() -> Self {
+        Self {
+            // kcp-go's; leaves room for tunnels below an Ethernet's 1,500.
+            mtu: 1_400,
+            // There is no key to default to.
+            crypto: None,
+            // More than a path duplicates within; 8 KiB at most, which an idle session keeps.
+            replay_window: 256,
+            // A third more traffic is for those to choose who need it.
+            fec: None,
+            // Peers that do not know them may take one for another conversation.
+            datagram_queue: 0,
+            // Fixed, as everywhere else.
+            fec_adaptive: None,
+            // Twice the traffic of what is sent sparsely.
+            fec_flush: None,
+            // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
+            send_window: 2_048,
+            recv_window: 2_048,
+            // kcptun's fast3, what people who pick KCP pick, but with congestion control: without it a window larger
+            // than the path holds floods it.
+            nodelay: NoDelay { nc: false, ..NoDelay::FAST3 },
+            congestion_control: CongestionControl::Bandwidth,
+            // `AsyncWrite` is a byte stream; small writes share segments.
+            stream: true,
+            // An ACK per batch of datagrams costs traffic; `interval` is short enough.
+            ack_no_delay: false,
+            // A write does not wait for `interval`.
+            write_delay: false,
+            // Longer than a handover, a suspended laptop's resume or a route change; shorter than a user's patience.
+            dead_timeout: Duration::from_secs(30),
+            // Off: a count says nothing about time, and kills live sessions under load.
+            dead_link: 0,
+            // As `dead_timeout`: what a peer that vanished costs a closing session.
+            linger: Duration::from_secs(30),
+            // Idle sessions live until they are dropped, as with TCP.
+            idle_timeout: None,
+            // The usual `somaxconn` of a small server.
+            accept_backlog: 1_024,
+            // A peer may hold several conversations over one socket.
+            one_session_per_address: false,
+        }
+    }
+}
+
+/// Forward error correction: two are the same if their shards are.
+#[derive(Debug, Clone)]
+struct Fec(Arc<ReedSolomon>);
+
+impl Fec {
+    fn shards(&self) -> (usize, usize) {
+        (self.0.data_shards(), self.0.parity_shards())
+    }
+}
+
+impl PartialEq for Fec {
+    fn eq(&self, other: &Self) -> bool {
+        self.shards() == other.shards()
+    }
+}
+
+impl Eq for Fec {}
+
+impl KcpConfig {
+    /// A builder that starts from the default settings.
+    pub fn builder() -> KcpConfigBuilder {
+        Self::default().to_builder()
+    }
+
+    /// A builder that starts from these settings.
+    pub fn to_builder(self) -> KcpConfigBuilder {
+        KcpConfigBuilder::new(self)
+    }
+
+    /// Largest datagram (UDP payload) that is sent, in bytes.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// How datagrams are encrypted.
+    #[must_use]
+    pub const fn crypto(&self) -> Option<&PacketCrypto> {
+        self.crypto.as_ref()
+    }
+
+    /// Data and parity packets of an FEC group; 0 and 0 without FEC.
+    #[must_use]
+    pub fn fec(&self) -> (usize, usize) {
+        self.fec.as_ref().map_or((0, 0), Fec::shards)
+    }
+
+    /// Limits of the parity that follows the losses; `None` where it is fixed.
+    #[must_use]
+    pub const fn fec_adaptive(&self) -> Option<AdaptiveFec> {
+        self.fec_adaptive
+    }
+
+    /// How long segments wait for the parity of an incomplete group before they are sent again.
+    #[must_use]
+    pub const fn fec_flush(&self) -> Option<Duration> {
+        self.fec_flush
+    }
+
+    pub(crate) fn fec_code(&self) -> Option<Arc<ReedSolomon>> {
+        self.fec.as_ref().map(|fec| Arc::clone(&fec.0))
+    }
+
+    /// Bytes of datagrams that are kept in each direction; 0 where none are exchanged.
+    #[must_use]
+    pub const fn datagram_queue(&self) -> usize {
+        self.datagram_queue
+    }
+
+    /// Packets remembered to tell replays.
+    #[must_use]
+    pub const fn replay_window(&self) -> usize {
+        self.replay_window
+    }
+
+    /// Segments that may be in flight.
+    #[must_use]
+    pub const fn send_window(&self) -> u32 {
+        self.send_window
+    }
+
+    /// Segments that the receive queue holds.
+    #[must_use]
+    pub const fn recv_window(&self) -> u32 {
+        self.recv_window
+    }
+
+    /// The four knobs of `ikcp_nodelay`.
+    #[must_use]
+    pub const fn nodelay(&self) -> NoDelay {
+        self.nodelay
+    }
+
+    /// How the sender adapts to the path while `nc` is off.
+    #[must_use]
+    pub const fn congestion_control(&self) -> CongestionControl {
+        self.congestion_control
+    }
+
+    /// Whether writes form a byte stream.
+    #[must_use]
+    pub const fn stream(&self) -> bool {
+        self.stream
+    }
+
+    /// Whether an ACK is sent for every batch of datagrams.
+    #[must_use]
+    pub const fn ack_no_delay(&self) -> bool {
+        self.ack_no_delay
+    }
+
+    /// Whether written data that does not fill a segment waits up to `interval` for more.
+    #[must_use]
+    pub const fn write_delay(&self) -> bool {
+        self.write_delay
+    }
+
+    /// How long a peer may be silent while an answer is due.
+    #[must_use]
+    pub const fn dead_timeout(&self) -> Duration {
+        self.dead_timeout
+    }
+
+    /// Transmissions of one segment that mean a dead link; 0 for no limit.
+    #[must_use]
+    pub const fn dead_link(&self) -> u32 {
+        self.dead_link
+    }
+
+    /// How long a shutdown waits for acknowledgements.
+    #[must_use]
+    pub const fn linger(&self) -> Duration {
+        self.linger
+    }
+
+    /// How long a session may hear nothing from its peer.
+    #[must_use]
+    pub const fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout
+    }
+
+    /// Sessions of a listener that may wait to be accepted.
+    #[must_use]
+    pub const fn accept_backlog(&self) -> usize {
+        self.accept_backlog
+    }
+
+    /// Whether a listener ends a session when its peer begins another conversation.
+    #[must_use]
+    pub const fn one_session_per_address(&self) -> bool {
+        self.one_session_per_address
+    }
+
+    /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.
+    pub(crate) const fn mss(&self, overhead: usize) -> usize {
+        self.mtu - overhead - HEADER_LEN
+    }
+}
