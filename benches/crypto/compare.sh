@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# This crate's packet ciphers beside kcp-go's: MB/s of 1,400-byte packets on one thread, CRC-32 included. Rounds of both
-# alternate, so that a machine's moods meet both; the table shows medians, and this crate's over kcp-go's (kcp-go seals
-# one packet at a time: `batch` is set against that).
+# This crate's packet ciphers beside kcp-go's: MB/s of 1,400-byte packets on one thread, CRC-32 or tag included. Rounds of
+# both alternate, so that a machine's moods meet both; the table shows medians, and this crate's over kcp-go's (kcp-go
+# seals and opens one packet at a time: `batch` is set against that).
 #
 #   benches/crypto/compare.sh [ROUNDS]      3 rounds without it
 #
-# kcp-go is Debian's package golang-github-xtaci-kcp-dev; GO_CIPHERS names another build of go/main.go.
+# kcp-go is Debian's package golang-github-xtaci-kcp-dev; GO_CIPHERS names another build of go/main.go, GO_AEADS of
+# go-aead/main.go.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 rounds=${1:-3}
@@ -13,7 +14,7 @@ gopath=/usr/share/gocode
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-theirs=${GO_CIPHERS:-}
+theirs=${GO_CIPHERS:-} aeads=${GO_AEADS:-}
 if [ -z "$theirs" ]; then
   if ! command -v go >/dev/null; then
     echo "kcp-go is left out: there is no Go." >&2
@@ -22,6 +23,8 @@ if [ -z "$theirs" ]; then
   else
     theirs=$scratch/go-ciphers
     GO111MODULE=off GOPATH=$gopath go build -o "$theirs" benches/crypto/go/main.go
+    aeads=$scratch/go-aeads
+    GO111MODULE=off GOPATH=$gopath go build -o "$aeads" benches/crypto/go-aead/main.go
   fi
 fi
 
@@ -29,6 +32,7 @@ cargo bench --bench crypto --no-run
 for ((round = 0; round < rounds; round++)); do
   cargo bench --quiet --bench crypto -- --table | sed 's/^/ours /'
   if [ -n "$theirs" ]; then "$theirs" | sed 's/^/theirs /'; fi
+  if [ -n "$aeads" ]; then "$aeads" | awk '$4 == "MB/s" { print "theirs", $1, $3, $6 }'; fi
 done | tee "$scratch/rounds" >/dev/null
 
 awk '
@@ -43,17 +47,17 @@ awk '
   { if (!($2 in seen)) { seen[$2] = 1; names[++count] = $2 }
     for (i = 3; i <= NF; i++) all[$1, $2, i] = all[$1, $2, i] " " $i }
   END {
-    printf "%-9s %8s %8s %8s %8s | %8s %8s | %6s %6s %6s\n", "MB/s", "seal", "batch", "open", "batch",
-      "Go seal", "Go open", "seal", "batch", "open"
+    printf "%-18s %8s %8s %8s %8s | %8s %8s | %6s %6s %6s %6s\n", "MB/s", "seal", "batch", "open", "batch",
+      "Go seal", "Go open", "seal", "batch", "open", "batch"
     for (c = 1; c <= count; c++) {
       name = names[c]
       seal = median(all["ours", name, 3]); open = median(all["ours", name, 4])
       seal_batch = median(all["ours", name, 5]); open_batch = median(all["ours", name, 6])
-      printf "%-9s %8.0f %8.0f %8.0f %8.0f |", name, seal, seal_batch, open, open_batch
+      printf "%-18s %8.0f %8.0f %8.0f %8.0f |", name, seal, seal_batch, open, open_batch
       if (("theirs", name, 3) in all) {
         go_seal = median(all["theirs", name, 3]); go_open = median(all["theirs", name, 4])
-        printf " %8.0f %8.0f | %5.2fx %5.2fx %5.2fx\n", go_seal, go_open, seal / go_seal, seal_batch / go_seal,
-          open / go_open
+        printf " %8.0f %8.0f | %5.2fx %5.2fx %5.2fx %5.2fx\n", go_seal, go_open, seal / go_seal,
+          seal_batch / go_seal, open / go_open, open_batch / go_open
       } else printf " %8s %8s |\n", "-", "-"
     }
   }' "$scratch/rounds"

@@ -1,6 +1,6 @@
 //! Packet encryption and nonces: packets of 1,400 bytes, one thread.
 //!
-//! With `--table` it prints, in a few seconds and without statistics, a line for each packet cipher: its name and MB/s
+//! With `--table` it prints, in a few seconds and without statistics, a line for each cipher: its name and MB/s
 //! of sealing, opening, sealing a batch and opening a batch. `compare.sh` sets kcp-go's beside them.
 
 mod aead;

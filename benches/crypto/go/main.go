@@ -27,8 +27,8 @@ const (
 	crcAt     = 16
 	// A measurement takes the best of some short ones: what disturbs a
 	// machine only ever makes it slower.
-	rounds   = 8
-	duration = 10 * time.Millisecond
+	rounds   = 40
+	duration = 2 * time.Millisecond
 )
 
 type constructor func([]byte) (kcp.BlockCrypt, error)
