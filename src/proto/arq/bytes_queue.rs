@@ -1,22 +1,61 @@
 //! The bytes written and not yet acknowledged, addressed by their position in the stream.
 //!
-//! A first-in-first-out queue of fixed-size chunks. Segments refer to it by position and length, so that a payload is
-//! stored once however often it is sent, whatever its size, and freed by moving one index. Chunks that drain are kept
-//! for the next write, at most about as many as were in use of late: a steady transfer allocates nothing, and
-//! [`trim`](BytesQueue::trim) gives the memory of a session that went idle back.
+//! A queue of fixed-size chunks. Segments refer to it by position and length, so that a payload is stored once however
+//! often it is sent, whatever its size. What is acknowledged in order is freed by moving one index. What is acknowledged
+//! behind a loss is counted in its chunk, which is freed once all of it is: so the memory in use is about that of what is
+//! unacknowledged, not of all that was written since the oldest loss.
+//!
+//! Where a window of full segments exceeds the processor's cache, writing a payload to memory that was last touched a
+//! window ago costs as much as all else that is done for its segment. With losses, half the memory means twice the window
+//! until then.
+//!
+//! Chunks that are freed are kept for the next write, the last one first, and at most about as many as were in use of
+//! late: a steady transfer allocates nothing, and [`trim`](BytesQueue::trim) gives the memory of a session that went idle
+//! back.
 
 use alloc::{boxed::Box, collections::VecDeque, vec, vec::Vec};
 
 use super::peak::Peak;
 
-const CHUNK: usize = 16_384;
+/// A few full segments: a loss keeps little more than itself, yet few segments lie in two chunks.
+const CHUNK: usize = 8_192;
 /// Spare chunks kept whatever is in use: 64 KiB, a large write of a request-response protocol.
-const MIN_SPARE: usize = 4;
+const MIN_SPARE: usize = 8;
+
+#[derive(Debug)]
+struct Chunk {
+    /// Empty once all of it was released, while something before it was not.
+    bytes: Box<[u8]>,
+    /// Bytes released out of order.
+    released: usize,
+}
+
+/// A part of the stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stretch {
+    pub(super) position: u32,
+    pub(super) len: u32,
+}
+
+impl Stretch {
+    /// Adds `next` if that follows it; returns whether it does.
+    pub(super) const fn join(&mut self, next: Self) -> bool {
+        let follows = self.position.wrapping_add(self.len) == next.position;
+        if follows {
+            self.len += next.len;
+        }
+        follows
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct BytesQueue {
-    chunks: VecDeque<Box<[u8]>>,
+    chunks: VecDeque<Chunk>,
     spare: Vec<Box<[u8]>>,
+    /// Chunks that have their bytes.
+    in_use: usize,
+    /// Most of them since `peak` was told.
+    most: usize,
     /// Offset of the first byte in the first chunk.
     head: usize,
     len: usize,
@@ -27,7 +66,13 @@ pub(super) struct BytesQueue {
 }
 
 impl BytesQueue {
-    /// Bytes held.
+    /// Memory in use, in bytes.
+    #[cfg(test)]
+    pub(super) const fn memory(&self) -> usize {
+        self.in_use * CHUNK
+    }
+
+    /// Bytes from the first to the last that are held.
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
@@ -38,14 +83,21 @@ impl BytesQueue {
         self.start.wrapping_add(self.len as u32)
     }
 
+    /// Where the byte at stream position `position` lies, counted from the start of the first chunk.
+    const fn offset(&self, position: u32) -> usize {
+        self.head + position.wrapping_sub(self.start) as usize
+    }
+
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let tail = self.head + self.len;
             if tail == self.chunks.len() * CHUNK {
-                let chunk = self.spare.pop();
-                self.chunks.push_back(chunk.unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice()));
+                let bytes = self.spare.pop().unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
+                self.chunks.push_back(Chunk { bytes, released: 0 });
+                self.in_use += 1;
+                self.most = self.most.max(self.in_use);
             }
-            let space = &mut self.chunks[tail / CHUNK][tail % CHUNK..];
+            let space = &mut self.chunks[tail / CHUNK].bytes[tail % CHUNK..];
             let take = space.len().min(bytes.len());
             space[..take].copy_from_slice(&bytes[..take]);
             self.len += take;
@@ -55,15 +107,36 @@ impl BytesQueue {
 
     /// Copies the bytes from stream position `position` on into `out`, all of which must be held.
     pub(super) fn copy_to(&self, position: u32, mut out: &mut [u8]) {
-        let skip = position.wrapping_sub(self.start) as usize;
-        debug_assert!(skip + out.len() <= self.len);
-        let mut at = self.head + skip;
+        let mut at = self.offset(position);
+        debug_assert!(at + out.len() <= self.head + self.len);
         while !out.is_empty() {
-            let chunk = &self.chunks[at / CHUNK][at % CHUNK..];
-            let take = chunk.len().min(out.len());
-            let (now, later) = out.split_at_mut(take);
-            now.copy_from_slice(&chunk[..take]);
+            let chunk = &self.chunks[at / CHUNK].bytes[at % CHUNK..];
+            debug_assert!(!chunk.is_empty(), "released");
+            // Most segments lie in one chunk.
+            if let Some(all) = chunk.get(..out.len()) {
+                out.copy_from_slice(all);
+                return;
+            }
+            let (now, later) = out.split_at_mut(chunk.len());
+            now.copy_from_slice(chunk);
             out = later;
+            at += CHUNK - at % CHUNK;
+        }
+    }
+
+    /// Frees bytes, each of them once, although what is before them is still needed.
+    pub(super) fn release(&mut self, stretch: Stretch) {
+        let mut at = self.offset(stretch.position);
+        let end = at + stretch.len as usize;
+        debug_assert!(end <= self.head + self.len || stretch.len == 0);
+        while at < end {
+            let chunk = &mut self.chunks[at / CHUNK];
+            let take = (end - at).min(CHUNK - at % CHUNK);
+            chunk.released += take;
+            if chunk.released == CHUNK {
+                self.spare.push(core::mem::take(&mut chunk.bytes));
+                self.in_use -= 1;
+            }
             at += take;
         }
     }
@@ -72,20 +145,21 @@ impl BytesQueue {
     pub(super) fn release_before(&mut self, position: u32) {
         let count = position.wrapping_sub(self.start) as usize;
         debug_assert!(count <= self.len);
-        self.peak.observe(self.chunks.len());
+        self.peak.observe(self.most);
         self.start = position;
         self.len -= count;
         self.head += count;
-        while self.head >= CHUNK {
-            self.head -= CHUNK;
-            self.spare.extend(self.chunks.pop_front());
+        let drained = if self.len == 0 { self.chunks.len() } else { self.head / CHUNK };
+        self.head = if self.len == 0 { 0 } else { self.head % CHUNK };
+        for chunk in self.chunks.drain(..drained) {
+            if !chunk.bytes.is_empty() {
+                self.spare.push(chunk.bytes);
+                self.in_use -= 1;
+            }
         }
-        if self.len == 0 {
-            self.head = 0;
-            self.spare.extend(self.chunks.drain(..));
-        }
+        self.most = self.in_use;
         // One more than were in use: as many bytes may begin elsewhere in their first chunk.
-        self.spare.truncate((self.peak.get() + 1).saturating_sub(self.chunks.len()).max(MIN_SPARE));
+        self.spare.truncate((self.peak.get() + 1).saturating_sub(self.in_use).max(MIN_SPARE));
     }
 
     /// Gives back the memory that is not in use.
@@ -124,6 +198,91 @@ mod tests {
             let kept = queue.chunks.len() + queue.spare.len();
             assert!(kept <= (queue.peak.get() + 1).max(queue.chunks.len() + MIN_SPARE));
         }
+    }
+
+    /// Segments of any size that arrive in any order: what is left can be read, and only that is held.
+    #[test]
+    fn holds_only_what_is_left_of_any_order() {
+        for seed in 0..if cfg!(miri) { 1 } else { 10 } {
+            let mut queue = BytesQueue { start: u32::MAX - 50_000, ..BytesQueue::default() };
+            let byte_at = |position: u32| (position % 251) as u8;
+            let mut state: u64 = seed;
+            let mut random = |below: u32| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                ((state >> 33) % u64::from(below)) as u32
+            };
+            let mut left: VecDeque<(Stretch, bool)> = VecDeque::new();
+            for step in 0..if cfg!(miri) { 60 } else { 300 } {
+                for _ in 0..random(8) {
+                    let (position, len) = (queue.end(), 1 + random(4_000));
+                    let bytes: Vec<u8> = (0..len).map(|i| byte_at(position.wrapping_add(i))).collect();
+                    queue.append(&bytes);
+                    left.push_back((Stretch { position, len }, false));
+                }
+                for _ in 0..random(8).min(left.len() as u32) {
+                    let at = random(left.len() as u32) as usize;
+                    let (stretch, acked) = &mut left[at];
+                    if !core::mem::replace(acked, true) {
+                        queue.release(*stretch);
+                    }
+                }
+                // Sometimes the oldest are confirmed by what follows them.
+                if random(20) == 0 {
+                    left.drain(..left.len() / 2);
+                }
+                while left.front().is_some_and(|(_, acked)| *acked) {
+                    left.pop_front();
+                }
+                queue.release_before(left.front().map_or(queue.end(), |(stretch, _)| stretch.position));
+                let mut needed = vec![false; queue.chunks.len()];
+                for (Stretch { position, len }, _) in left.iter().filter(|(_, acked)| !acked) {
+                    let mut out = vec![0; *len as usize];
+                    queue.copy_to(*position, &mut out);
+                    let expected = (0..*len).map(|i| byte_at(position.wrapping_add(i)));
+                    assert!(out.into_iter().eq(expected), "seed {seed}, step {step}");
+                    let at = queue.offset(*position);
+                    needed[at / CHUNK..=(at + *len as usize - 1) / CHUNK].fill(true);
+                }
+                // The last one has room for more.
+                if !(queue.head + queue.len).is_multiple_of(CHUNK) {
+                    *needed.last_mut().unwrap() = true;
+                }
+                let held: Vec<bool> = queue.chunks.iter().map(|chunk| !chunk.bytes.is_empty()).collect();
+                assert_eq!(held, needed, "seed {seed}, step {step}");
+                assert_eq!(queue.in_use, held.into_iter().filter(|held| *held).count());
+                assert!(queue.spare.len() <= (queue.peak.get() + 1).max(MIN_SPARE));
+            }
+        }
+    }
+
+    /// All but the first of what is written arrives at once, that with the next: writes find the chunks that it used.
+    #[test]
+    fn a_steady_transfer_with_losses_reuses_its_chunks() {
+        let mut queue = BytesQueue::default();
+        let (rounds, chunks) = (if cfg!(miri) { 70 } else { 300 }, 3 * MIN_SPARE);
+        let bytes = vec![1; chunks * CHUNK];
+        for round in 0..rounds {
+            assert!(round < 2 || queue.spare.len() >= chunks, "round {round}: {} spare", queue.spare.len());
+            let lost = queue.end();
+            queue.append(&bytes);
+            let arrived = Stretch { position: lost.wrapping_add(1_000), len: (bytes.len() - 1_000) as u32 };
+            queue.release(arrived);
+            queue.release_before(lost);
+            assert_eq!(queue.in_use, 1);
+        }
+        for _ in 0..200 {
+            queue.release_before(queue.end());
+        }
+        assert_eq!(queue.spare.len(), MIN_SPARE, "what is no longer in use is given back");
+    }
+
+    #[test]
+    fn neighbours_join_across_the_wrap() {
+        let mut stretch = Stretch { position: u32::MAX - 9, len: 6 };
+        assert!(!stretch.join(Stretch { position: u32::MAX - 4, len: 1 }));
+        assert!(stretch.join(Stretch { position: u32::MAX - 3, len: 8 }));
+        assert!(stretch.join(Stretch { position: 4, len: 1 }));
+        assert_eq!((stretch.position, stretch.len), (u32::MAX - 9, 15));
     }
 
     #[test]

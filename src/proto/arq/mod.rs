@@ -9,15 +9,18 @@
 //!                                  '-> Acks -> fill()
 //! ```
 //!
-//! One concern a file; this one only connects them, and `output.rs` is its writing side. [`Arq::input`] takes one
-//! datagram's segments, [`Arq::fill`] writes as many segments as fit one datagram. Nothing on the way of a segment scans
-//! what is in flight (only a change of the mtu does): its cost is the same at any window.
+//! One concern a file; this one only connects them, with `input.rs` for its reading side and `output.rs` for its writing
+//! side. [`Arq::input`] takes one datagram's segments, [`Arq::fill`] writes as many segments as fit one datagram. Nothing
+//! on the way of a segment scans what is in flight (only a change of the mtu does): the instructions are the same at any
+//! window. What grows with it is the memory that payloads rotate through, and so how many of them the processor's cache
+//! misses: `bytes_queue.rs` keeps that to what is unacknowledged.
 
 mod acks;
 mod bandwidth;
 mod bytes_queue;
 mod congestion;
 mod copies;
+mod input;
 mod losses;
 mod output;
 mod pacer;
@@ -33,25 +36,24 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-pub(super) use self::losses::LossCounts;
 use self::{
-    acks::{Ack, Acks},
-    congestion::{Confirmed, Congestion},
+    acks::Acks,
+    congestion::Congestion,
     copies::Copies,
     pacer::Pacer,
     probe::Probe,
-    recv_buffer::{Insert, RecvBuffer},
+    recv_buffer::RecvBuffer,
     rtt::Rtt,
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
 };
+pub(super) use self::{input::Origin, losses::LossCounts};
 use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
-    error::{DatagramError, SettingError, WriteError},
-    seq,
+    error::{SettingError, WriteError},
     stats::Stats,
     time::Instant,
-    wire::{Command, HEADER_LEN, SegmentHeader, Segments},
+    wire::HEADER_LEN,
 };
 
 /// Window of a peer that has told none. One less than the window that a kcp-go listener gives a session before its
@@ -60,15 +62,6 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 /// Written data that waits for room in the window, in full segments: enough to fill what one ACK frees while the
 /// writer is woken, little enough that it costs no memory worth naming.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
-
-/// How a datagram came to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// It arrived.
-    Received,
-    /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
-    Recovered,
-}
 
 #[derive(Debug)]
 pub(super) struct Arq {
@@ -166,143 +159,6 @@ impl Arq {
         self.buffer.una() == 0
     }
 
-    // ---- The peer ----
-
-    /// Takes in the segments of one datagram, all headers before them removed.
-    pub(super) fn input(
-        &mut self,
-        now: Instant,
-        datagram: &[u8],
-        origin: Origin,
-    ) -> Result<(), DatagramError> {
-        let mut echoed = None;
-        let mut confirmed = Confirmed::new(now, self.rtt.min());
-        let mut skipped = false;
-        let mut heard = false;
-        let mut outcome = Ok(());
-        for segment in Segments::new(datagram) {
-            let (header, payload) = match segment {
-                Ok(segment) => segment,
-                Err(error) => {
-                    self.stats.malformed += 1;
-                    outcome = Err(error.into());
-                    break;
-                }
-            };
-            if header.conv != self.conv {
-                self.stats.wrong_conv += 1;
-                outcome = Err(DatagramError::WrongConv { found: header.conv });
-                break;
-            }
-            self.stats.segments_received += 1;
-            // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
-            if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
-                self.peer_una = header.una;
-                heard = true;
-                if origin == Origin::Received {
-                    self.peer_window = header.wnd.into();
-                }
-            }
-            let mut news = false;
-            if header.cmd == Command::Ack {
-                echoed = Some(header.ts);
-                news = self.buffer.ack(header.sn, header.ts, &mut confirmed);
-            }
-            // Skips are counted behind `una`, so that they count what is missing only.
-            self.buffer.ack_before(header.una, &mut confirmed);
-            match header.cmd {
-                Command::Ack => {
-                    self.stats.acks_received += 1;
-                    // A repeated ACK is no later one: a path may duplicate it, and a forger would.
-                    if news && self.nodelay.resend > 0 {
-                        skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
-                    }
-                }
-                Command::Push => self.input_push(now, &header, payload),
-                Command::Wask => self.tell_window = true,
-                Command::Wins => {}
-            }
-        }
-        if heard {
-            let echoed = echoed.filter(|_| origin == Origin::Received);
-            self.after_input(now, &confirmed, skipped, echoed);
-        }
-        outcome
-    }
-
-    fn input_push(&mut self, now: Instant, header: &SegmentHeader, payload: &[u8]) {
-        self.stats.push_received += 1;
-        let outcome = self.recv.insert(header.sn, header.frg, payload);
-        match outcome {
-            Insert::Refused => {
-                self.stats.out_of_window += 1;
-                // No ACK, but a sign of life, and the window as it is.
-                self.tell_window = true;
-                return;
-            }
-            Insert::Duplicate => self.stats.duplicates += 1,
-            Insert::InOrder | Insert::Early => {}
-        }
-        let ack = Ack { sn: header.sn, ts: header.ts };
-        self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
-        // A gap is told at once: what fills it is a round trip away.
-        if self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
-            self.acks.set_due();
-        }
-    }
-
-    fn after_input(&mut self, now: Instant, confirmed: &Confirmed, skipped: bool, echoed: Option<u32>) {
-        let rtt = echoed.and_then(|ts| self.round_trip(now, ts, confirmed));
-        if let Some(rtt) = rtt {
-            self.rtt.sample(rtt, &self.nodelay);
-        }
-        if confirmed.segments > 0 {
-            self.losses.add(&confirmed.losses);
-            if self.buffer.unacked() == 0 {
-                self.copies.clear(self.buffer.nxt());
-            }
-            let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
-            self.queue.bytes.release_before(free_before);
-            let limit = self.send_window.min(self.peer_window);
-            self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
-        }
-        if skipped && self.early_at.is_none() {
-            self.early_at = Some(now + self.early_delay());
-        }
-        self.last_heard = now;
-        self.unanswered_sends = 0;
-        self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
-        self.probe.answered();
-        self.update_probe(now);
-    }
-
-    /// The round-trip time that an ACK of a transmission at `ts` tells. Where that was the last transmission of the newest
-    /// segment confirmed, its own clock is finer than `ts`.
-    fn round_trip(&self, now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> {
-        let newest = confirmed.newest?;
-        if newest.sent_at.as_ts() == ts {
-            return Some(now - newest.sent_at);
-        }
-        let millis = u64::try_from(seq::distance(ts, now.as_ts())).ok()?;
-        Some(Duration::from_millis(millis)).filter(|rtt| *rtt < rtt::MAX_RTO)
-    }
-
-    /// Stream position of the first byte that no segment carries.
-    const fn first_unsent(&self) -> u32 {
-        self.queue.bytes.end().wrapping_sub(self.queue.unsent() as u32)
-    }
-
-    /// How long a segment skipped too seldom waits for more ACKs: reordering on the path shows within a fraction of
-    /// a round trip.
-    fn early_delay(&self) -> Duration {
-        (self.rtt.smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
-    }
-
-    fn update_probe(&mut self, now: Instant) {
-        let needed = self.peer_window == 0 && self.queue.unsent() > 0;
-        self.probe.update(needed, now);
-    }
-
     // ---- The application ----
 
     /// Takes as many of `bytes` as the queue has room for, 0 when it is full.
@@ -355,6 +211,11 @@ impl Arq {
             self.flush_at = Some(now + self.nodelay.interval);
         }
         self.update_probe(now);
+    }
+
+    fn update_probe(&mut self, now: Instant) {
+        let needed = self.peer_window == 0 && self.queue.unsent() > 0;
+        self.probe.update(needed, now);
     }
 
     fn queue_limit(&self) -> u32 {
@@ -483,8 +344,9 @@ impl Arq {
     fn backoff(&self) -> Backoff {
         let rto = self.rtt.rto();
         Backoff {
-            rto: rto + self.congestion.probe_delay(),
-            step: if self.nodelay.nodelay { rto / 2 } else { rto },
+            first: rto + self.congestion.probe_delay(),
+            rto,
+            nodelay: self.nodelay.nodelay,
             max: self.max_wait,
         }
     }

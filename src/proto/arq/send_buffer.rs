@@ -86,18 +86,25 @@ impl Class {
     }
 }
 
-/// What the waiting time of each backoff level is computed from.
+/// What the waiting time of each backoff level is computed from. Asked for each datagram, and most segments are sent once:
+/// so what timeouts add is computed only behind one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
-    pub(super) rto: Duration,
+    /// The wait of a segment that was sent once.
+    pub(super) first: Duration,
     /// What each timeout adds: the RTO, half of it in no-delay mode.
-    pub(super) step: Duration,
+    pub(super) rto: Duration,
+    pub(super) nodelay: bool,
     pub(super) max: Duration,
 }
 
 impl Backoff {
     fn wait(&self, level: u8) -> Duration {
-        (self.rto + self.step * u32::from(level)).min(self.max)
+        if level == 0 {
+            return self.first.min(self.max);
+        }
+        let step = if self.nodelay { self.rto / 2 } else { self.rto };
+        (self.first + step * u32::from(level)).min(self.max)
     }
 }
 
@@ -274,14 +281,15 @@ impl SendBuffer {
         })
     }
 
-    /// Marks `sn`, sent at `ts`, as arrived; returns whether it was in flight and that is news.
-    pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> bool {
-        let news = seq::within(sn, self.una, self.nxt) && !self.slot(sn).acked;
-        if news {
-            self.confirm(sn, Some(ts), confirmed);
-            self.slot_mut(sn).acked = true;
+    /// Marks `sn`, sent at `ts`, as arrived; returns it if it was in flight and that is news.
+    pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> Option<&InFlight> {
+        if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
+            return None;
         }
-        news
+        self.confirm(sn, Some(ts), confirmed);
+        let slot = self.slot_mut(sn);
+        slot.acked = true;
+        Some(slot)
     }
 
     fn confirm(&mut self, sn: u32, ts: Option<u32>, confirmed: &mut Confirmed) {
@@ -431,8 +439,9 @@ mod tests {
     use super::*;
 
     const BACKOFF: Backoff = Backoff {
+        first: Duration::from_millis(100),
         rto: Duration::from_millis(100),
-        step: Duration::from_millis(50),
+        nodelay: true,
         max: Duration::from_secs(60),
     };
 
@@ -450,7 +459,7 @@ mod tests {
     }
 
     fn ack(buffer: &mut SendBuffer, sn: u32) -> bool {
-        buffer.ack(sn, 0, &mut Confirmed::default())
+        buffer.ack(sn, 0, &mut Confirmed::default()).is_some()
     }
 
     fn ack_before(buffer: &mut SendBuffer, una: u32) -> u32 {

@@ -1,0 +1,216 @@
+//! Taking segments in: ACKs, payload, and what the peer tells of its window.
+
+use core::time::Duration;
+
+use super::{Arq, acks::Ack, bytes_queue::Stretch, congestion::Confirmed, recv_buffer::Insert, rtt};
+use crate::proto::{
+    error::DatagramError,
+    seq,
+    time::Instant,
+    wire::{Command, SegmentHeader, Segments},
+};
+
+/// How a datagram came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Origin {
+    /// It arrived.
+    Received,
+    /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
+    Recovered,
+}
+
+impl Arq {
+    /// Takes in the segments of one datagram, all headers before them removed.
+    pub(in crate::proto) fn input(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        origin: Origin,
+    ) -> Result<(), DatagramError> {
+        let mut echoed = None;
+        let mut confirmed = Confirmed::new(now, self.rtt.min());
+        let mut skipped = false;
+        let mut heard = false;
+        let mut outcome = Ok(());
+        let mut arrived = Stretch::default();
+        for segment in Segments::new(datagram) {
+            let (header, payload) = match segment {
+                Ok(segment) => segment,
+                Err(error) => {
+                    self.stats.malformed += 1;
+                    outcome = Err(error.into());
+                    break;
+                }
+            };
+            if header.conv != self.conv {
+                self.stats.wrong_conv += 1;
+                outcome = Err(DatagramError::WrongConv { found: header.conv });
+                break;
+            }
+            self.stats.segments_received += 1;
+            // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
+            if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
+                self.peer_una = header.una;
+                heard = true;
+                if origin == Origin::Received {
+                    self.peer_window = header.wnd.into();
+                }
+            }
+            let mut news = false;
+            if header.cmd == Command::Ack {
+                echoed = Some(header.ts);
+                if let Some(segment) = self.buffer.ack(header.sn, header.ts, &mut confirmed) {
+                    news = true;
+                    let stretch = Stretch { position: segment.position, len: segment.len };
+                    if !arrived.join(stretch) {
+                        self.queue.bytes.release(arrived);
+                        arrived = stretch;
+                    }
+                }
+            }
+            // Skips are counted behind `una`, so that they count what is missing only.
+            self.buffer.ack_before(header.una, &mut confirmed);
+            match header.cmd {
+                Command::Ack => {
+                    self.stats.acks_received += 1;
+                    // A repeated ACK is no later one: a path may duplicate it, and a forger would.
+                    if news && self.nodelay.resend > 0 {
+                        skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
+                    }
+                }
+                Command::Push => self.input_push(now, &header, payload),
+                Command::Wask => self.tell_window = true,
+                Command::Wins => {}
+            }
+        }
+        self.queue.bytes.release(arrived);
+        if heard {
+            let echoed = echoed.filter(|_| origin == Origin::Received);
+            self.after_input(now, &confirmed, skipped, echoed);
+        }
+        outcome
+    }
+
+    fn input_push(&mut self, now: Instant, header: &SegmentHeader, payload: &[u8]) {
+        self.stats.push_received += 1;
+        let outcome = self.recv.insert(header.sn, header.frg, payload);
+        match outcome {
+            Insert::Refused => {
+                self.stats.out_of_window += 1;
+                // No ACK, but a sign of life, and the window as it is.
+                self.tell_window = true;
+                return;
+            }
+            Insert::Duplicate => self.stats.duplicates += 1,
+            Insert::InOrder | Insert::Early => {}
+        }
+        let ack = Ack { sn: header.sn, ts: header.ts };
+        self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
+        // A gap is told at once: what fills it is a round trip away.
+        if self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
+            self.acks.set_due();
+        }
+    }
+
+    fn after_input(&mut self, now: Instant, confirmed: &Confirmed, skipped: bool, echoed: Option<u32>) {
+        let rtt = echoed.and_then(|ts| self.round_trip(now, ts, confirmed));
+        if let Some(rtt) = rtt {
+            self.rtt.sample(rtt, &self.nodelay);
+        }
+        if confirmed.segments > 0 {
+            self.losses.add(&confirmed.losses);
+            if self.buffer.unacked() == 0 {
+                self.copies.clear(self.buffer.nxt());
+            }
+            let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
+            self.queue.bytes.release_before(free_before);
+            let limit = self.send_window.min(self.peer_window);
+            self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
+        }
+        if skipped && self.early_at.is_none() {
+            self.early_at = Some(now + self.early_delay());
+        }
+        self.last_heard = now;
+        self.unanswered_sends = 0;
+        self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
+        self.probe.answered();
+        self.update_probe(now);
+    }
+
+    /// The round-trip time that an ACK of a transmission at `ts` tells. Where that was the last transmission of the newest
+    /// segment confirmed, its own clock is finer than `ts`.
+    fn round_trip(&self, now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> {
+        let newest = confirmed.newest?;
+        if newest.sent_at.as_ts() == ts {
+            return Some(now - newest.sent_at);
+        }
+        let millis = u64::try_from(seq::distance(ts, now.as_ts())).ok()?;
+        Some(Duration::from_millis(millis)).filter(|rtt| *rtt < rtt::MAX_RTO)
+    }
+
+    /// Stream position of the first byte that no segment carries.
+    const fn first_unsent(&self) -> u32 {
+        self.queue.bytes.end().wrapping_sub(self.queue.unsent() as u32)
+    }
+
+    /// How long a segment skipped too seldom waits for more ACKs: reordering on the path shows within a fraction of
+    /// a round trip.
+    pub(super) fn early_delay(&self) -> Duration {
+        (self.rtt.smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{vec, vec::Vec};
+
+    use super::*;
+    use crate::proto::{
+        config::{KcpConfig, NoDelay},
+        wire::HEADER_LEN,
+    };
+
+    fn header(cmd: Command, sn: u32, una: u32) -> [u8; HEADER_LEN] {
+        SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn, una, len: 0 }.to_bytes()
+    }
+
+    /// What there is to send, as the segments of one datagram.
+    fn sent(arq: &mut Arq) -> Vec<u8> {
+        let mut out = vec![0; 1 << 20];
+        let mut flush = arq.begin_flush(Instant::ZERO, false);
+        let len = arq.fill(Instant::ZERO, &mut out, &mut flush);
+        arq.end_flush(Instant::ZERO, &flush);
+        out.truncate(len);
+        out
+    }
+
+    /// A loss keeps itself in memory, not the window behind it.
+    #[test]
+    fn what_arrived_behind_a_loss_is_freed() {
+        let config = KcpConfig::builder().send_window(256).nodelay(NoDelay::FAST3).build().unwrap();
+        let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
+        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received).unwrap();
+        let written: Vec<u8> = (0..256 * arq.mss).map(|i| (i % 251) as u8).collect();
+        assert_eq!(arq.write(Instant::ZERO, &written), written.len());
+        assert_eq!(sent(&mut arq).len(), 256 * (arq.mss + HEADER_LEN));
+        let full = arq.queue.bytes.memory();
+        assert!(full >= written.len());
+        // Newest first, as reordering may have it, in a datagram; and the others in order.
+        let newest: Vec<u8> = (200..256).rev().flat_map(|sn| header(Command::Ack, sn, 0)).collect();
+        let others: Vec<u8> =
+            (0..200).filter(|sn| sn % 50 != 0).flat_map(|sn| header(Command::Ack, sn, 0)).collect();
+        for acks in [newest, others] {
+            arq.input(Instant::ZERO, &acks, Origin::Received).unwrap();
+        }
+        assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (256, 4));
+        assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
+        let resent = sent(&mut arq);
+        let segments: Vec<_> = Segments::new(&resent).map(Result::unwrap).collect();
+        assert_eq!(segments.iter().map(|(header, _)| header.sn).collect::<Vec<_>>(), [0, 50, 100, 150]);
+        for (header, payload) in segments {
+            assert_eq!(payload, &written[header.sn as usize * arq.mss..][..arq.mss]);
+        }
+        arq.input(Instant::ZERO, &header(Command::Ack, 150, 256), Origin::Received).unwrap();
+        assert_eq!(arq.queue.bytes.memory(), 0);
+    }
+}
