@@ -163,10 +163,9 @@ impl Driver {
         }
     }
 
-    /// Receives one batch; returns whether there was one.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Receives one batch; returns whether there was one. `now` is set to when the first of it was there.
+    fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> bool {
         let shared = Arc::clone(&self.shared);
-        let mut now = None;
         let mut count = 0;
         let outcome = shared.socket.poll_recv(cx, |received| {
             let now = *now.get_or_insert_with(|| {
@@ -305,8 +304,7 @@ impl Driver {
     }
 
     /// Serves the sessions whose deadlines have come.
-    fn look_at_timers(&mut self) {
-        let now = clock::now();
+    fn look_at_timers(&mut self, now: Instant) {
         for _ in 0..MAX_TIMEOUTS {
             let Some(key) = self.timers.pop_expired(now) else { break };
             self.shared.counters.timeouts.add(1);
@@ -315,8 +313,7 @@ impl Driver {
     }
 
     /// Has sessions that stayed idle give back the memory that they kept for further traffic.
-    fn look_at_idle(&mut self) {
-        let now = clock::now();
+    fn look_at_idle(&mut self, now: Instant) {
         while let Some((at, key)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
             self.idle.pop_front();
             let Some(slot) = self.table.get(key).filter(|slot| slot.idle) else { continue };
@@ -346,9 +343,8 @@ impl Driver {
     }
 
     /// Serves every session touched.
-    fn serve_touched(&mut self) {
+    fn serve_touched(&mut self, now: Instant) {
         let mut touched = std::mem::take(&mut self.touched);
-        let now = clock::now();
         for key in touched.drain(..) {
             let Some(slot) = self.table.get(key) else { continue };
             slot.touched = false;
@@ -436,10 +432,13 @@ impl Future for Driver {
         this.look_at_listener();
         for _ in 0..MAX_TURNS {
             this.look_at_noticed();
-            let received = this.recv_errors < MAX_RECV_ERRORS && this.receive(cx);
-            this.look_at_timers();
-            this.look_at_idle();
-            this.serve_touched();
+            let mut now = None;
+            let received = this.recv_errors < MAX_RECV_ERRORS && this.receive(cx, &mut now);
+            // One reading serves the turn. A deadline that comes during it is the next turn's.
+            let now = now.unwrap_or_else(clock::now);
+            this.look_at_timers(now);
+            this.look_at_idle(now);
+            this.serve_touched(now);
             this.look_at_blocked(cx);
             if received || !this.touched.is_empty() {
                 continue;

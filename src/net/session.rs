@@ -193,7 +193,10 @@ impl Session {
             Ok(result) => {
                 // Behind data in flight, less than a batch of segments waits for the next write to share its system
                 // call, unless the driver comes first.
-                self.transmit_and_leave(state, true);
+                let (mut state, upkeep) = self.transmit(state, now, true);
+                state.collect_events(&mut woken);
+                drop(state);
+                self.leave_to_driver(upkeep);
                 Poll::Ready(Ok(result))
             }
             Err(WriteError::Blocked) => {
@@ -210,8 +213,11 @@ impl Session {
         if state.connection.close_reason().is_some() {
             return Err(state.close_error());
         }
-        state.connection.flush();
-        self.transmit_and_leave(state, false);
+        // Most flushes follow a write that has sent it all.
+        if state.connection.has_held_back() {
+            state.connection.flush();
+            self.transmit_and_leave(state, false);
+        }
         Ok(())
     }
 

@@ -368,6 +368,12 @@ impl Connection {
         self.arq.has_message()
     }
 
+    /// Whether anything waits to be sent that [`flush`](Self::flush) would send, or that the windows hold up.
+    #[must_use]
+    pub const fn has_held_back(&self) -> bool {
+        self.arq.has_held_back()
+    }
+
     /// Sends what is held back with the next transmission: written data under
     /// [`write_delay`](super::KcpConfigBuilder::write_delay), and ACKs.
     pub const fn flush(&mut self) {

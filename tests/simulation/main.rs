@@ -13,6 +13,7 @@ mod goodput;
 mod lifetime;
 mod outages;
 mod pacing;
+mod ping;
 mod resends;
 mod settings;
 mod throughput;

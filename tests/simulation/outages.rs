@@ -140,9 +140,9 @@ fn a_count_of_unanswered_transmissions_ends_a_session_when_asked_to() {
     simulation.call(CLIENT, |connection, now| connection.write(now, b"anyone?")).unwrap();
     simulation.client().record();
     simulation.run_for(60 * SECOND);
-    // Sent at 0, 200, 500, 900 and 1,400 ms; the sixth, at 2,000 ms, would be one too many.
+    // Sent at 0, 200, 400, 700 and 1,100 ms; the sixth, at 1,600 ms, would be one too many.
     let dead = Event::Closed(CloseReason::DeadLink);
-    assert_eq!(simulation.events(CLIENT), [(at(ms(2_000)), dead)]);
+    assert_eq!(simulation.events(CLIENT), [(at(ms(1_600)), dead)]);
 }
 
 #[test]

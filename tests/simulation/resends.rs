@@ -4,8 +4,9 @@
 //!
 //! * before any sample the RTO is 200 ms;
 //! * after one sample of 100 ms: srtt 100, rttvar 50, RTO = 100 + max(interval, 4 x 50) = 300 ms in every preset;
-//! * every further sample of 100 ms leaves srtt and takes a quarter off rttvar: 37.5, 28.125, 21.09375 ms;
-//! * waits of a segment grow by a whole RTO each (no-delay off) or by half of one (on).
+//! * further samples of 100 ms leave srtt and take a half, a third and then a quarter off rttvar: 25, 16.7, 12.5 ms;
+//! * waits of a segment grow by a whole RTO each (no-delay off) or by half of one (on), there not at the first timeout while
+//!   less than four segments are unconfirmed.
 
 use std::time::Duration;
 
@@ -87,9 +88,9 @@ fn timeouts_before_any_sample() {
         let mut simulation = session(nodelay);
         lose(&mut simulation, 0, u32::MAX);
         send(&mut simulation);
-        simulation.run_for(ms(2_700));
-        // Waits 200, 300, 400, ...
-        let expected = [0, 200_000, 500_000, 900_000, 1_400_000, 2_000_000, 2_700_000];
+        simulation.run_for(ms(2_200));
+        // Waits 200, 200, 300, 400, ...
+        let expected = [0, 200_000, 400_000, 700_000, 1_100_000, 1_600_000, 2_200_000];
         assert_eq!(transmissions(&simulation, 0), expected, "{nodelay:?}");
     }
 }
@@ -110,8 +111,8 @@ fn timeouts_after_a_sample() {
         lose(&mut simulation, 1, u32::MAX);
         send(&mut simulation);
         simulation.run_for(ms(2_100));
-        // Waits 300, 450, 600, 750.
-        let expected = [1_000_000, 1_300_000, 1_750_000, 2_350_000, 3_100_000];
+        // Waits 300, 300, 450, 600.
+        let expected = [1_000_000, 1_300_000, 1_600_000, 2_050_000, 2_650_000];
         assert_eq!(transmissions(&simulation, 1), expected, "{nodelay:?}");
     }
 }
@@ -185,8 +186,8 @@ fn without_resend_only_timeouts_resend() {
     let mut simulation = warm_session(NoDelay::IKCP);
     lose(&mut simulation, 1, 1);
     send_every_5_ms(&mut simulation, 3);
-    // Samples at 1,105 and 1,110 leave rttvar at 28.125: RTO = 100 + max(100, 112.5).
-    assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_212_500]);
+    // Samples at 1,105 and 1,110 leave rttvar at 16.7: RTO = 100 + max(100, 66.7).
+    assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_200_000]);
     let stats = simulation.client().connection.stats();
     assert_eq!((stats.timeout_resends, stats.resends()), (1, 1));
 }
@@ -194,17 +195,17 @@ fn without_resend_only_timeouts_resend() {
 #[test]
 fn a_segment_resent_fast_then_waits_for_its_rto() {
     for (nodelay, fourth) in [
-        (NoDelay::NORMAL, 1_663_125),
-        (NoDelay::FAST, 1_663_125),
-        (NoDelay::FAST2, 1_570_937),
-        (NoDelay::FAST3, 1_570_937),
+        (NoDelay::NORMAL, 1_559_998),
+        (NoDelay::FAST, 1_559_998),
+        (NoDelay::FAST2, 1_409_998),
+        (NoDelay::FAST3, 1_409_998),
     ] {
         let mut simulation = warm_session(nodelay);
         lose(&mut simulation, 1, 3);
         send_every_5_ms(&mut simulation, 4);
-        // Fast at 1,110. Samples at 1,105, 1,110 and 1,115 leave rttvar at 21.09375: RTO = 100 + 84.375, from the
-        // second transmission. The next wait is twice that, or one and a half times.
-        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000, 1_294_375, fourth], "{nodelay:?}");
+        // Fast at 1,110. Samples at 1,105, 1,110 and 1,115 leave rttvar just below 12.5: RTO = 100 + 50, from the second
+        // transmission. The next wait is twice that, or as long: it is the only segment that is unconfirmed.
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000, 1_259_999, fourth], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
         assert_eq!((stats.fast_resends, stats.timeout_resends, stats.resends()), (1, 2, 3), "{nodelay:?}");
         assert_eq!(simulation.flows[CLIENT].read, 50);

@@ -62,6 +62,9 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 /// Written data that waits for room in the window, in full segments: enough to fill what one ACK frees while the
 /// writer is woken, little enough that it costs no memory worth naming.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
+/// With fewer segments unconfirmed, hardly any can be skipped often enough to be resent before its RTO, and resending them all
+/// costs little. So in no-delay mode the wait does not grow at the first timeout yet. Linux's limit for "thin" streams of TCP.
+const THIN: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Arq {
@@ -249,6 +252,11 @@ impl Arq {
         self.tell_window
     }
 
+    /// Whether written data or ACKs wait to be sent.
+    pub(super) const fn has_held_back(&self) -> bool {
+        self.queue.unsent() > 0 || !self.acks.is_empty()
+    }
+
     /// Sends delayed writes and ACKs with the next transmission.
     pub(super) const fn flush(&mut self) {
         self.acks.set_due();
@@ -347,6 +355,7 @@ impl Arq {
             first: rto + self.congestion.probe_delay(),
             rto,
             nodelay: self.nodelay.nodelay,
+            thin: self.nodelay.nodelay && self.buffer.unacked() < THIN,
             max: self.max_wait,
         }
     }

@@ -1,4 +1,8 @@
-//! Round-trip time and the retransmission timeout: RFC 6298 with KCP's bounds.
+//! Round-trip time and the retransmission timeout: RFC 6298 with KCP's bounds, and a faster start.
+//!
+//! RFC 6298 begins with a guess, `rttvar = rtt / 2`, and forgets it by a quarter per sample. A session that exchanges one
+//! message in each round trip resends late for its first ten of them. Here the first samples are averaged evenly, the guess
+//! as one of them, until a sample's share is down to the RFC's.
 
 use core::time::Duration;
 
@@ -7,10 +11,15 @@ use crate::proto::config::NoDelay;
 /// RTO before the first sample.
 const INITIAL_RTO: Duration = Duration::from_millis(200);
 pub(super) const MAX_RTO: Duration = Duration::from_secs(60);
+/// A sample's share of rttvar and of srtt, once there are as many: one in so many.
+const VAR_SHARE: u32 = 4;
+const SRTT_SHARE: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Rtt {
     srtt: Option<Duration>,
+    /// Samples taken, as far as they matter.
+    samples: u32,
     var: Duration,
     min: Duration,
     rto: Duration,
@@ -18,13 +27,14 @@ pub(super) struct Rtt {
 
 impl Default for Rtt {
     fn default() -> Self {
-        Self { srtt: None, var: Duration::ZERO, min: Duration::ZERO, rto: INITIAL_RTO }
+        Self { srtt: None, samples: 0, var: Duration::ZERO, min: Duration::ZERO, rto: INITIAL_RTO }
     }
 }
 
 impl Rtt {
     /// Takes one sample: from a transmission to the arrival of the ACK that echoes its `ts`.
     pub(super) fn sample(&mut self, rtt: Duration, nodelay: &NoDelay) {
+        self.samples = (self.samples + 1).min(SRTT_SHARE);
         match self.srtt {
             None => {
                 self.srtt = Some(rtt);
@@ -32,8 +42,9 @@ impl Rtt {
                 self.min = rtt;
             }
             Some(srtt) => {
-                self.var = (self.var * 3 + srtt.abs_diff(rtt)) / 4;
-                self.srtt = Some((srtt * 7 + rtt) / 8);
+                let share = self.samples.min(VAR_SHARE);
+                self.var = (self.var * (share - 1) + srtt.abs_diff(rtt)) / share;
+                self.srtt = Some((srtt * (self.samples - 1) + rtt) / self.samples);
                 self.min = self.min.min(rtt);
             }
         }
@@ -75,16 +86,24 @@ mod tests {
     }
 
     #[test]
-    fn rfc_6298_by_hand() {
+    fn even_shares_and_then_those_of_rfc_6298() {
         let mut rtt = Rtt::default();
         assert_eq!(rtt.rto(), ms(200));
         rtt.sample(ms(100), &NoDelay::FAST3);
         // srtt 100, var 50: 100 + 4 * 50.
         assert_eq!((rtt.smoothed(), rtt.variation(), rtt.rto()), (ms(100), ms(50), ms(300)));
         rtt.sample(ms(180), &NoDelay::FAST3);
-        // var (3*50 + 80) / 4 = 57.5, srtt (7*100 + 180) / 8 = 110.
-        assert_eq!((rtt.smoothed(), rtt.variation()), (ms(110), Duration::from_micros(57_500)));
-        assert_eq!(rtt.rto(), ms(340));
+        // The mean of both: var (50 + 80) / 2, srtt (100 + 180) / 2.
+        assert_eq!((rtt.smoothed(), rtt.variation(), rtt.rto()), (ms(140), ms(65), ms(400)));
+        for _ in 2..SRTT_SHARE {
+            rtt.sample(ms(140), &NoDelay::FAST3);
+        }
+        // Two thirds of 65 at the third sample, then three quarters of what was left at each.
+        let var = ms(65) * 2 / 3 * 243 / 1_024;
+        assert!(rtt.variation().abs_diff(var) < Duration::from_nanos(10), "{rtt:?}");
+        rtt.sample(ms(180), &NoDelay::FAST3);
+        assert_eq!(rtt.smoothed(), ms(145));
+        assert!(rtt.variation().abs_diff((var * 3 + ms(40)) / 4) < Duration::from_nanos(10), "{rtt:?}");
         assert_eq!(rtt.min(), ms(100));
     }
 

@@ -95,6 +95,8 @@ pub(super) struct Backoff {
     /// What each timeout adds: the RTO, half of it in no-delay mode.
     pub(super) rto: Duration,
     pub(super) nodelay: bool,
+    /// Whether the first timeout adds nothing.
+    pub(super) thin: bool,
     pub(super) max: Duration,
 }
 
@@ -104,7 +106,7 @@ impl Backoff {
             return self.first.min(self.max);
         }
         let step = if self.nodelay { self.rto / 2 } else { self.rto };
-        (self.first + step * u32::from(level)).min(self.max)
+        (self.first + step * u32::from(level - u8::from(self.thin))).min(self.max)
     }
 }
 
@@ -442,6 +444,7 @@ mod tests {
         first: Duration::from_millis(100),
         rto: Duration::from_millis(100),
         nodelay: true,
+        thin: false,
         max: Duration::from_secs(60),
     };
 
@@ -512,6 +515,8 @@ mod tests {
         assert_eq!(resend_all(&mut buffer, ms(250)), [(0, Cause::Timeout)]);
         ack(&mut buffer, 1);
         assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(450)));
+        // A thin stream is one level behind.
+        assert_eq!(buffer.next_timeout(&Backoff { thin: true, ..BACKOFF }), Some(ms(400)));
     }
 
     #[test]
