@@ -8,6 +8,8 @@
 //! * `selective`: the first segment of every batch was lost. The others are acknowledged one by one, the loss is resent
 //!   by fast resend, and confirmed a whole window later: at the front of what is in flight there is always a hole, and
 //!   one for every batch of the window behind it.
+//! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
+//!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, nothing due: what asking for output costs.
 //! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs.
 
@@ -25,6 +27,8 @@ const BATCH: u32 = 32;
 const WINDOWS: [u32; 3] = [32, 1_024, 16_384];
 /// Payload bytes of a segment: a window that mostly fits the caches, and one of full datagrams that does not.
 const PAYLOADS: [usize; 2] = [64, 1_376];
+/// Bytes that `memory` copies at once.
+const PIECE: usize = 4_096;
 /// Virtual time of a turn: short enough that a whole window passes before any timeout.
 const TURN: Duration = Duration::from_micros(1);
 /// Offsets of counters in a segment's header.
@@ -174,6 +178,28 @@ fn selective(c: &mut Criterion) {
     sender(c, "selective", true, Sender::selective);
 }
 
+fn memory(c: &mut Criterion) {
+    for payload in PAYLOADS {
+        let mut group = c.benchmark_group(format!("arq/memory/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        for window in WINDOWS {
+            group.bench_function(BenchmarkId::from_parameter(window), |b| {
+                let written = vec![0x5a; payload * BATCH as usize];
+                let mut ring = vec![1; payload * window as usize];
+                let mut at = 0;
+                b.iter(|| {
+                    let pieces = ring[at..at + written.len()].chunks_mut(PIECE);
+                    for (kept, written) in pieces.zip(written.chunks(PIECE)) {
+                        kept.copy_from_slice(black_box(written));
+                    }
+                    at = (at + written.len()) % ring.len();
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
 fn flush_idle(c: &mut Criterion) {
     let mut group = c.benchmark_group("arq/flush_idle");
     group.throughput(Throughput::Elements(1));
@@ -275,5 +301,5 @@ fn receive(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, cumulative, selective, flush_idle, receive);
+criterion_group!(benches, cumulative, selective, memory, flush_idle, receive);
 criterion_main!(benches);
