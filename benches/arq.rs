@@ -185,7 +185,7 @@ fn memory(c: &mut Criterion) {
         for window in WINDOWS {
             group.bench_function(BenchmarkId::from_parameter(window), |b| {
                 let written = vec![0x5a; payload * BATCH as usize];
-                let mut ring = vec![1; payload * window as usize];
+                let mut ring = vec![1_u8; payload * window as usize];
                 let mut at = 0;
                 b.iter(|| {
                     let pieces = ring[at..at + written.len()].chunks_mut(PIECE);
