@@ -186,6 +186,7 @@ mod tests {
 
     /// A loss keeps itself in memory, not the window behind it.
     #[test]
+    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
     fn what_arrived_behind_a_loss_is_freed() {
         let config = KcpConfig::builder().send_window(256).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
