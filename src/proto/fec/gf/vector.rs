@@ -201,10 +201,9 @@ impl<T> Job<'_, T> {
     ) {
         // SAFETY: the caller's promises are passed on.
         unsafe {
-            match (self.sources, add) {
-                ([source], true) => self.fold::<V, W, N>(source, rows, len),
-                (_, true) => self.columns::<V, W, N, true>(rows, len),
-                (_, false) => self.columns::<V, W, N, false>(rows, len),
+            match self.sources {
+                [source] if add => self.fold::<V, W, N>(source, rows, len),
+                _ => self.columns::<V, W, N>(rows, len, add),
             }
         }
     }
@@ -212,10 +211,11 @@ impl<T> Job<'_, T> {
     /// # Safety
     /// As for [`Job::run`].
     #[inline(always)]
-    unsafe fn columns<V: Vector<Table = T>, const W: usize, const N: usize, const ADD: bool>(
+    unsafe fn columns<V: Vector<Table = T>, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         len: usize,
+        add: bool,
     ) {
         let mut at = 0;
         // SAFETY: no column starts less than its width before `len`.
@@ -223,14 +223,14 @@ impl<T> Job<'_, T> {
             let tail = len % V::LEN;
             if tail > 0 {
                 // First: where it reaches back, the loop writes what counts.
-                self.column::<V, _, 1, N, ADD>(rows, len - V::Tail::reach(tail), V::Tail::of(tail));
+                self.column::<V, _, 1, N>(rows, len - V::Tail::reach(tail), V::Tail::of(tail), add);
             }
             while at + W * V::LEN <= len {
-                self.column::<V, _, W, N, ADD>(rows, at, Whole);
+                self.column::<V, _, W, N>(rows, at, Whole, add);
                 at += W * V::LEN;
             }
             while at + V::LEN <= len {
-                self.column::<V, _, 1, N, ADD>(rows, at, Whole);
+                self.column::<V, _, 1, N>(rows, at, Whole, add);
                 at += V::LEN;
             }
         }
@@ -241,17 +241,18 @@ impl<T> Job<'_, T> {
     /// # Safety
     /// As for [`Job::run`], and `part` must touch no more than is left of the rows from `at` on, `W` times.
     #[inline(always)]
-    unsafe fn column<V: Vector<Table = T>, P: Part<V>, const W: usize, const N: usize, const ADD: bool>(
+    unsafe fn column<V: Vector<Table = T>, P: Part<V>, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         at: usize,
         part: P,
+        add: bool,
     ) {
         // SAFETY: the column lies within sources and rows, as the caller promises, and `tables` has a table for each
         // source and row.
         unsafe {
             let mut sums = [[V::zero(); W]; N];
-            if ADD {
+            if add {
                 for (row, sums) in rows.iter().zip(&mut sums) {
                     for (w, sum) in sums.iter_mut().enumerate() {
                         *sum = part.row(row.add(at + w * V::LEN));
