@@ -135,7 +135,7 @@ unsafe impl Tail<__m512i> for Masked {
 
     #[inline(always)]
     unsafe fn of(len: usize) -> Self {
-        Self((1 << len) - 1)
+        Self(u64::MAX >> (64 - len))
     }
 
     #[inline(always)]

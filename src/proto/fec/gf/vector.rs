@@ -56,7 +56,7 @@ pub(super) unsafe trait Part<V>: Copy {
 pub(super) unsafe trait Tail<V>: Part<V> {
     /// Rows are at least so long.
     const MIN_LEN: usize;
-    /// For a tail of `len` bytes, at least 1 and less than a vector.
+    /// For a tail of `len` bytes, at least 1 and at most a vector.
     unsafe fn of(len: usize) -> Self;
     fn reach(len: usize) -> usize;
 }
@@ -217,21 +217,20 @@ impl<T> Job<'_, T> {
         len: usize,
         add: bool,
     ) {
-        let mut at = 0;
+        let wide = len - len % (W * V::LEN);
         // SAFETY: no column starts less than its width before `len`.
         unsafe {
-            let tail = len % V::LEN;
-            if tail > 0 {
-                // First: where it reaches back, the loop writes what counts.
-                self.column::<V, _, 1, N>(rows, len - V::Tail::reach(tail), V::Tail::of(tail), add);
+            // Backwards: where a tail reaches back, what follows writes what counts.
+            let mut end = len;
+            while end > wide {
+                let part = last_part::<V>(end - wide);
+                self.column::<V, _, 1, N>(rows, end - V::Tail::reach(part), V::Tail::of(part), add);
+                end -= part;
             }
-            while at + W * V::LEN <= len {
+            let mut at = 0;
+            while at < wide {
                 self.column::<V, _, W, N>(rows, at, Whole, add);
                 at += W * V::LEN;
-            }
-            while at + V::LEN <= len {
-                self.column::<V, _, 1, N>(rows, at, Whole, add);
-                at += V::LEN;
             }
         }
     }
@@ -292,29 +291,37 @@ impl<T> Job<'_, T> {
         rows: [*mut u8; N],
         len: usize,
     ) {
-        let mut at = 0;
+        let wide = len - len % (W * V::LEN);
         // SAFETY: `tables` has `N` tables, and no vector starts less than its length before `len`.
         unsafe {
             let mut factors = [V::factor(&self.tables[0]); N];
             for (n, factor) in factors.iter_mut().enumerate() {
                 *factor = V::factor(&*self.tables.as_ptr().add(n));
             }
-            let tail = len % V::LEN;
-            if tail > 0 {
-                let at = len - V::Tail::reach(tail);
-                add_at::<V, _, N>(source, factors, rows, at, V::Tail::of(tail));
+            let mut end = len;
+            while end > wide {
+                let part = last_part::<V>(end - wide);
+                add_at::<V, _, N>(source, factors, rows, end - V::Tail::reach(part), V::Tail::of(part));
+                end -= part;
             }
-            while at + W * V::LEN <= len {
+            let mut at = 0;
+            while at < wide {
                 for w in 0..W {
                     add_at::<V, _, N>(source, factors, rows, at + w * V::LEN, Whole);
                 }
                 at += W * V::LEN;
             }
-            while at + V::LEN <= len {
-                add_at::<V, _, N>(source, factors, rows, at, Whole);
-                at += V::LEN;
-            }
         }
+    }
+}
+
+/// Length of the last vector or part of one in `left` bytes, at least 1. Both are gone through as tails: a column fewer to
+/// compile for each kernel.
+#[inline(always)]
+const fn last_part<V: Vector>(left: usize) -> usize {
+    match left % V::LEN {
+        0 => V::LEN,
+        tail => tail,
     }
 }
 
