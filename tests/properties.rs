@@ -1,7 +1,5 @@
 //! What holds for any bytes and any sequence of operations.
 
-mod common;
-
 use std::time::Duration;
 
 use kcp9::{
@@ -13,7 +11,7 @@ use kcp9::{
 };
 use proptest::{collection::vec, prelude::*};
 
-use common::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
 
 const CONV: u32 = 7;
 

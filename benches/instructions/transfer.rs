@@ -18,11 +18,7 @@ use kcp9::{
     proto::{Connection, Instant},
 };
 
-#[path = "../../tests/common/rng.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests' generator")]
-mod rng;
-
-use rng::Rng;
+use kcp9_simulator::Rng;
 
 /// Each way.
 const DELAY: Duration = Duration::from_millis(5);

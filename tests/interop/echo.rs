@@ -12,7 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::rng::Rng;
+use kcp9_simulator::Rng;
 
 /// How long one run may take.
 pub const LIMIT: Duration = Duration::from_secs(30);

@@ -27,6 +27,3 @@ mod tokio_kcp_crate;
 #[path = "../relay/mod.rs"]
 #[allow(dead_code, reason = "every test target uses another part")]
 mod relay;
-#[path = "../common/rng.rs"]
-#[allow(dead_code, reason = "every test target uses another part")]
-mod rng;

@@ -20,7 +20,7 @@ use tokio::{
     task::{AbortHandle, JoinHandle},
 };
 
-use crate::rng::Rng;
+use kcp9_simulator::Rng;
 
 /// A relay in front of one server; gone when it is dropped.
 pub struct Relay {

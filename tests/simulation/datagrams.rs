@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kcp9::{KcpConfig, KcpConfigBuilder};
 
-use crate::common::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms, payload::Payload};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms, payload::Payload};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
 

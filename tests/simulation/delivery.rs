@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
-use crate::common::{Burst, CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{Burst, CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
 
 /// Seeds in each of the tests below; they run in parallel.
 const SEEDS: u64 = 125;

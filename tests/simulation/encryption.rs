@@ -14,7 +14,7 @@ use kcp9::{
     proto::Instant,
 };
 
-use crate::common::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay};
 
-use crate::common::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
 const TOTAL: u64 = 3_000_000;

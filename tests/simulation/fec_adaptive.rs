@@ -8,7 +8,7 @@ use kcp9::{
     proto::{Event, FecStats, Instant},
 };
 
-use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);

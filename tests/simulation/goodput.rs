@@ -7,7 +7,7 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
-use crate::common::{LinkSettings, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{LinkSettings, SERVER, Simulation, Writer, ms};
 
 const SNAPSHOT: &str = "snapshots/goodput.txt";
 const LOSSES: [u32; 5] = [0, 1, 5, 10, 20];

@@ -7,7 +7,7 @@ use kcp9::{
     proto::{CloseReason, Event, Instant, WriteError},
 };
 
-use crate::common::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,7 +1,4 @@
-//! Behaviour of two connections over bad paths, on virtual time; see `common`.
-
-#[path = "../common/mod.rs"]
-mod common;
+//! Behaviour of two connections over bad paths, on virtual time; see [`kcp9_simulator`].
 
 mod datagrams;
 mod delivery;

@@ -7,7 +7,7 @@ use kcp9::{
     proto::{CloseReason, Command, Event, Instant, ReadError, Segments, WriteError},
 };
 
-use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PRESETS: [NoDelay; 5] = [NoDelay::NORMAL, NoDelay::FAST, NoDelay::FAST2, NoDelay::FAST3, NoDelay::IKCP];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay, proto::Instant};
 
-use crate::common::{CLIENT, LinkSettings, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Simulation, Writer, ms};
 
 const SECOND: Duration = Duration::from_secs(1);
 

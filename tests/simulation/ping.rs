@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay};
 
-use crate::common::{CLIENT, LinkSettings, SERVER, Simulation, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, SERVER, Simulation, ms};
 
 const MESSAGE: u64 = 64;
 /// Sessions of each measurement, each of them new: the first round trips, before the RTO has settled, are part of it.

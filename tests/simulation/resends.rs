@@ -15,7 +15,7 @@ use kcp9::{
     proto::{Command, Segments},
 };
 
-use crate::common::{
+use kcp9_simulator::{
     CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms,
     trace::{times_of, transmissions_of},
 };

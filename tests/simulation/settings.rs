@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay, proto::SettingError};
 
-use crate::common::{CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, ms};
 
 fn change_something(simulation: &mut Simulation, rng: &mut Rng) {
     let side = rng.size(CLIENT..=SERVER);

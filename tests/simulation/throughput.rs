@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, NoDelay};
 
-use crate::common::{CLIENT, LinkSettings, Reader, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, Simulation, Writer, ms};
 
 const SECOND: Duration = Duration::from_secs(1);
 

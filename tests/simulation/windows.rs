@@ -7,7 +7,7 @@ use kcp9::{
     proto::{Command, Connection, Instant, SegmentHeader, Segments, WriteError},
 };
 
-use crate::common::{
+use kcp9_simulator::{
     CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms,
     trace::{times_of, transmissions_of},
 };

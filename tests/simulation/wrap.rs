@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{KcpConfig, proto::Stats};
 
-use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
 
 fn lossy() -> LinkSettings {
     LinkSettings {

@@ -17,12 +17,11 @@ use std::{
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream, NoDelay};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    rng::Rng,
-    support::{
-        EchoServer, PAYLOAD, Pair, assert_alive, assert_payload, echo_payload, listen, ms, pair_with,
-        poll_some, rebind, within,
-    },
+use kcp9_simulator::Rng;
+
+use crate::support::{
+    EchoServer, PAYLOAD, Pair, assert_alive, assert_payload, echo_payload, listen, ms, pair_with, poll_some,
+    rebind, within,
 };
 
 fn narrow() -> KcpConfig {

@@ -5,12 +5,11 @@ use std::{io::ErrorKind, net::UdpSocket, time::Duration};
 use kcp9::{KcpConfig, KcpConfigBuilder, KcpEndpoint, KcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    rng::Rng,
-    support::{
-        ANY, EchoServer, Pair, assert_alive, echo_payload, greet, kind, listen_with, ms, pair_with,
-        poll_some, quick, rebind, until, within,
-    },
+use kcp9_simulator::Rng;
+
+use crate::support::{
+    ANY, EchoServer, Pair, assert_alive, echo_payload, greet, kind, listen_with, ms, pair_with, poll_some,
+    quick, rebind, until, within,
 };
 
 fn config() -> KcpConfigBuilder {

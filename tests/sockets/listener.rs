@@ -14,11 +14,10 @@ use kcp9::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    rng::Rng,
-    support::{
-        ANY, Pair, assert_alive, greet, kind, listen, listen_with, ms, pair, quick, rebind, until, within,
-    },
+use kcp9_simulator::Rng;
+
+use crate::support::{
+    ANY, Pair, assert_alive, greet, kind, listen, listen_with, ms, pair, quick, rebind, until, within,
 };
 
 async fn knock(addr: SocketAddr) -> KcpStream {

@@ -26,12 +26,6 @@ mod settings;
 mod shutdown;
 mod support;
 
-#[path = "../common/payload.rs"]
-#[allow(dead_code, reason = "every test target uses another part")]
-mod payload;
 #[path = "../relay/mod.rs"]
 #[allow(dead_code, reason = "every test target uses another part")]
 mod relay;
-#[path = "../common/rng.rs"]
-#[allow(dead_code, reason = "every test target uses another part")]
-mod rng;

@@ -10,9 +10,10 @@ use kcp9::{
     crypto::{CipherKind, Framing},
 };
 
+use kcp9_simulator::Rng;
+
 use crate::{
     crypto::{KEY, config, crypto},
-    rng::Rng,
     support::{ANY, EchoServer, assert_alive, echo_payload, greet, listen_with, until, within},
 };
 

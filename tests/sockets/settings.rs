@@ -5,10 +5,9 @@ use std::{io::ErrorKind, time::Duration};
 use kcp9::{KcpConfig, KcpStream, NoDelay};
 use tokio::{io::AsyncReadExt, task::JoinHandle};
 
-use crate::{
-    rng::Rng,
-    support::{Pair, greet, kind, listen, ms, pair, within},
-};
+use kcp9_simulator::Rng;
+
+use crate::support::{Pair, greet, kind, listen, ms, pair, within};
 
 const LEN: usize = 4 << 20;
 

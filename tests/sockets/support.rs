@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{payload::Payload, rng::Rng};
+use kcp9_simulator::{Rng, payload::Payload};
 
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";

@@ -38,9 +38,6 @@ mod peer;
 mod process;
 mod relay;
 mod report;
-#[allow(dead_code, reason = "the tests' generator")]
-#[path = "../../../tests/common/rng.rs"]
-mod rng;
 mod summary;
 mod usage;
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::rng::Rng;
+use kcp9_simulator::Rng;
 
 /// IPv4 and UDP.
 const HEADERS: u64 = 28;

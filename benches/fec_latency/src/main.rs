@@ -8,8 +8,6 @@
 //! 20 % each way: how long each takes from `send` to the peer's `recv`. And bulk: what the default settings get through in
 //! two minutes on 16 Mbit/s. Writes `results/fec_latency.md` and `results/fec_latency.svg`.
 
-#[path = "../../../tests/common/mod.rs"]
-mod common;
 mod measure;
 mod plot;
 mod table;

@@ -8,7 +8,7 @@ use kcp9::{
     proto::{Instant, Stats},
 };
 
-use crate::common::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
 
 const DELAY: Duration = ms(50);
 const SEEDS: std::ops::Range<u64> = 0..3;

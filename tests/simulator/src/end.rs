@@ -218,9 +218,8 @@ impl End {
     fn check_stats(&mut self) {
         let stats = self.connection.stats();
         let (before, after) = (counters(&self.stats), counters(&stats));
-        // By index: the tests are not optimised, and this is done after every step of every simulation.
-        for i in 0..before.len() {
-            assert!(before[i].1 <= after[i].1, "{} fell from {} to {}", before[i].0, before[i].1, after[i].1);
+        for ((name, before), (_, after)) in before.into_iter().zip(after) {
+            assert!(before <= after, "{name} fell from {before} to {after}");
         }
         assert!(stats.recv_queue_bytes == 0 || stats.recv_queue > 0, "{stats:?}");
         assert!(stats.rtt >= stats.min_rtt / 2, "{stats:?}");

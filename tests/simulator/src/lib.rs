@@ -1,4 +1,5 @@
-//! Two connections on virtual time, joined by a bad link: what the simulation tests and the properties stand on.
+//! Two connections on virtual time, joined by a bad link: what the simulation tests, the properties and some benchmarks
+//! stand on.
 //!
 //! Everything that happens in a run follows from its seed, so a failure is repeated by running that seed again; when a
 //! test panics, the [`Simulation`] prints seed and time on its way out. Nothing sleeps: the clock jumps from one
@@ -13,7 +14,6 @@
 //!   that lie ahead, counters that only grow.
 //! * [`simulation`]: the clock and the datagrams under way.
 //! * [`trace`]: who sent what when, for comparing with traces worked out by hand.
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "every test target uses another part")]
 
 pub mod application;
 pub mod end;
