@@ -8,6 +8,8 @@
 //! * `selective`: the first segment of every batch was lost. The others are acknowledged one by one, the loss is resent
 //!   by fast resend, and confirmed a whole window later: at the front of what is in flight there is always a hole, and
 //!   one for every batch of the window behind it.
+//! * `cumulative_sessions`, `selective_sessions`: the same with as many sessions in turn as together have the largest window in
+//!   flight. All keep the same amount of payload in memory, so what is left to differ is the protocol.
 //! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
 //!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, nothing due: what asking for output costs.
@@ -15,7 +17,7 @@
 
 use std::{hint::black_box, time::Duration};
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use kcp9::{
     KcpConfig, NoDelay,
     proto::{Command, Connection, HEADER_LEN, Instant, SegmentHeader},
@@ -57,52 +59,54 @@ fn put(datagram: &mut [u8], at: usize, value: u32) {
     datagram[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
+/// What is written, what is sent and what the peer answers; of all sessions.
+struct Traffic {
+    payload: Vec<u8>,
+    buffer: Vec<u8>,
+    ack: Vec<u8>,
+    sacks: Vec<u8>,
+}
+
+impl Traffic {
+    fn new(payload: usize) -> Self {
+        Self {
+            payload: vec![0x5a; payload * BATCH as usize],
+            buffer: vec![0; 65_536],
+            ack: control(Command::Ack, 1),
+            sacks: control(Command::Ack, BATCH - 1),
+        }
+    }
+}
+
 /// A session that sends, `window` segments ahead of what its peer has answered.
 struct Sender {
     connection: Connection,
     window: u32,
     now: Instant,
-    payload: Vec<u8>,
-    buffer: Vec<u8>,
-    ack: Vec<u8>,
-    sacks: Vec<u8>,
     /// First segment of the batch to be acknowledged next, and to be sent next.
     acked: u32,
     sent: u32,
 }
 
 impl Sender {
-    fn new(window: u32, payload: usize) -> Self {
-        let mut sender = Self {
-            connection: connection(payload),
-            window,
-            now: Instant::ZERO,
-            payload: vec![0x5a; payload * BATCH as usize],
-            buffer: vec![0; 65_536],
-            ack: control(Command::Ack, 1),
-            sacks: control(Command::Ack, BATCH - 1),
-            acked: 0,
-            sent: 0,
-        };
+    fn new(window: u32, payload: usize, traffic: &mut Traffic) -> Self {
+        let mut sender =
+            Self { connection: connection(payload), window, now: Instant::ZERO, acked: 0, sent: 0 };
         let mut open = control(Command::Wins, 1);
         sender.connection.handle_datagram(sender.now, &mut open).expect("a window");
         while sender.sent < window {
-            sender.send_batch();
+            sender.send_batch(traffic);
         }
         sender
     }
 
-    fn send_batch(&mut self) {
+    fn send_batch(&mut self, traffic: &mut Traffic) {
         self.now += TURN;
-        let written = self.connection.write(self.now, &self.payload);
-        debug_assert_eq!(written, Ok(self.payload.len()));
+        let written = self.connection.write(self.now, &traffic.payload);
+        debug_assert_eq!(written, Ok(traffic.payload.len()));
         self.sent += BATCH;
-        self.transmit();
-    }
-
-    fn transmit(&mut self) {
-        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut self.buffer) {
-            black_box(&self.buffer[..transmit.len]);
+        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut traffic.buffer) {
+            black_box(&traffic.buffer[..transmit.len]);
         }
     }
 
@@ -112,28 +116,27 @@ impl Sender {
         Instant::from_micros(u64::from(turns) * TURN.as_micros() as u64).as_ts()
     }
 
-    fn cumulative(&mut self) {
-        let echo = self.echo();
-        put(&mut self.ack, TS, echo);
-        put(&mut self.ack, SN, self.acked + BATCH - 1);
-        put(&mut self.ack, UNA, self.acked + BATCH);
+    fn cumulative(&mut self, traffic: &mut Traffic) {
+        put(&mut traffic.ack, TS, self.echo());
+        put(&mut traffic.ack, SN, self.acked + BATCH - 1);
+        put(&mut traffic.ack, UNA, self.acked + BATCH);
         self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut self.ack);
-        self.send_batch();
+        let _ = self.connection.handle_datagram(self.now, &mut traffic.ack);
+        self.send_batch(traffic);
     }
 
-    fn selective(&mut self) {
+    fn selective(&mut self, traffic: &mut Traffic) {
         let echo = self.echo();
         // The peer has got the resend of the hole a window before this one.
         let una = (self.acked + BATCH).saturating_sub(self.window);
-        for (i, header) in (1..BATCH).zip(self.sacks.chunks_exact_mut(HEADER_LEN)) {
+        for (i, header) in (1..BATCH).zip(traffic.sacks.chunks_exact_mut(HEADER_LEN)) {
             put(header, TS, echo);
             put(header, SN, self.acked + i);
             put(header, UNA, una);
         }
         self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut self.sacks);
-        self.send_batch();
+        let _ = self.connection.handle_datagram(self.now, &mut traffic.sacks);
+        self.send_batch(traffic);
     }
 
     /// That the turns did what they claim.
@@ -151,20 +154,43 @@ impl Sender {
     }
 }
 
-fn sender(c: &mut Criterion, name: &str, losses: bool, turn: impl Fn(&mut Sender)) {
+type Turn = fn(&mut Sender, &mut Traffic);
+
+/// `turn` after turn of `sessions` that come one after another.
+fn turns(b: &mut Bencher<'_>, sessions: u32, window: u32, payload: usize, losses: bool, turn: Turn) {
+    let mut traffic = Traffic::new(payload);
+    let mut senders: Vec<_> = (0..sessions).map(|_| Sender::new(window, payload, &mut traffic)).collect();
+    // Until what is in flight has turned over twice, and every hole is as old as it gets.
+    for sender in &mut senders {
+        for _ in 0..4 * window / BATCH {
+            turn(sender, &mut traffic);
+        }
+    }
+    let mut next = 0;
+    b.iter(|| {
+        turn(&mut senders[next], &mut traffic);
+        next = if next + 1 == senders.len() { 0 } else { next + 1 };
+    });
+    for sender in &senders {
+        sender.check(losses);
+    }
+}
+
+fn sender(c: &mut Criterion, name: &str, losses: bool, turn: Turn) {
     for payload in PAYLOADS {
         let mut group = c.benchmark_group(format!("arq/{name}/{payload}B"));
         group.throughput(Throughput::Elements(BATCH.into()));
         for window in WINDOWS {
-            group.bench_function(BenchmarkId::from_parameter(window), |b| {
-                let mut sender = Sender::new(window, payload);
-                // Until what is in flight has turned over twice, and every hole is as old as it gets.
-                for _ in 0..4 * window / BATCH {
-                    turn(&mut sender);
-                }
-                b.iter(|| turn(&mut sender));
-                sender.check(losses);
-            });
+            let id = BenchmarkId::from_parameter(window);
+            group.bench_function(id, |b| turns(b, 1, window, payload, losses, turn));
+        }
+        group.finish();
+        let mut group = c.benchmark_group(format!("arq/{name}_sessions/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        for window in WINDOWS {
+            let sessions = WINDOWS[WINDOWS.len() - 1] / window;
+            let id = BenchmarkId::from_parameter(format!("{sessions}x{window}"));
+            group.bench_function(id, |b| turns(b, sessions, window, payload, losses, turn));
         }
         group.finish();
     }
@@ -205,9 +231,10 @@ fn flush_idle(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for window in WINDOWS {
         group.bench_function(BenchmarkId::from_parameter(window), |b| {
-            let mut sender = Sender::new(window, 64);
+            let mut traffic = Traffic::new(64);
+            let mut sender = Sender::new(window, 64, &mut traffic);
             b.iter(|| {
-                let transmit = sender.connection.poll_transmit(sender.now, &mut sender.buffer);
+                let transmit = sender.connection.poll_transmit(sender.now, &mut traffic.buffer);
                 assert!(transmit.is_none());
                 sender.connection.poll_timeout()
             });
