@@ -153,6 +153,8 @@ fn exactly_two_windows_are_taken_from_a_peer_that_ignores_them() {
             acknowledged.extend(acks.map(|header| header.sn));
         }
     }
+    // Behind a full reader an ACK is said twice.
+    acknowledged.dedup();
     // One window in order, for the reader; one beyond it, as in kcp-go. The rest was not even acknowledged.
     assert_eq!(acknowledged, (0..16).collect::<Vec<_>>());
     let stats = connection.stats();

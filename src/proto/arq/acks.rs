@@ -2,6 +2,10 @@
 //!
 //! As in kcp-go, an ACK whose `sn` lies below `rcv_nxt` is covered by the `una` that every segment carries, and only
 //! the newest such is worth a segment (for the peer's round-trip time); the rest never enter the list.
+//!
+//! Behind a gap `una` covers nothing, and a lost datagram of ACKs would have everything resent that it spoke of. So the next
+//! datagram says once more what still lies behind the gap, if it has room and comes soon. The repetitions go first: peers
+//! take the round-trip time from the last ACK of a datagram (kcp-go), or from each (ikcp), to which those are late.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,6 +27,9 @@ const PROMPT_SEGMENTS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: Vec<Ack>,
+    /// What the last datagram told from behind a gap, and until when it is worth a repetition.
+    told: Vec<Ack>,
+    told_until: Instant,
     /// PUSH segments that arrived since the last flush, and their payload bytes.
     owed: usize,
     owed_bytes: usize,
@@ -74,18 +81,38 @@ impl Acks {
         self.deadline
     }
 
-    /// Takes up to `max` ACKs that are still worth a segment, oldest first.
-    pub(super) fn take(&mut self, max: usize, rcv_nxt: u32, mut send: impl FnMut(Ack)) {
+    /// Takes up to `max` ACKs that are still worth a segment, oldest first: one datagram. What it tells from behind a gap, one
+    /// that follows within `delay` repeats.
+    pub(super) fn take(
+        &mut self,
+        max: usize,
+        rcv_nxt: u32,
+        now: Instant,
+        delay: Duration,
+        mut send: impl FnMut(Ack),
+    ) {
+        let behind_gap = |ack: &Ack| !seq::before(ack.sn, rcv_nxt);
         let last = self.waiting.len().saturating_sub(1);
+        let is_worth = |(i, ack): (usize, &Ack)| i == last || behind_gap(ack);
+        if now <= self.told_until && !self.told.is_empty() {
+            let news = self.waiting.iter().enumerate().filter(|&waiting| is_worth(waiting)).count();
+            let room = max.saturating_sub(news);
+            self.told.iter().copied().filter(behind_gap).take(room).for_each(&mut send);
+        }
+        self.told.clear();
+        self.told_until = now + delay;
         let mut taken = 0;
         let mut done = 0;
         for (i, ack) in self.waiting.iter().enumerate() {
-            if i == last || !seq::before(ack.sn, rcv_nxt) {
+            if is_worth((i, ack)) {
                 if taken == max {
                     break;
                 }
                 send(*ack);
                 taken += 1;
+                if behind_gap(ack) {
+                    self.told.push(*ack);
+                }
             }
             done = i + 1;
         }
@@ -100,6 +127,7 @@ impl Acks {
 
     pub(super) fn trim(&mut self) {
         self.waiting.shrink_to_fit();
+        self.told = Vec::new();
     }
 }
 
@@ -110,9 +138,19 @@ mod tests {
     const DELAY: Duration = Duration::from_millis(10);
 
     fn take(acks: &mut Acks, max: usize, rcv_nxt: u32) -> Vec<u32> {
+        take_at(acks, max, rcv_nxt, Instant::ZERO)
+    }
+
+    fn take_at(acks: &mut Acks, max: usize, rcv_nxt: u32, now: Instant) -> Vec<u32> {
         let mut taken = Vec::new();
-        acks.take(max, rcv_nxt, |ack| taken.push(ack.sn));
+        acks.take(max, rcv_nxt, now, DELAY, |ack| taken.push(ack.sn));
         taken
+    }
+
+    fn push(acks: &mut Acks, sns: impl IntoIterator<Item = u32>, rcv_nxt: u32) {
+        for sn in sns {
+            acks.push(Ack { sn, ts: 0 }, 100, rcv_nxt, Instant::ZERO, DELAY);
+        }
     }
 
     #[test]
@@ -130,14 +168,31 @@ mod tests {
     #[test]
     fn arrivals_past_a_gap_are_all_sent_unless_it_closes() {
         let mut acks = Acks::default();
-        for sn in [1, 2, 3] {
-            acks.push(Ack { sn, ts: 0 }, 100, 0, Instant::ZERO, DELAY);
-        }
-        acks.push(Ack { sn: 4, ts: 0 }, 100, 0, Instant::ZERO, DELAY);
+        push(&mut acks, 1..=4, 0);
         assert_eq!(take(&mut acks, 2, 0), [1, 2]);
-        acks.push(Ack { sn: 0, ts: 0 }, 100, 5, Instant::ZERO, DELAY);
+        push(&mut acks, [0], 5);
         assert_eq!(take(&mut acks, 50, 5), [0]);
         assert!(acks.is_empty());
+    }
+
+    #[test]
+    fn arrivals_past_a_gap_are_said_twice_where_there_is_room() {
+        let mut acks = Acks::default();
+        push(&mut acks, [2, 4], 0);
+        assert_eq!(take(&mut acks, 50, 0), [2, 4]);
+        push(&mut acks, [5], 0);
+        assert_eq!(take(&mut acks, 50, 0), [2, 4, 5], "what is new goes last");
+        push(&mut acks, [0, 6, 7], 1);
+        assert_eq!(take(&mut acks, 3, 1), [5, 6, 7], "neither a third time nor what `una` covers");
+        push(&mut acks, [8, 9], 1);
+        assert_eq!(take(&mut acks, 3, 1), [6, 8, 9], "as many as there is room");
+        push(&mut acks, [1], 4);
+        assert_eq!(take_at(&mut acks, 50, 4, Instant::ZERO + DELAY), [8, 9, 1]);
+        push(&mut acks, [10], 4);
+        assert_eq!(take(&mut acks, 50, 4), [10]);
+        push(&mut acks, [11], 4);
+        let late = Instant::ZERO + DELAY + DELAY;
+        assert_eq!(take_at(&mut acks, 50, 4, late), [11], "too late to be told twice");
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Arq {
     /// ACKs, WASK and WINS, as many as fit.
     fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         let mut acks = core::mem::take(&mut self.acks);
-        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), |ack| {
+        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
             self.stats.acks_sent += 1;
             at = self.emit_header(Command::Ack, 0, ack.ts, ack.sn, 0, out, at, flush);
         });
