@@ -143,7 +143,7 @@ fn matrices_are_those_of_the_oracle() {
 
 /// Half a minute: the oracle inverts a matrix for each.
 #[test]
-#[ignore = "long"]
+#[ignore = "long: cargo test --release --test reed_solomon -- --ignored"]
 fn matrices_of_any_number_of_data_shards_are_those_of_the_oracle() {
     check_matrix(200, 55);
     for data in 1..=255 {
