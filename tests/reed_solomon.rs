@@ -1,25 +1,10 @@
 //! The erasure code against kcp-go's parity, against the crate `reed-solomon-erasure`, and against every loss.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use kcp9::fec::{DecodeCache, FecError, Kernel, ParityAccumulator, ReedSolomon};
 use proptest::prelude::*;
 use reed_solomon_erasure::galois_8::ReedSolomon as Oracle;
-use serde::Deserialize;
-
-#[derive(Deserialize)]
-struct Group {
-    data_shards: usize,
-    parity_shards: usize,
-    shard_len: usize,
-    data: Vec<String>,
-    parity: Vec<String>,
-}
-
-fn from_hex(shards: &[String]) -> Vec<Vec<u8>> {
-    let byte = |text: &str, at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    shards.iter().map(|text| (0..text.len()).step_by(2).map(|at| byte(text, at)).collect()).collect()
-}
 
 /// A small generator: the same shards and losses every run.
 struct Noise(u64);
@@ -107,16 +92,17 @@ fn check_loss(
 
 #[test]
 fn parity_is_that_of_kcp_go() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors/rs_parity.json");
-    let groups: Vec<Group> = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let groups = kcp9_vectors::rs_parity();
     assert!(groups.len() >= 14);
     for group in groups {
-        let (data, parity) = (from_hex(&group.data), from_hex(&group.parity));
-        assert!(data.iter().all(|shard| shard.len() == group.shard_len));
+        let (data, parity) = (group.byte_strings("data"), group.byte_strings("parity"));
+        let (data_shards, parity_shards) = (group.number("data_shards"), group.number("parity_shards"));
+        let shard_len = group.number("shard_len");
+        assert!(data.iter().all(|shard| shard.len() == shard_len));
         for kernel in Kernel::available() {
-            let code = ReedSolomon::with_kernel(group.data_shards, group.parity_shards, kernel).unwrap();
+            let code = ReedSolomon::with_kernel(data_shards, parity_shards, kernel).unwrap();
             assert_eq!(encoded(&code, &data), parity, "{code:?}");
-            let mut one_by_one = vec![vec![0; group.shard_len]; group.parity_shards];
+            let mut one_by_one = vec![vec![0; shard_len]; parity_shards];
             for (index, shard) in data.iter().enumerate().rev() {
                 code.encode_one(index, shard, &mut one_by_one).unwrap();
             }

@@ -98,7 +98,7 @@ fn a_killed_sender_leaves_nothing_half_done_and_is_resumed() {
     let file = write(source.path(), "large file.bin", &bytes);
 
     let mut sender = receiver.start_slow_sender(&file);
-    let partial = receiver.wait_for_part(2 << 20);
+    let partial = receiver.wait_for_part(PART);
     sender.kill().unwrap();
     sender.wait().unwrap();
     assert!(!receiver.path("large file.bin").exists());
@@ -157,7 +157,7 @@ fn what_does_not_match_is_not_resumed() {
     let source = TempDir::new().unwrap();
     let file = write(source.path(), "file", &content(6, 12 << 20));
     let mut sender = receiver.start_slow_sender(&file);
-    receiver.wait_for_part(1 << 20);
+    receiver.wait_for_part(PART);
     sender.kill().unwrap();
     sender.wait().unwrap();
 
@@ -287,15 +287,15 @@ fn interrupts_are_told_to_the_other_end() {
     let file = write(source.path(), "file", &content(12, 12 << 20));
 
     let sender = receiver.start_slow_sender(&file);
-    receiver.wait_for_part(1 << 20);
+    receiver.wait_for_part(PART);
     interrupt(&sender);
     assert_eq!(sender.wait_with_output().unwrap().status.code(), Some(130));
     receiver.wait_for_line("FAILED    file: the sender was stopped");
-    let kept = receiver.wait_for_part(1 << 20);
+    let kept = receiver.wait_for_part(PART);
 
     let sender = receiver.start_slow_sender(&file);
     // More than the sender before had sent until it stopped: this one is at it.
-    receiver.wait_for_part(kept + (1 << 20));
+    receiver.wait_for_part(kept + PART);
     interrupt(&receiver.child);
     let output = sender.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -368,7 +368,6 @@ impl Receiver {
         command
     }
 
-    /// A sender that takes seconds for 12 MiB: what is in flight waits for ACKs that wait for `interval`.
     /// A sender whose window is too small for its ACKs to come at once: some 800 kB/s.
     fn start_slow_sender(&self, file: &str) -> Child {
         self.sender(&[file.to_owned()], &["--window", "6"]).spawn().unwrap()
@@ -490,6 +489,9 @@ fn number_after(text: &str, label: &str) -> u64 {
     let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label:?} in {text}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
+
+/// Bytes of an unfinished file by which its transfer has begun for good.
+const PART: u64 = 512 << 10;
 
 /// For what should take far less.
 const PATIENCE: Duration = Duration::from_secs(10);

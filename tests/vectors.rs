@@ -1,57 +1,14 @@
 //! Known answers, made by running kcp-go 5.6.72: every byte of a segment, and whole sessions as they reached a server.
 
-use std::{fmt::Write as _, fs, path::Path, sync::Arc};
+use std::{fmt::Write as _, sync::Arc};
 
 use kcp9::{
     KcpConfig,
     crypto::{CipherError, CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{Command, Connection, Instant, SegmentHeader, Segments},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use kcp9_vectors::Vector;
 use sha2::{Digest, Sha256};
-
-#[derive(Deserialize)]
-struct Segment {
-    conv: u32,
-    cmd: u8,
-    frg: u8,
-    wnd: u16,
-    ts: u32,
-    sn: u32,
-    una: u32,
-    data: String,
-    wire: String,
-}
-
-#[derive(Deserialize)]
-struct Session {
-    cipher: String,
-    key: String,
-    data_shards: usize,
-    parity_shards: usize,
-    conv: u32,
-    lost_fraction: f64,
-    datagrams: Vec<Received>,
-    stream_len: usize,
-    stream_first_64: String,
-    stream_sha256: String,
-}
-
-#[derive(Deserialize)]
-struct Received {
-    ms: u64,
-    datagram: String,
-}
-
-fn load<T: DeserializeOwned>(name: &str) -> Vec<T> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(name);
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2));
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-}
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -60,29 +17,29 @@ fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-fn fields(segment: &Segment, payload: &[u8]) -> SegmentHeader {
+fn fields(segment: &Vector, payload: &[u8]) -> SegmentHeader {
     SegmentHeader {
-        conv: segment.conv,
-        cmd: Command::from_byte(segment.cmd).unwrap(),
-        frg: segment.frg,
-        wnd: segment.wnd,
-        ts: segment.ts,
-        sn: segment.sn,
-        una: segment.una,
+        conv: segment.number("conv"),
+        cmd: Command::from_byte(segment.number("cmd")).unwrap(),
+        frg: segment.number("frg"),
+        wnd: segment.number("wnd"),
+        ts: segment.number("ts"),
+        sn: segment.number("sn"),
+        una: segment.number("una"),
         len: payload.len() as u32,
     }
 }
 
 #[test]
 fn segments_are_written_and_read_as_kcp_go_does() {
-    let segments: Vec<Segment> = load("segments.json");
+    let segments = kcp9_vectors::segments();
     assert!(segments.len() >= 10);
     let mut together = Vec::new();
     let mut expected = Vec::new();
     for segment in &segments {
-        let (payload, wire) = (from_hex(&segment.data), from_hex(&segment.wire));
+        let (payload, wire) = (segment.bytes("data"), segment.bytes("wire"));
         let header = fields(segment, &payload);
-        assert_eq!(to_hex(&[&header.to_bytes(), payload.as_slice()].concat()), segment.wire);
+        assert_eq!(to_hex(&[&header.to_bytes(), payload.as_slice()].concat()), segment.text("wire"));
         assert_eq!(Segments::new(&wire).collect::<Vec<_>>(), [Ok((header, payload.as_slice()))]);
         together.extend_from_slice(&wire);
         expected.push((header, payload));
@@ -133,38 +90,41 @@ impl NonceSource for SameNonce {
 }
 
 /// How a recorded session was encrypted; `Err` when the crate was built without its cipher.
-fn crypto(session: &Session) -> Result<Option<PacketCrypto>, CipherError> {
-    if session.cipher == "null" {
+fn crypto(session: &Vector) -> Result<Option<PacketCrypto>, CipherError> {
+    let cipher = session.text("cipher");
+    if cipher == "null" {
         return Ok(None);
     }
-    let kind: CipherKind = session.cipher.parse()?;
-    let key = Key::from_bytes(&session.key.as_bytes()[..kind.key_len()]);
+    let kind: CipherKind = cipher.parse()?;
+    let key = Key::from_bytes(&session.text("key").as_bytes()[..kind.key_len()]);
     Ok(Some(PacketCrypto::new(kind.build(&key, Framing::KcpGo)?, Arc::new(SameNonce))))
 }
 
 #[test]
 fn recorded_sessions_yield_their_stream() {
-    let sessions: Vec<Session> = load("client_transcripts.json");
+    let sessions = kcp9_vectors::client_transcripts();
     let mut ciphers = Vec::new();
     // A receiver that is told how the client corrects errors, and one that finds out.
     for (session, told) in sessions.iter().flat_map(|session| [(session, true), (session, false)]) {
         let Ok(crypto) = crypto(session) else { continue };
-        let with_fec = session.data_shards > 0;
+        let shards: (usize, usize) = (session.number("data_shards"), session.number("parity_shards"));
+        let with_fec = shards.0 > 0;
         if !with_fec && told {
             continue;
         }
-        ciphers.push((session.cipher.clone(), session.lost_fraction));
-        let shards = if told { (session.data_shards, session.parity_shards) } else { (0, 0) };
-        let config = KcpConfig::builder().crypto(crypto.clone()).fec(shards.0, shards.1).build().unwrap();
-        let conv = session.conv;
+        ciphers.push((session.text("cipher"), session.fraction("lost_fraction")));
+        let (data, parity) = if told { shards } else { (0, 0) };
+        let config = KcpConfig::builder().crypto(crypto.clone()).fec(data, parity).build().unwrap();
+        let conv = session.number("conv");
         let mut connection = Connection::new(conv, &config, Instant::ZERO);
         let mut stream = Vec::new();
         let mut una = 0;
         let mut acknowledged = Vec::new();
         let mut sent = Vec::new();
-        let last = session.datagrams.last().unwrap().ms;
-        for Received { ms, datagram } in &session.datagrams {
-            let (ms, mut datagram) = (*ms, from_hex(datagram));
+        let datagrams = session.vectors("datagrams");
+        let last: u64 = datagrams.last().unwrap().number("ms");
+        for received in &datagrams {
+            let (ms, mut datagram) = (received.number("ms"), received.bytes("datagram"));
             let mut copy = datagram.clone();
             let segments = opened(crypto.as_ref(), &mut copy);
             sent.extend(Segments::new(segments).map(|segment| segment.unwrap().0.sn));
@@ -191,9 +151,9 @@ fn recorded_sessions_yield_their_stream() {
                 acknowledged.push(header.sn);
             }
         }
-        assert_eq!(stream.len(), session.stream_len, "conv {conv}");
-        assert_eq!(to_hex(&stream[..64]), session.stream_first_64, "conv {conv}");
-        assert_eq!(to_hex(&Sha256::digest(&stream)), session.stream_sha256, "conv {conv}");
+        assert_eq!(stream.len(), session.number::<usize>("stream_len"), "conv {conv}");
+        assert_eq!(to_hex(&stream[..64]), session.text("stream_first_64"), "conv {conv}");
+        assert_eq!(to_hex(&Sha256::digest(&stream)), session.text("stream_sha256"), "conv {conv}");
         let end = sent.iter().max().unwrap() + 1;
         assert_eq!(una, end, "everything is acknowledged");
         assert!(with_fec || acknowledged.iter().all(|sn| sent.contains(sn)), "conv {conv}");
@@ -205,7 +165,7 @@ fn recorded_sessions_yield_their_stream() {
         assert_eq!((stats.malformed, stats.wrong_conv, stats.fec.mismatches), (0, 0, 0), "conv {conv}");
         if with_fec {
             let peer = (stats.fec.peer_data_shards, stats.fec.peer_parity_shards);
-            assert_eq!(peer, (session.data_shards as u32, session.parity_shards as u32), "conv {conv}");
+            assert_eq!(peer, (shards.0 as u32, shards.1 as u32), "conv {conv}");
             println!("conv {conv}, told: {told}: {:?}", stats.fec);
             assert!(recovered > 0, "conv {conv}, told: {told}: {:?}", stats.fec);
         }
@@ -217,19 +177,12 @@ fn recorded_sessions_yield_their_stream() {
     assert!(ciphers.len() >= runs, "{ciphers:?}");
 }
 
-#[derive(Deserialize)]
-struct FecPacket {
-    packet: Option<String>,
-    payload_conv_and_data: Option<String>,
-}
-
 #[test]
 fn out_of_band_datagrams_are_those_of_kcp_go() {
-    let recorded: Vec<FecPacket> = load("fec_packets.json");
+    let recorded = kcp9_vectors::fec_packets();
     let mut runs = 0;
-    for FecPacket { packet, payload_conv_and_data } in recorded {
-        let (Some(packet), Some(payload)) = (packet, payload_conv_and_data) else { continue };
-        let (packet, payload) = (from_hex(&packet), from_hex(&payload));
+    for recorded in recorded.iter().filter(|recorded| recorded.has("payload_conv_and_data")) {
+        let (packet, payload) = (recorded.bytes("packet"), recorded.bytes("payload_conv_and_data"));
         let (conv, datagram) = payload.split_first_chunk().unwrap();
         // Whatever FEC there is.
         for (data, parity) in [(0, 0), (10, 3)] {

@@ -5,11 +5,12 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::Serializer as _;
+use serde_json::json;
 
 use crate::options::Session;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Report {
     peer: &'static str,
     mode: &'static str,
@@ -19,7 +20,6 @@ pub(crate) struct Report {
     /// Payload bytes that arrived and were checked; an echo's count once.
     bytes: u64,
     secs: f64,
-    #[serde(rename = "MBps")]
     mbps: f64,
     /// Processor time of the whole process, user and system.
     cpu_s: f64,
@@ -47,7 +47,20 @@ impl Report {
 
     pub(crate) fn print(&self) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, self)?;
+        let fields = [
+            ("peer", json!(self.peer)),
+            ("mode", json!(self.mode)),
+            ("crypt", json!(self.crypt)),
+            ("fec", json!(self.fec)),
+            ("conns", json!(self.conns)),
+            ("bytes", json!(self.bytes)),
+            ("secs", json!(self.secs)),
+            ("MBps", json!(self.mbps)),
+            ("cpu_s", json!(self.cpu_s)),
+            ("maxrss_kb", json!(self.maxrss_kb)),
+            ("failed", json!(self.failed)),
+        ];
+        serde_json::Serializer::new(&mut out).collect_map(fields)?;
         writeln!(out)?;
         out.flush()
     }

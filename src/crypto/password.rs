@@ -127,9 +127,7 @@ const KCPTUN_ITERATIONS: u32 = 4_096;
 
 #[cfg(test)]
 mod tests {
-    use alloc::{format, string::String, vec::Vec};
-
-    use serde::Deserialize;
+    use alloc::{format, string::String};
 
     use super::*;
     use crate::crypto::kind::CipherKind;
@@ -161,26 +159,17 @@ mod tests {
         }
     }
 
-    #[derive(Deserialize)]
-    struct KcptunKey {
-        hash: String,
-        iterations: u32,
-        key: String,
-        password: String,
-        salt: String,
-    }
-
     #[test]
     fn kcptun_makes_the_same_keys() {
-        let keys: Vec<KcptunKey> =
-            serde_json::from_str(include_str!("../../tests/vectors/kcptun_keys.json")).unwrap();
+        let keys = kcp9_vectors::kcptun_keys();
         assert!(keys.len() >= 5);
         for known in keys {
             assert_eq!(
-                (known.hash.as_str(), known.iterations, known.salt.as_str()),
+                (known.text("hash"), known.number("iterations"), known.text("salt")),
                 ("sha1", 4_096, "kcp-go")
             );
-            assert_eq!(hex(&Key::from_kcptun_password(&known.password)), known.key, "{}", known.password);
+            let password = known.text("password");
+            assert_eq!(hex(&Key::from_kcptun_password(password)), known.text("key"), "{password}");
         }
     }
 

@@ -4,12 +4,12 @@ use kcp9::{
     KcpConfig, KcpListener, KcpStream,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
 };
+use kcp9_loopback::Relay;
 use tokio::io::AsyncWriteExt;
 
 use crate::{
     echo::{self, OurServer, within},
     go_peer,
-    relay::Relay,
 };
 
 const LEN: usize = 10 << 20;

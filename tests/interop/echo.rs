@@ -7,6 +7,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpListener, KcpStream, Stats};
+use kcp9_loopback::spawn;
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::JoinHandle,
@@ -39,12 +40,9 @@ pub fn payload(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Fails with `what` when `run` takes too long.
-pub async fn within<T>(what: &str, run: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(LIMIT, run).await {
-        Ok(outcome) => outcome,
-        Err(_) => panic!("{what}: not done within {LIMIT:?}"),
-    }
+/// Fails with `what` when `run` takes longer than [`LIMIT`].
+pub fn within<T>(what: &str, run: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+    kcp9_loopback::within(LIMIT.as_secs(), what, run)
 }
 
 /// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs.
@@ -56,7 +54,7 @@ pub async fn drive(
 ) {
     let begun = Instant::now();
     let sent = payload(len);
-    let writing = tokio::spawn({
+    let writing = spawn({
         let sent = sent.clone();
         async move {
             for piece in sent.chunks(WRITE) {
@@ -105,9 +103,9 @@ impl OurServer {
     pub async fn start(config: KcpConfig) -> Self {
         let listener = KcpListener::bind("127.0.0.1:0", config).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
+                spawn(async move {
                     let (mut reader, mut writer) = stream.into_split();
                     io::copy(&mut reader, &mut writer).await
                 });

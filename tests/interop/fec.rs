@@ -14,12 +14,12 @@ use kcp9::{
     crypto::{CipherKind, Framing, Key, PacketCrypto},
     fec::AdaptiveFec,
 };
+use kcp9_loopback::{Relay, spawn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     echo::{self, OurServer},
     go_peer,
-    relay::Relay,
 };
 
 const LEN: usize = 4 << 20;
@@ -59,7 +59,7 @@ async fn lossy(server: SocketAddr, from_the_start: bool) -> Lossy {
     let relay = Relay::start(server, if from_the_start { LOSS } else { 0.0 }).await.unwrap();
     let path = Lossy { addr: relay.addr(), relay: Arc::new(relay) };
     let relay = Arc::downgrade(&path.relay);
-    tokio::spawn(async move {
+    spawn(async move {
         while let Some(relay) = relay.upgrade() {
             if relay.passed() > 200 {
                 relay.set_loss(LOSS);
@@ -149,7 +149,7 @@ async fn it_takes_copies() {
         let (mut reader, mut writer) = stream.into_split();
         let payload = echo::payload(MESSAGES * 200);
         let expected = payload.clone();
-        let writing = tokio::spawn(async move {
+        let writing = spawn(async move {
             for message in payload.chunks(200) {
                 writer.write_all(message).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(15)).await;
@@ -171,7 +171,7 @@ async fn changing(server: SocketAddr) -> Lossy {
     let relay = Relay::start(server, 0.0).await.unwrap();
     let path = Lossy { addr: relay.addr(), relay: Arc::new(relay) };
     let relay = Arc::downgrade(&path.relay);
-    tokio::spawn(async move {
+    spawn(async move {
         while let Some(relay) = relay.upgrade() {
             relay.set_loss(match relay.passed() {
                 0..2_000 => 0.0,

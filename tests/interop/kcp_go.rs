@@ -11,12 +11,12 @@ use std::{
 };
 
 use kcp9::{KcpListener, KcpStream};
+use kcp9_loopback::{Relay, spawn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     echo::{self, OurServer, payload, within},
     go_peer,
-    relay::Relay,
 };
 
 const LEN: usize = 10 << 20;
@@ -92,7 +92,7 @@ async fn it_drives_a_sink() {
         for loss in [0.0, 0.1] {
             let listener = KcpListener::bind("127.0.0.1:0", echo::config()).await.unwrap();
             let relay = Relay::start(listener.local_addr().unwrap(), loss).await.unwrap();
-            let serving = tokio::spawn(serve_sink(listener));
+            let serving = spawn(serve_sink(listener));
             go_peer::drive(&peer, "sink", relay.addr(), &["--bytes", BYTES]).await;
             assert!(loss == 0.0 || relay.dropped() > 500, "{} datagrams lost", relay.dropped());
             serving.abort();
@@ -135,7 +135,7 @@ async fn it_drives_messages() {
     for peer in go_peer::all() {
         let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let serving = tokio::spawn(async move {
+        let serving = spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             for _ in 0..1_000 {
                 let message = stream.recv().await.unwrap();

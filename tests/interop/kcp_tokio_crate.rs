@@ -19,12 +19,10 @@ use kcp_tokio::{
     KcpListener, KcpStream,
     config::{KcpConfig, NodeDelayConfig},
 };
+use kcp9_loopback::{Relay, spawn};
 use tokio::task::JoinHandle;
 
-use crate::{
-    echo::{self, OurServer, WINDOW, within},
-    relay::Relay,
-};
+use crate::echo::{self, OurServer, WINDOW, within};
 
 const LEN: usize = 10 << 20;
 
@@ -47,9 +45,9 @@ impl Server {
     async fn start() -> Self {
         let mut listener = KcpListener::bind(([127, 0, 0, 1], 0).into(), settings()).await.unwrap();
         let addr = *listener.local_addr();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(echo::serve(stream));
+                spawn(echo::serve(stream));
             }
         });
         Self { addr, task }

@@ -23,7 +23,3 @@ mod go_peer;
 mod kcp_go;
 mod kcp_tokio_crate;
 mod tokio_kcp_crate;
-
-#[path = "../relay/mod.rs"]
-#[allow(dead_code, reason = "every test target uses another part")]
-mod relay;

@@ -9,13 +9,11 @@
 
 use std::net::SocketAddr;
 
+use kcp9_loopback::{Relay, spawn};
 use tokio::task::JoinHandle;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
-use crate::{
-    echo::{self, OurServer, WINDOW, within},
-    relay::Relay,
-};
+use crate::echo::{self, OurServer, WINDOW, within};
 
 const LEN: usize = 10 << 20;
 
@@ -40,9 +38,9 @@ impl Server {
     async fn start() -> Self {
         let mut listener = KcpListener::bind(settings(), "127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(echo::serve(stream));
+                spawn(echo::serve(stream));
             }
         });
         Self { addr, task }

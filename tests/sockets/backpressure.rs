@@ -1,6 +1,7 @@
 //! A reader that stops holds the writer back, with bounded memory, and nothing is lost.
 
 use kcp9::{KcpConfig, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{PAYLOAD, Pair, ms, pair_with, read_payload, within};
@@ -45,7 +46,7 @@ async fn a_reader_that_stops_stalls_the_writer() {
 async fn a_reader_that_resumes_wakes_the_writer() {
     const LEN: usize = 4 << 20;
     let Pair { client, mut server, listener: _listener } = pair_with(KcpConfig::default()).await;
-    let writing = tokio::spawn(write_all_of_it(client, LEN));
+    let writing = spawn(write_all_of_it(client, LEN));
     tokio::time::sleep(ms(500)).await;
     within(10, "4 MB after a pause", read_payload(&mut server, LEN)).await.unwrap();
     within(5, "the writer is done", writing).await.unwrap();

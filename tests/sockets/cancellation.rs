@@ -15,6 +15,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream, NoDelay};
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use kcp9_simulator::Rng;
@@ -35,7 +36,7 @@ async fn of_reads_and_writes() {
     let Pair { client, server, listener: _listener } = pair_with(narrow()).await;
     let (_kept, mut writer) = client.into_split();
     let (mut reader, _kept_too) = server.into_split();
-    let writing = tokio::spawn(async move {
+    let writing = spawn(async move {
         let mut rng = Rng::new(1);
         let mut bytes = vec![0; LEN];
         PAYLOAD.fill(0, &mut bytes);
@@ -81,7 +82,7 @@ async fn of_sends_and_recvs() {
     let config = narrow().to_builder().stream(false).build().unwrap();
     let Pair { client, server, listener: _listener } = pair_with(config).await;
     let size = |message: usize| 1 + message * 7 % 5_000;
-    let sending = tokio::spawn(async move {
+    let sending = spawn(async move {
         let mut rng = Rng::new(3);
         let (mut message, mut cancelled) = (0, 0);
         while message < MESSAGES {
@@ -127,7 +128,7 @@ async fn of_accept() {
     const CLIENTS: usize = 200;
     let listener = listen().await;
     let addr = listener.local_addr().unwrap();
-    let connecting = tokio::spawn(async move {
+    let connecting = spawn(async move {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
@@ -165,7 +166,7 @@ async fn of_shutdown() {
     const LEN: usize = 300_000;
     let Pair { mut client, mut server, listener: _listener } = pair_with(narrow()).await;
     let done = Arc::new(AtomicBool::new(false));
-    let reading = tokio::spawn({
+    let reading = spawn({
         let done = Arc::clone(&done);
         async move {
             crate::support::read_payload(&mut server, LEN).await.unwrap();

@@ -3,6 +3,7 @@
 use std::{io::ErrorKind, net::UdpSocket, time::Duration};
 
 use kcp9::{KcpConfig, KcpConfigBuilder, KcpEndpoint, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use kcp9_simulator::Rng;
@@ -56,7 +57,7 @@ async fn go_on_while_a_stream_is_busy() {
     let (server_datagrams, datagrams) = (server.datagrams(), client.datagrams());
     let (mut server_reader, mut server_writer) = server.into_split();
     let (mut reader, mut writer) = client.into_split();
-    let echo = tokio::spawn(async move {
+    let echo = spawn(async move {
         let mut buffer = vec![0; 65_536];
         let mut left = 20_000_000;
         while left > 0 {
@@ -75,7 +76,7 @@ async fn go_on_while_a_stream_is_busy() {
         assert_eq!(server_writer.max_datagram_len(), None);
         server_reader
     });
-    let writing = tokio::spawn(async move {
+    let writing = spawn(async move {
         let bytes = vec![7; 20_000];
         for n in 0..1_000_u32 {
             writer.write_all(&bytes).await.unwrap();
@@ -221,7 +222,7 @@ async fn end_with_the_stream_that_their_handle_is_of() {
     assert_eq!(within(5, "a datagram", server.recv_datagram()).await.unwrap(), "by the handle");
     server.send_datagram(b"to the handle").unwrap();
     assert_eq!(within(5, "a datagram", other.recv()).await.unwrap(), "to the handle");
-    let waiting = tokio::spawn(async move { other.recv().await });
+    let waiting = spawn(async move { other.recv().await });
     tokio::time::sleep(ms(20)).await;
     drop(client.into_split());
     let failed = within(5, "a pending read fails", waiting).await.unwrap();
@@ -250,7 +251,7 @@ async fn go_through_halves() {
 async fn are_not_lost_to_cancelled_reads() {
     const COUNT: u64 = 2_000;
     let Pair { client, server, listener: _listener } = pair_with(config().build().unwrap()).await;
-    let sending = tokio::spawn(async move {
+    let sending = spawn(async move {
         let mut rng = Rng::new(5);
         for n in 0..COUNT {
             client.send_datagram(&n.to_le_bytes()).unwrap();

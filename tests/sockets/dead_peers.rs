@@ -8,11 +8,11 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpStream};
+use kcp9_loopback::{Relay, spawn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    relay::Relay,
-    support::{ANY, EchoServer, greet, kind, listen, listen_with, ms, quick, read_payload, until, within},
+use crate::support::{
+    ANY, EchoServer, greet, kind, listen, listen_with, ms, quick, read_payload, until, within,
 };
 
 /// A client whose peer answered once and can no longer be reached.
@@ -23,7 +23,7 @@ async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
     let (mut client, mut server) = greet(&listener, client).await;
     crate::support::assert_alive(&mut client, &mut server).await;
     // The server stays there, as behind a broken line.
-    tokio::spawn(async move {
+    spawn(async move {
         let _listener = listener;
         server.read_u8().await
     });
@@ -37,8 +37,8 @@ async fn every_pending_call_times_out_when_the_peer_vanishes() {
     let (client, _relay) = black_holed(config).await;
     let (mut reader, mut writer) = client.into_split();
     let begun = Instant::now();
-    let reading = tokio::spawn(async move { (kind(reader.read_u8().await), reader) });
-    let writing = tokio::spawn(async move {
+    let reading = spawn(async move { (kind(reader.read_u8().await), reader) });
+    let writing = spawn(async move {
         let bytes = vec![0; 1 << 20];
         (kind(writer.write_all(&bytes).await), writer)
     });
@@ -63,7 +63,7 @@ async fn pending_messages_and_shutdowns_time_out_too() {
     let config = quick().send_window(4).stream(false).linger(Duration::from_secs(30)).build().unwrap();
     let (client, _relay) = black_holed(config).await;
     let client = Arc::new(client);
-    let receiving = tokio::spawn({
+    let receiving = spawn({
         let client = Arc::clone(&client);
         async move { kind(client.recv().await) }
     });
@@ -176,7 +176,7 @@ async fn a_session_whose_every_send_fails_ends() {
 async fn a_failing_writer_wakes_the_reader() {
     let client = KcpStream::connect("127.255.255.255:9", KcpConfig::default()).await.unwrap();
     let (mut reader, mut writer) = client.into_split();
-    let reading = tokio::spawn(async move { kind(reader.read_u8().await) });
+    let reading = spawn(async move { kind(reader.read_u8().await) });
     let writing = async {
         while writer.write_all(b"x").await.is_ok() {
             tokio::time::sleep(ms(10)).await;
@@ -194,7 +194,7 @@ async fn a_short_outage_is_survived() {
     let relay = Relay::start(server.addr, 0.0).await.unwrap();
     let config = KcpConfig::builder().dead_timeout(Duration::from_secs(5)).build().unwrap();
     let client = KcpStream::connect(relay.addr(), config).await.unwrap();
-    let echo = tokio::spawn(crate::support::echo_payload(client, 4 << 20));
+    let echo = spawn(crate::support::echo_payload(client, 4 << 20));
     until(5, "the transfer has begun", || relay.passed() > 100).await;
     relay.set_loss(1.0);
     tokio::time::sleep(ms(700)).await;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::support::{
@@ -53,7 +54,7 @@ async fn a_thousand_clients_at_once() {
 async fn a_reader_of_one_byte_at_a_time() {
     const LEN: usize = 100_000;
     let Pair { mut client, mut server, .. } = pair().await;
-    let writing = tokio::spawn(async move {
+    let writing = spawn(async move {
         write_payload(&mut client, LEN).await.unwrap();
         client
     });
@@ -95,7 +96,7 @@ async fn read_write_and_shutdown_at_the_same_time() {
 async fn borrowed_halves_work_in_one_task() {
     let Pair { mut client, server, listener: _listener } = pair().await;
     let (mut theirs, mut back) = server.into_split();
-    let echo = tokio::spawn(async move { tokio::io::copy(&mut theirs, &mut back).await });
+    let echo = spawn(async move { tokio::io::copy(&mut theirs, &mut back).await });
     let (mut reader, mut writer) = client.split();
     let both =
         async { tokio::join!(write_payload(&mut writer, 1 << 20), read_payload(&mut reader, 1 << 20)) };
@@ -138,7 +139,7 @@ async fn vectored_writes_keep_their_order() {
     assert!(client.is_write_vectored());
     let mut bytes = vec![0; 200_000];
     PAYLOAD.fill(0, &mut bytes);
-    let reading = tokio::spawn(async move { read_payload(&mut server, 200_000).await.map(|()| server) });
+    let reading = spawn(async move { read_payload(&mut server, 200_000).await.map(|()| server) });
     let writing = async {
         let mut at = 0;
         let mut sizes = (0..).map(|i| [0, 1, 7, 1_400, 0, 5_000, 20_000][i % 7]);

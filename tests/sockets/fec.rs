@@ -3,11 +3,11 @@
 use std::{io, time::Duration};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpStream, fec::AdaptiveFec};
+use kcp9_loopback::Relay;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    relay::Relay,
-    support::{ANY, EchoServer, echo_payload, listen_with, read_payload, until, within, write_payload},
+use crate::support::{
+    ANY, EchoServer, echo_payload, listen_with, read_payload, until, within, write_payload,
 };
 
 const LOSS: f64 = 0.08;

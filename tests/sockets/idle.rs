@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kcp9::{EndpointStats, KcpEndpoint, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{ANY, Pair, assert_alive, listen, pair, within};
@@ -30,7 +31,7 @@ async fn idle_pair(quiet: Duration) {
 
     // A pending read is no work either.
     let (mut reader, _writer) = server.into_split();
-    let pending = tokio::spawn(async move { reader.read_u8().await });
+    let pending = spawn(async move { reader.read_u8().await });
     assert_quiet(quiet, || vec![client.endpoint_stats(), listener.endpoint_stats()]).await;
     pending.abort();
 }

@@ -12,6 +12,7 @@ use kcp9::{
     KcpConfig, KcpListener, KcpStream,
     proto::{Command, SegmentHeader},
 };
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use kcp9_simulator::Rng;
@@ -30,12 +31,12 @@ async fn knock(addr: SocketAddr) -> KcpStream {
 async fn closing_ends_everything_pending() {
     let Pair { client: _client, server, listener } = pair().await;
     let listener = std::sync::Arc::new(listener);
-    let accepting = tokio::spawn({
+    let accepting = spawn({
         let listener = std::sync::Arc::clone(&listener);
         async move { kind(listener.accept().await) }
     });
     let (mut reader, mut writer) = server.into_split();
-    let reading = tokio::spawn(async move { kind(reader.read_u8().await) });
+    let reading = spawn(async move { kind(reader.read_u8().await) });
     tokio::time::sleep(ms(50)).await;
     listener.close();
     let aborted = Some(ErrorKind::ConnectionAborted);
@@ -70,7 +71,7 @@ async fn closing_ends_writers_and_shutdowns_that_wait() {
         let client = KcpStream::connect(listener.local_addr().unwrap(), config.clone()).await.unwrap();
         let (client, mut server) = greet(&listener, client).await;
         clients.push(client);
-        waiting.push(tokio::spawn(async move {
+        waiting.push(spawn(async move {
             let bytes = vec![0; 1 << 20];
             if write {
                 return kind(server.write_all(&bytes).await);

@@ -25,7 +25,3 @@ mod sessions;
 mod settings;
 mod shutdown;
 mod support;
-
-#[path = "../relay/mod.rs"]
-#[allow(dead_code, reason = "every test target uses another part")]
-mod relay;

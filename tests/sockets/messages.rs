@@ -3,11 +3,9 @@
 use std::io::ErrorKind;
 
 use kcp9::KcpConfig;
+use kcp9_loopback::{Relay, spawn};
 
-use crate::{
-    relay::Relay,
-    support::{PAYLOAD, Pair, greet, kind, listen, pair, pair_with, within},
-};
+use crate::support::{PAYLOAD, Pair, greet, kind, listen, pair, pair_with, within};
 
 /// 255 segments of 1,376 bytes.
 const MAX: usize = 255 * 1_376;
@@ -26,7 +24,7 @@ fn in_messages() -> KcpConfig {
 async fn arrive_whole_whatever_their_size() {
     let Pair { client, server, listener: _listener } = pair_with(in_messages()).await;
     let sizes = [1, 2, 1_375, 1_376, 1_377, 10_000, 65_536, MAX - 1, MAX];
-    let sending = tokio::spawn(async move {
+    let sending = spawn(async move {
         for len in sizes.into_iter().cycle().take(4 * sizes.len()) {
             client.send(&message(len)).await.unwrap();
         }
@@ -49,7 +47,7 @@ async fn arrive_whole_over_a_bad_path() {
     let client = kcp9::KcpStream::connect(relay.addr(), in_messages()).await.unwrap();
     let (client, server) = greet(&listener, client).await;
     let size = |i: usize| 1 + i * 977 % 30_000;
-    let sending = tokio::spawn(async move {
+    let sending = spawn(async move {
         for i in 0..100 {
             client.send(&message(size(i))).await.unwrap();
         }

@@ -3,6 +3,7 @@
 use std::{future::Future, io::ErrorKind, thread, time::Duration};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::{Builder, Runtime},
@@ -87,9 +88,9 @@ fn calls_fail_when_the_runtime_of_their_driver_is_gone() {
         };
         let (listener, mut client, mut server, endpoint) = home.spawn(setup).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let reading = tokio::spawn(async move { (kind(server.read_u8().await), server) });
+        let reading = spawn(async move { (kind(server.read_u8().await), server) });
         let listener = std::sync::Arc::new(listener);
-        let accepting = tokio::spawn({
+        let accepting = spawn({
             let listener = std::sync::Arc::clone(&listener);
             async move { kind(listener.accept().await) }
         });
@@ -179,10 +180,10 @@ async fn streams_dropped_mid_transfer_stop_nobody_else() {
     let server = EchoServer::start().await;
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let steady = endpoint.connect(server.addr, KcpConfig::default()).unwrap();
-    let steady = tokio::spawn(echo_payload(steady, 4 << 20));
+    let steady = spawn(echo_payload(steady, 4 << 20));
     for round in 0..200 {
         let stream = endpoint.connect(server.addr, KcpConfig::default()).unwrap();
-        let short = tokio::spawn(echo_payload(stream, 10 << 20));
+        let short = spawn(echo_payload(stream, 10 << 20));
         tokio::time::sleep(Duration::from_micros(round * 20)).await;
         short.abort();
     }

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, io::ErrorKind, net::UdpSocket};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
+use kcp9_loopback::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
@@ -153,7 +154,7 @@ async fn one_session_per_address_resets_the_one_before() {
     let (client, mut old) = greet(&listener, client).await;
     let bystander = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let (mut bystander, mut bystander_server) = greet(&listener, bystander).await;
-    let reading = tokio::spawn(async move { (kind(old.read_u8().await), old) });
+    let reading = spawn(async move { (kind(old.read_u8().await), old) });
     drop(client);
 
     let client = KcpStream::from_socket(rebind(port).await, addr, 2, KcpConfig::default()).unwrap();

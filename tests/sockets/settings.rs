@@ -3,6 +3,7 @@
 use std::{io::ErrorKind, time::Duration};
 
 use kcp9::{KcpConfig, KcpStream, NoDelay};
+use kcp9_loopback::spawn;
 use tokio::{io::AsyncReadExt, task::JoinHandle};
 
 use kcp9_simulator::Rng;
@@ -14,7 +15,7 @@ const LEN: usize = 4 << 20;
 /// Writes and reads the payload through a shared stream, so that the test can change its settings meanwhile.
 fn transfer(mut stream: KcpStream) -> (std::sync::mpsc::Receiver<KcpStream>, JoinHandle<()>) {
     let (back, stream_back) = std::sync::mpsc::channel();
-    let task = tokio::spawn(async move {
+    let task = spawn(async move {
         let mut rng = Rng::new(stream.conv().into());
         let mut changes = tokio::time::interval(ms(2));
         let (mut written, mut read) = (0, 0);
@@ -105,7 +106,7 @@ async fn a_window_that_is_widened_is_told() {
     let listener = crate::support::listen_with(config).await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
     let (mut client, server) = greet(&listener, client).await;
-    let writing = tokio::spawn(async move {
+    let writing = spawn(async move {
         crate::support::write_payload(&mut client, 100_000).await.unwrap();
         client
     });

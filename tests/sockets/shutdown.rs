@@ -7,12 +7,10 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpStream};
+use kcp9_loopback::{Relay, spawn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    relay::Relay,
-    support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, within, write_payload},
-};
+use crate::support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, within, write_payload};
 
 const LEN: usize = 1 << 20;
 
@@ -40,7 +38,7 @@ async fn gives_up_at_the_linger_limit() {
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
     client.write_all(b"nobody hears this").await.unwrap();
     let (mut reader, mut writer) = client.into_split();
-    let reading = tokio::spawn(async move { kind(reader.read_u8().await) });
+    let reading = spawn(async move { kind(reader.read_u8().await) });
     let begun = Instant::now();
     let outcome = within(2, "the shutdown gives up", writer.shutdown()).await;
     assert_eq!(kind(outcome), Some(ErrorKind::TimedOut));

@@ -17,6 +17,8 @@ use tokio::{
 
 use kcp9_simulator::{Rng, payload::Payload};
 
+pub use kcp9_loopback::{spawn, within};
+
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";
 /// The stream of bytes that most tests send.
@@ -26,22 +28,16 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The outcome of `work`; panics with `what` when it takes longer than `seconds`.
-pub async fn within<T>(seconds: u64, what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_secs(seconds), work).await {
-        Ok(outcome) => outcome,
-        Err(_) => panic!("{what}: not done after {seconds} s"),
-    }
+/// Waits until `condition` holds; panics with `what` when it does not within `seconds`.
+pub async fn until(seconds: u64, what: &str, mut condition: impl FnMut() -> bool + Send) {
+    let condition: &mut (dyn FnMut() -> bool + Send) = &mut condition;
+    within(seconds, what, poll_until(condition)).await;
 }
 
-/// Waits until `condition` holds; panics with `what` when it does not within `seconds`.
-pub async fn until(seconds: u64, what: &str, mut condition: impl FnMut() -> bool) {
-    let wait = async {
-        while !condition() {
-            tokio::time::sleep(ms(2)).await;
-        }
-    };
-    within(seconds, what, wait).await;
+async fn poll_until(condition: &mut (dyn FnMut() -> bool + Send)) {
+    while !condition() {
+        tokio::time::sleep(ms(2)).await;
+    }
 }
 
 /// Settings under which a dead peer is noticed within a test's time.
@@ -112,10 +108,10 @@ impl EchoServer {
 
     pub fn over(listener: KcpListener) -> Self {
         let addr = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (mut reader, mut writer) = stream.into_split();
-                tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
+                spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
             }
         });
         Self { addr, task }

@@ -1,6 +1,6 @@
 //! A UDP relay of fixed delay that loses datagrams by a seeded generator and counts what it is given.
 //!
-//! The tests' relay (`tests/relay`) sleeps on Tokio's timers, which are as coarse as a millisecond, and has a task for each
+//! The tests' relay (`tests/loopback`) sleeps on Tokio's timers, which are as coarse as a millisecond, and has a task for each
 //! datagram. Here threads do it, to some ten microseconds and in order: latency is what is measured behind it.
 
 use std::{

@@ -2,9 +2,7 @@
 
 extern crate std;
 
-use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
-
-use serde::Deserialize;
+use alloc::{format, sync::Arc, vec, vec::Vec};
 
 use super::LIBRARIES;
 use crate::crypto::{
@@ -43,19 +41,6 @@ fn held<'a>(cipher: &dyn PacketCipher, packet: &'a [u8]) -> &'a [u8] {
     &packet[..packet.len() - cipher.trailer_len()]
 }
 
-#[derive(Deserialize)]
-struct Known {
-    cipher: String,
-    key: String,
-    nonce: String,
-    payload: String,
-    packet: String,
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-}
-
 #[test]
 fn every_library_is_tested() {
     let count = |kind: CipherKind| ciphers(kind, &vec![0; kind.key_len()]).len();
@@ -65,13 +50,12 @@ fn every_library_is_tested() {
 
 #[test]
 fn packets_are_those_of_kcp_go() {
-    let known: Vec<Known> =
-        serde_json::from_str(include_str!("../../../tests/vectors/aead_packets.json")).unwrap();
+    let known = kcp9_vectors::aead_packets();
     assert_eq!(known.len(), 35);
     for known in known {
         let [key, nonce, payload, packet] =
-            [&known.key, &known.nonce, &known.payload, &known.packet].map(|text| from_hex(text));
-        let kind: CipherKind = known.cipher.parse().unwrap();
+            ["key", "nonce", "payload", "packet"].map(|field| known.bytes(field));
+        let kind: CipherKind = known.text("cipher").parse().unwrap();
         let built = kind.build(&Key::from_bytes(&key), Framing::KcpGo).unwrap();
         for cipher in ciphers(kind, &key).into_iter().chain([built]) {
             let plain = [nonce.as_slice(), &payload, &[0; TAG_LEN]].concat();

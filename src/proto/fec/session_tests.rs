@@ -2,41 +2,23 @@
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
-    string::String,
     sync::Arc,
     vec,
     vec::Vec,
 };
 
-use serde::Deserialize;
+use kcp9_vectors::fec_packets;
 
 use super::{
     Decoder, Encoder, FecEvent, ReedSolomon,
     packet::{HEADER_LEN, OutOfBand, Packet},
 };
 use crate::proto::{
+    DatagramError,
     arq::Origin,
     time::Instant,
     wire::{Command, SegmentHeader},
 };
-
-#[derive(Deserialize)]
-struct Recorded {
-    data_shards: Option<usize>,
-    parity_shards: Option<usize>,
-    first_seqid: Option<u32>,
-    payloads: Option<Vec<String>>,
-    packets: Option<Vec<String>>,
-    packet: Option<String>,
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-}
-
-fn recorded() -> Vec<Recorded> {
-    serde_json::from_str(include_str!("../../../tests/vectors/fec_packets.json")).unwrap()
-}
 
 fn code(data: usize, parity: usize) -> Arc<ReedSolomon> {
     Arc::new(ReedSolomon::new(data, parity).unwrap())
@@ -58,15 +40,15 @@ fn encode(encoder: &mut Encoder, now: Instant, payload: &[u8]) -> Vec<Vec<u8>> {
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn packets_are_those_of_kcp_go() {
     let mut runs = 0;
-    for run in recorded() {
-        let (Some(data), Some(parity)) = (run.data_shards, run.parity_shards) else { continue };
-        let mut encoder = Encoder::starting_at(code(data, parity), run.first_seqid.unwrap_or(0));
+    for run in fec_packets().iter().filter(|run| run.has("parity_shards")) {
+        let (data, parity) = (run.number("data_shards"), run.number("parity_shards"));
+        let first_seqid = if run.has("first_seqid") { run.number("first_seqid") } else { 0 };
+        let mut encoder = Encoder::starting_at(code(data, parity), first_seqid);
         let mut packets = Vec::new();
-        for payload in run.payloads.unwrap() {
-            packets.extend(encode(&mut encoder, Instant::from_millis(1), &from_hex(&payload)));
+        for payload in run.byte_strings("payloads") {
+            packets.extend(encode(&mut encoder, Instant::from_millis(1), &payload));
         }
-        let expected: Vec<_> = run.packets.unwrap().iter().map(|packet| from_hex(packet)).collect();
-        assert_eq!(packets, expected, "{data}/{parity}");
+        assert_eq!(packets, run.byte_strings("packets"), "{data}/{parity}");
         runs += 1;
     }
     assert_eq!(runs, 6);
@@ -74,7 +56,7 @@ fn packets_are_those_of_kcp_go() {
 
 #[test]
 fn an_out_of_band_packet_belongs_to_its_conv() {
-    let packet = from_hex(&recorded().into_iter().find_map(|run| run.packet).unwrap());
+    let packet = fec_packets().iter().find(|run| run.has("packet")).unwrap().bytes("packet");
     assert_eq!(super::packet::peek_conv(&packet), Some(0x1234_5678));
     assert!(super::segments_of(&packet).is_empty());
     let Packet { kind, shard, .. } = Packet::parse(&packet).unwrap();
@@ -175,6 +157,18 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// Gives `packet` to the decoder; `deliver` gets the segments that it hands over. Compiled once for all.
+fn input(
+    decoder: &mut Decoder,
+    packet: &[u8],
+    deliver: &mut dyn FnMut(&[u8], Origin),
+) -> Result<(), DatagramError> {
+    decoder.input(&Packet::parse(packet).unwrap(), CONV, |segments, origin| {
+        deliver(segments, origin);
+        Ok(())
+    })
+}
+
 /// Sends `count` segments through a path that loses and reorders; returns what came directly and what was recovered.
 fn transfer(
     encoder: &mut Encoder,
@@ -194,15 +188,13 @@ fn transfer(
     }
     let (mut direct, mut recovered) = (BTreeSet::new(), BTreeSet::new());
     for packet in &packets {
-        let packet = Packet::parse(packet).unwrap();
-        let outcome = decoder.input(&packet, CONV, |segments, origin| {
+        let outcome = input(decoder, packet, &mut |segments, origin| {
             let sn = sn_of(segments);
             assert_eq!(segments, segment(sn, segments.len() - 24), "the very segment that was sent");
             match origin {
                 Origin::Received => assert!(direct.insert(sn)),
                 Origin::Recovered => assert!(recovered.insert(sn)),
             }
-            Ok(())
         });
         assert_eq!(outcome, Ok(()));
     }
@@ -249,7 +241,7 @@ fn garbage_is_not_handed_on() {
     let mut encoder = Encoder::new(Arc::clone(&code));
     let mut decoder = Decoder::default();
     for packet in (0..10).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
-        decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(())).unwrap();
+        input(&mut decoder, &packet, &mut |_, _| ()).unwrap();
     }
     assert_eq!(decoder.shards(), Some((2, 1)));
     // Half of a group, and the parity of another with the same numbers.
@@ -258,9 +250,8 @@ fn garbage_is_not_handed_on() {
     let other: Vec<_> =
         (5..7).flat_map(|sn| encode(&mut stranger, Instant::ZERO, &segment(sn, 300))).collect();
     for packet in [&half[0], &other[2]] {
-        let outcome = decoder.input(&Packet::parse(packet).unwrap(), CONV, |_, origin| {
+        let outcome = input(&mut decoder, packet, &mut |_, origin| {
             assert_eq!(origin, Origin::Received);
-            Ok(())
         });
         assert_eq!(outcome, Ok(()));
     }
@@ -280,9 +271,8 @@ fn nothing_is_made_up_before_the_code_is_known() {
                 if random(&mut state) % 100 < 25 {
                     continue;
                 }
-                let outcome = decoder.input(&Packet::parse(&packet).unwrap(), CONV, |segments, _| {
+                let outcome = input(&mut decoder, &packet, &mut |segments, _| {
                     assert_eq!(segments, segment(sn_of(segments), 500), "seed {seed}");
-                    Ok(())
                 });
                 assert_eq!(outcome, Ok(()));
             }
@@ -305,8 +295,7 @@ fn memory_is_bounded_whatever_arrives() {
         bytes[4..6].copy_from_slice(&[kind, 0]);
         let len = 8 + random(&mut state) as usize % 50_000;
         bytes[6..8].copy_from_slice(&((len - 6) as u16).to_le_bytes());
-        let packet = Packet::parse(&bytes[..len]).unwrap();
-        let _ = decoder.input(&packet, CONV, |_, _| Ok(()));
+        let _ = input(&mut decoder, &bytes[..len], &mut |_, _| ());
         assert!(decoder.memory() <= 3 << 20, "{} bytes", decoder.memory());
     }
 }
@@ -324,7 +313,7 @@ fn experienced(data: usize, parity: usize) -> (Decoder, u32) {
     while decoder.shards().is_none() || seqid % group != 0 {
         assert!(seqid < 5 * group);
         let kind = if seqid % group < data as u32 { 0xf1 } else { 0xf2 };
-        let _ = decoder.input(&Packet::parse(&raw(seqid, kind, 40)).unwrap(), CONV, |_, _| Ok(()));
+        let _ = input(&mut decoder, &raw(seqid, kind, 40), &mut |_, _| ());
         seqid += 1;
     }
     assert_eq!(decoder.shards(), Some((data, parity)));
@@ -339,11 +328,11 @@ fn small_shards_in_large_memory_count_whole() {
         // As many as the limit has room for, in a group that is then forgotten.
         for at in 0..40 {
             let large = raw(first + at, 0xf1, 60_000);
-            let _ = decoder.input(&Packet::parse(&large).unwrap(), CONV, |_, _| Ok(()));
+            let _ = input(&mut decoder, &large, &mut |_, _| ());
         }
         for at in 0..30 {
             let small = raw(first + 255 + 30 * round + at, 0xf1, 40);
-            let _ = decoder.input(&Packet::parse(&small).unwrap(), CONV, |_, _| Ok(()));
+            let _ = input(&mut decoder, &small, &mut |_, _| ());
         }
         assert!(decoder.memory() <= 3 << 20, "round {round}: {} bytes", decoder.memory());
     }
@@ -354,11 +343,10 @@ fn trimmed_it_keeps_what_it_knows_and_little_memory() {
     let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), Decoder::default());
     let mut recovered = Vec::new();
     let mut input = |decoder: &mut Decoder, packet: &[u8]| {
-        let outcome = decoder.input(&Packet::parse(packet).unwrap(), CONV, |segments, origin| {
+        let outcome = input(decoder, packet, &mut |segments, origin| {
             if origin == Origin::Recovered {
                 recovered.push(sn_of(segments));
             }
-            Ok(())
         });
         assert_eq!(outcome, Ok(()));
     };
@@ -399,7 +387,7 @@ fn parity_of_no_use_is_counted() {
     let mut wasted = decoder.stats().parity_wasted;
     let mut input = |decoder: &mut Decoder, seqid: u32, len: usize| {
         let kind = if seqid % 5 < 3 { 0xf1 } else { 0xf2 };
-        let _ = decoder.input(&Packet::parse(&raw(seqid, kind, len)).unwrap(), CONV, |_, _| Ok(()));
+        let _ = input(decoder, &raw(seqid, kind, len), &mut |_, _| ());
         let new = decoder.stats().parity_wasted - wasted;
         wasted += new;
         new
@@ -478,10 +466,9 @@ fn any_receiver_follows_a_changing_limit() {
                     check(segments);
                     by_kcp_go += 1;
                 });
-                let outcome = ours.input(&Packet::parse(&packet).unwrap(), CONV, |segments, origin| {
+                let outcome = input(&mut ours, &packet, &mut |segments, origin| {
                     check(segments);
                     by_ours += u32::from(origin == Origin::Recovered);
-                    Ok(())
                 });
                 assert_eq!(outcome, Ok(()));
             }
@@ -516,7 +503,7 @@ fn what_does_not_fit_is_told() {
                 packet[6..].iter_mut().for_each(|byte| *byte ^= mask);
             }
             if random(&mut state) % 100 >= 10 {
-                decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(())).unwrap();
+                input(&mut decoder, &packet, &mut |_, _| ()).unwrap();
             }
         }
     }
@@ -528,7 +515,7 @@ fn what_does_not_fit_is_told() {
         let mut packet = encode(&mut encoder, Instant::ZERO, &segment(seqid, 9)).remove(0);
         packet[..4].copy_from_slice(&seqid.to_le_bytes());
         packet[4] = [0xf1, 0xf2, 0xf2, 0xf1, 0xf2, 0xf1, 0xf1][seqid as usize % 7];
-        let _ = decoder.input(&Packet::parse(&packet).unwrap(), CONV, |_, _| Ok(()));
+        let _ = input(&mut decoder, &packet, &mut |_, _| ());
     }
     let told: Vec<_> = core::iter::from_fn(|| decoder.take_event()).collect();
     assert!(told.contains(&FecEvent::Undecodable), "{told:?}");

@@ -1,0 +1,30 @@
+//! What tests on real sockets share: a relay with faults, and tasks with a limit of time.
+//!
+//! A task and a wait are compiled once for each type of outcome, not once for each place: nothing else takes a test
+//! of real sockets as long to build.
+
+mod relay;
+
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
+
+use tokio::task::JoinHandle;
+
+pub use relay::Relay;
+
+/// As `tokio::spawn` does.
+pub fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
+    tokio::spawn(work)
+}
+
+/// The outcome of `work`; panics with `what` when it takes longer than `seconds`.
+pub async fn within<T>(seconds: u64, what: &str, work: impl Future<Output = T> + Send) -> T {
+    let work: Pin<&mut (dyn Future<Output = T> + Send)> = pin!(work);
+    match tokio::time::timeout(Duration::from_secs(seconds), work).await {
+        Ok(outcome) => outcome,
+        Err(_) => panic!("{what}: not done after {seconds} s"),
+    }
+}
