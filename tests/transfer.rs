@@ -477,8 +477,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
 }
 
 fn content(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = transfer::random::Random::new(seed);
-    (0..length.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(length).collect()
+    transfer::random::Random::new(seed).bytes(length)
 }
 
 fn text(output: &Output) -> String {

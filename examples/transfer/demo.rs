@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -104,12 +104,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
 }
 
 fn make_sample(path: &Path) -> io::Result<()> {
-    let mut random = Random::new(9);
-    let mut file = BufWriter::new(File::create(path)?);
-    for _ in 0..SAMPLE / 8 {
-        file.write_all(&random.next().to_le_bytes())?;
-    }
-    file.flush()
+    fs::write(path, Random::new(9).bytes(SAMPLE))
 }
 
 fn hash_of(path: &Path) -> io::Result<Hash> {

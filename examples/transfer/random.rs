@@ -17,6 +17,15 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// The next `length` bytes.
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        for eight in bytes.chunks_mut(8) {
+            eight.copy_from_slice(&self.next().to_le_bytes()[..eight.len()]);
+        }
+        bytes
+    }
+
     /// From 0 to `limit` - 1.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
