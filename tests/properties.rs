@@ -9,7 +9,7 @@ use kcp9::{
         peek_conv,
     },
 };
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, test_runner::RngAlgorithm};
 
 use kcp9_simulator::{CLIENT, LinkSettings, SERVER, Simulation, Writer, ms};
 
@@ -55,6 +55,12 @@ fn any_datagram() -> impl Strategy<Value = Vec<u8>> {
                 bytes
             }),
     ]
+}
+
+/// `count` cases. The generator is the fastest: unoptimised, the others take longer than what is tested.
+fn cases(count: u32) -> ProptestConfig {
+    let rng_algorithm = RngAlgorithm::XorShift;
+    ProptestConfig { failure_persistence: None, rng_algorithm, ..ProptestConfig::with_cases(count) }
 }
 
 /// Drains a connection; fails when it does not come to rest, as it must whatever it was fed.
@@ -202,7 +208,7 @@ fn write(simulation: &mut Simulation, side: usize, len: usize, message: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn headers_survive_the_wire(header in any_header()) {
@@ -284,7 +290,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+    #![proptest_config(cases(150))]
 
     /// That what is read is a prefix of what was written is checked by the reader at every byte.
     #[test]
