@@ -74,7 +74,7 @@ fn exchange(seed: u64, config: &KcpConfig, link: &LinkSettings, bytes: u64) -> [
         let received = simulation.ends[1 - side].connection.stats().out_of_band;
         let count: u32 = arrived[side].values().sum();
         assert!(sent.sent > COUNT * 5 / 4, "seed {seed}: {sent:?}");
-        assert_eq!(received.received, count.into(), "seed {seed}: {received:?}");
+        assert_eq!(received.received, u64::from(count), "seed {seed}: {received:?}");
         let dropped = [sent.dropped_unsent, received.dropped_unread, received.unwanted];
         assert_eq!(dropped, [0; 3], "seed {seed}: {sent:?}, {received:?}");
         let share = arrived[side].len() as f64 / sent.sent as f64;

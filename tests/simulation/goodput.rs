@@ -5,7 +5,7 @@
 
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
-use kcp9::{CongestionControl, KcpConfig, NoDelay};
+use kcp9::{CongestionControl, KcpConfig, NoDelay, proto::Instant};
 
 use kcp9_simulator::{LinkSettings, SERVER, Simulation, Writer, ms};
 
@@ -22,8 +22,7 @@ fn measure(config: &KcpConfig, loss: u32, round_trip: u64) -> (f64, f64) {
     let mut simulation = Simulation::new(SEED, config, &link);
     simulation.client().writer = Writer::bulk(TOTAL);
     simulation.start();
-    while simulation.next_event().is_some_and(|at| at.as_micros() <= LIMIT.as_micros() as u64) {
-        simulation.step();
+    while simulation.step_within(Instant::ZERO + LIMIT) {
         if simulation.ends[SERVER].connection.stats().bytes_read == TOTAL {
             break;
         }

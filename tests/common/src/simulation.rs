@@ -148,22 +148,32 @@ impl Simulation {
 
     /// When something happens next; `None` when nothing ever will.
     pub fn next_event(&self) -> Option<Instant> {
+        self.next_of(self.wakeups())
+    }
+
+    fn wakeups(&self) -> [Option<Instant>; 2] {
+        [0, 1].map(|side| self.ends[side].wakeup(&self.flows[side]))
+    }
+
+    fn next_of(&self, wakeups: [Option<Instant>; 2]) -> Option<Instant> {
         let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
-        let wakeups = [0, 1].map(|side| self.ends[side].wakeup(&self.flows[side]));
         [arrival, wakeups[0], wakeups[1]].into_iter().flatten().min()
     }
 
     /// Goes to the next event and handles it. Returns whether there was one.
     pub fn step(&mut self) -> bool {
-        let Some(at) = self.next_event() else { return false };
+        self.step_within(Instant::from_micros(u64::MAX))
+    }
+
+    /// As [`step`](Self::step), unless the next event comes after `end`.
+    pub fn step_within(&mut self, end: Instant) -> bool {
+        let wakeups = self.wakeups();
+        let Some(at) = self.next_of(wakeups).filter(|at| *at <= end) else { return false };
         if at > self.now {
             self.now = at;
             self.drives_at_once = 0;
         }
-        let mut active = [0, 1].map(|side| {
-            let wakeup = self.ends[side].wakeup(&self.flows[side]);
-            wakeup.is_some_and(|at| at <= self.now)
-        });
+        let mut active = wakeups.map(|wakeup| wakeup.is_some_and(|at| at <= self.now));
         while let Some(Reverse(next)) = self.under_way.peek() {
             if next.at > self.now {
                 break;
@@ -199,9 +209,7 @@ impl Simulation {
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         self.start();
-        while self.next_event().is_some_and(|at| at <= end) {
-            self.step();
-        }
+        while self.step_within(end) {}
         self.now = end;
         self.drives_at_once = 0;
     }
@@ -230,9 +238,7 @@ impl Simulation {
     pub fn complete(&mut self, limit: Duration) -> Duration {
         let took = self.run_until(limit, Self::is_complete);
         let quiet = self.now + limit;
-        while self.next_event().is_some_and(|at| at <= quiet) {
-            self.step();
-        }
+        while self.step_within(quiet) {}
         self.check_at_rest();
         took
     }
