@@ -8,7 +8,9 @@
 //!   not raised the rate by a quarter, or two with losses have not.
 //! * From then on the window is the model's product times a gain that cycles: a quarter more for a round trip, to find
 //!   out whether the path can carry more; an eighth less, to drain what that queued; then six of just so. On top comes
-//!   what ACKs are batched by, measured: peers hold ACKs back for up to their `interval`.
+//!   what ACKs are batched by, measured: peers hold ACKs back for up to their `interval`. A receiver that is slow to get the
+//!   processor looks the same, and sessions that meet in one socket would fill its buffer for that: where losses go with
+//!   round trips that even at best are twice the path's, this part is halved, and grows back slowly.
 //!
 //! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
 //! measure the round trip, since the draining phase does so well enough.
@@ -23,6 +25,11 @@ const ROUNDS: usize = 10;
 const MIN_RTT_MEMORY: Duration = Duration::from_secs(10);
 /// Round trips below this tell more of schedulers than of paths.
 const LEAST_RTT: Duration = Duration::from_millis(1);
+/// More than one segment in so many lost makes a round lossy enough to ask whether a queue overflows.
+const LOSSY: u64 = 50;
+/// What may come on top for batches of ACKs whatever is lost, in full segments: random losses on a short path to a peer
+/// that holds ACKs back look like an overflowing queue, and 10 ms of ACKs at 140 Mbit/s are as many.
+const MIN_ALLOWANCE: u64 = 128;
 /// Gains of the phases, in eighths.
 const GAINS: [u64; 8] = [10, 7, 8, 8, 8, 8, 8, 8];
 /// The phase that follows startup: it drains.
@@ -75,8 +82,14 @@ pub(super) struct Bandwidth {
     startup: bool,
     full_rate: u64,
     full_rounds: u8,
-    /// Something was resent in this round.
-    lossy_round: bool,
+    /// Segments acknowledged in this round.
+    confirmed: u64,
+    /// Segments resent in this round.
+    resent: u64,
+    /// Shortest round trip of this round.
+    round_rtt: Option<Duration>,
+    /// Most that may come on top for batches of ACKs.
+    allowance: u64,
     phase: usize,
     phase_began: Instant,
 }
@@ -101,7 +114,10 @@ impl Bandwidth {
             startup: true,
             full_rate: 0,
             full_rounds: 0,
-            lossy_round: false,
+            confirmed: 0,
+            resent: 0,
+            round_rtt: None,
+            allowance: u64::MAX,
             phase: DRAINING,
             phase_began: Instant::ZERO,
         }
@@ -154,9 +170,9 @@ impl Bandwidth {
         }
     }
 
-    /// Segments are resent.
-    pub(super) const fn on_loss(&mut self) {
-        self.lossy_round = true;
+    /// `segments` are resent.
+    pub(super) fn on_loss(&mut self, segments: u32) {
+        self.resent += u64::from(segments);
     }
 
     /// By how much the control itself may lengthen round trips: the queue of its probing phase.
@@ -164,19 +180,22 @@ impl Bandwidth {
         self.min_rtt.filter(|_| !self.is_app_limited()).map_or(Duration::ZERO, |(rtt, _)| rtt / 4)
     }
 
-    /// `acked` bytes are newly acknowledged, `in_flight` still under way.
+    /// `segments` of `acked` bytes are newly acknowledged, `in_flight` still under way.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
+        segments: u32,
         acked: u64,
         in_flight: u64,
         newest: Newest,
         rtt: Option<Duration>,
     ) {
         self.delivered += acked;
+        self.confirmed += u64::from(segments);
         self.delivered_at = now;
         self.first_sent_at = newest.sent_at;
         if let Some(rtt) = rtt {
+            self.round_rtt = Some(self.round_rtt.map_or(rtt, |shortest| shortest.min(rtt)));
             self.sample_rtt(now, rtt);
         }
         if newest.snapshot.delivered >= self.round_end {
@@ -196,7 +215,9 @@ impl Bandwidth {
 
     fn begin_round(&mut self, app_limited: bool) {
         self.round_end = self.delivered;
-        let lossy = core::mem::take(&mut self.lossy_round);
+        let confirmed = core::mem::take(&mut self.confirmed);
+        let resent = core::mem::take(&mut self.resent);
+        let round_rtt = self.round_rtt.take();
         // A round in which the application had little to send says nothing of the path, and forgets nothing.
         if app_limited {
             return;
@@ -206,6 +227,8 @@ impl Bandwidth {
         self.rates[self.round] = 0;
         self.batches[self.round] = 0;
         if !self.startup {
+            let queued = round_rtt.is_some_and(|rtt| rtt >= 2 * self.path_rtt());
+            self.adapt_allowance(queued && resent * LOSSY > confirmed);
             return;
         }
         if rate >= self.full_rate + self.full_rate / 4 {
@@ -214,10 +237,18 @@ impl Bandwidth {
             return;
         }
         // Losses with no more rate to show for them: a queue overflows.
-        self.full_rounds += if lossy { 2 } else { 1 };
+        self.full_rounds += if resent > 0 { 2 } else { 1 };
         if self.full_rounds >= FULL_ROUNDS {
             self.startup = false;
         }
+    }
+
+    fn adapt_allowance(&mut self, overflows: bool) {
+        self.allowance = if overflows {
+            (self.allowance.min(self.largest_batch()) / 2).max(MIN_ALLOWANCE * self.segment)
+        } else {
+            self.allowance.saturating_add(self.allowance / 64)
+        };
     }
 
     fn sample_rate(&mut self, now: Instant, newest: Newest) {
@@ -258,6 +289,15 @@ impl Bandwidth {
         *largest = bytes.min(self.window).max(*largest);
     }
 
+    fn largest_batch(&self) -> u64 {
+        self.batches.into_iter().max().unwrap_or(0)
+    }
+
+    /// What the shortest round trip tells of the path.
+    fn path_rtt(&self) -> Duration {
+        self.min_rtt.map_or(LEAST_RTT, |(rtt, _)| rtt.max(LEAST_RTT))
+    }
+
     fn update_window(&mut self, now: Instant, acked: u64, in_flight: u64) {
         if self.startup {
             // Only what the window held back proves that it is too small.
@@ -266,18 +306,68 @@ impl Bandwidth {
             }
             return;
         }
-        let rtt = self.min_rtt.map_or(LEAST_RTT, |(rtt, _)| rtt.max(LEAST_RTT));
+        let rtt = self.path_rtt();
         if now - self.phase_began >= rtt {
             self.phase = (self.phase + 1) % GAINS.len();
             self.phase_began = now;
         }
         let product = u128::from(self.rate()) * rtt.as_micros() / 1_000_000;
         let product = u64::try_from(product).unwrap_or(u64::MAX / 8);
-        let batch = self.batches.into_iter().max().unwrap_or(0);
+        let batch = self.largest_batch().min(self.allowance);
         self.window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
     }
 }
 
 fn micros_since(earlier: Instant, now: Instant) -> u32 {
     u32::try_from((now - earlier).as_micros()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 1_376;
+    const SENT: u32 = 1_000;
+
+    /// Sends [`SENT`] segments a round, which are all acknowledged at once `rtt` later, `resent` of them as resends.
+    fn rounds(bandwidth: &mut Bandwidth, now: &mut Instant, count: u32, rtt: Duration, resent: u32) {
+        for _ in 0..count {
+            let sent_at = *now;
+            let snapshot = bandwidth.on_send(sent_at, 0);
+            *now += rtt;
+            bandwidth.on_loss(resent);
+            let acked = u64::from(SENT) * SEGMENT;
+            bandwidth.on_ack(*now, SENT, acked, 0, Newest { sent_at, snapshot }, Some(rtt));
+        }
+    }
+
+    /// A path of 1 ms whose ACKs then come in batches of a window.
+    fn behind_startup() -> (Bandwidth, Instant) {
+        let (mut bandwidth, mut now) = (Bandwidth::new(SEGMENT as usize), Instant::ZERO);
+        rounds(&mut bandwidth, &mut now, 30, LEAST_RTT, 0);
+        assert!(!bandwidth.startup);
+        (bandwidth, now)
+    }
+
+    #[test]
+    fn losses_with_long_round_trips_take_the_allowance_for_batches_away() {
+        let (mut bandwidth, mut now) = behind_startup();
+        rounds(&mut bandwidth, &mut now, 20, 5 * LEAST_RTT, 0);
+        let before = bandwidth.window();
+        rounds(&mut bandwidth, &mut now, 20, 5 * LEAST_RTT, SENT / 40);
+        let after = bandwidth.window();
+        assert_eq!(bandwidth.allowance, MIN_ALLOWANCE * SEGMENT);
+        assert!(after <= before / 2, "{before} to {after}");
+        rounds(&mut bandwidth, &mut now, 300, 5 * LEAST_RTT, 0);
+        assert!(bandwidth.window() >= before, "{} of {before}", bandwidth.window());
+    }
+
+    #[test]
+    fn few_losses_and_those_of_short_round_trips_take_nothing() {
+        for (rtt, resent) in [(5 * LEAST_RTT, SENT / 60), (3 * LEAST_RTT / 2, SENT / 4)] {
+            let (mut bandwidth, mut now) = behind_startup();
+            rounds(&mut bandwidth, &mut now, 40, rtt, resent);
+            assert_eq!(bandwidth.allowance, u64::MAX, "{resent} resent, {rtt:?}");
+        }
+    }
 }

@@ -114,25 +114,27 @@ impl Congestion {
             Self::Kcp(reno) => reno.on_ack(confirmed.segments, limit),
             Self::Bandwidth(bandwidth) => {
                 if let Some(newest) = confirmed.newest {
-                    bandwidth.on_ack(now, confirmed.bytes, in_flight.bytes, newest, rtt);
+                    bandwidth.on_ack(now, confirmed.segments, confirmed.bytes, in_flight.bytes, newest, rtt);
                 }
             }
         }
     }
 
-    pub(super) fn on_fast_resend(&mut self, in_flight: u32, resend: u32) {
+    /// `segments` were resent because later ones had been acknowledged.
+    pub(super) fn on_fast_resend(&mut self, segments: u32, in_flight: u32, resend: u32) {
         match self {
             Self::Off => {}
             Self::Kcp(reno) => reno.on_fast_resend(in_flight, resend),
-            Self::Bandwidth(bandwidth) => bandwidth.on_loss(),
+            Self::Bandwidth(bandwidth) => bandwidth.on_loss(segments),
         }
     }
 
-    pub(super) fn on_timeout(&mut self, window: u32) {
+    /// `segments` were resent because their RTO had passed.
+    pub(super) fn on_timeout(&mut self, segments: u32, window: u32) {
         match self {
             Self::Off => {}
             Self::Kcp(reno) => reno.on_timeout(window),
-            Self::Bandwidth(bandwidth) => bandwidth.on_loss(),
+            Self::Bandwidth(bandwidth) => bandwidth.on_loss(segments),
         }
     }
 

@@ -75,11 +75,11 @@ impl Arq {
             self.flush_at = None;
         }
         if flush.skipped > 0 {
-            self.congestion.on_fast_resend(self.buffer.span(), self.nodelay.resend);
+            self.congestion.on_fast_resend(flush.skipped, self.buffer.span(), self.nodelay.resend);
         }
         if flush.timeouts > 0 {
             let window = self.send_window.min(self.peer_window).min(self.congestion.window(self.mtu));
-            self.congestion.on_timeout(window);
+            self.congestion.on_timeout(flush.timeouts, window);
         }
     }
 
