@@ -5,8 +5,9 @@
 //! * before any sample the RTO is 200 ms;
 //! * after one sample of 100 ms: srtt 100, rttvar 50, RTO = 100 + max(interval, 4 x 50) = 300 ms in every preset;
 //! * further samples of 100 ms leave srtt and take a half, a third and then a quarter off rttvar: 25, 16.7, 12.5 ms;
-//! * waits of a segment grow by a whole RTO each (no-delay off) or by half of one (on), there not at the first timeout while
-//!   less than four segments are unconfirmed.
+//! * a thin stream, with less than four segments unconfirmed in no-delay mode, has an RTO without the guess of 50 and with half
+//!   the interval from the second sample on: 100 + 20 / 2 (fast2), 100 + 10 / 2 (fast3);
+//! * waits of a segment grow by a whole RTO each (no-delay off) or by half of one (on), not at the first timeout of a thin stream.
 
 use std::time::Duration;
 
@@ -43,11 +44,25 @@ fn send(simulation: &mut Simulation) {
 /// Loses the first `count` transmissions of the PUSH `sn`.
 fn lose(simulation: &mut Simulation, sn: u32, mut count: u32) {
     simulation.client().link.lose_if(move |_, datagram| {
-        let hit = Segments::new(datagram).flatten().any(|(h, _)| h.cmd == Command::Push && h.sn == sn);
+        let hit = pushes(datagram).any(|push| push == sn);
         let lost = hit && count > 0;
         count -= u32::from(lost);
         lost
     });
+}
+
+/// Loses the first transmission of each of these PUSHes.
+fn lose_each_once(simulation: &mut Simulation, sns: &[u32]) {
+    let mut left = sns.to_vec();
+    simulation.client().link.lose_if(move |_, datagram| {
+        let before = left.len();
+        pushes(datagram).for_each(|push| left.retain(|sn| *sn != push));
+        left.len() < before
+    });
+}
+
+fn pushes(datagram: &[u8]) -> impl Iterator<Item = u32> {
+    Segments::new(datagram).flatten().filter(|(h, _)| h.cmd == Command::Push).map(|(h, _)| h.sn)
 }
 
 /// A session whose RTO comes from one sample, at 1,000 ms. The next segment is `sn` 1.
@@ -64,13 +79,13 @@ fn transmissions(simulation: &Simulation, sn: u32) -> Vec<u64> {
     transmissions_of(simulation.ends[CLIENT].sent.as_ref().unwrap(), sn)
 }
 
-/// Sends `count` segments 5 ms apart, and gives them time to be delivered whatever happens to them.
-fn send_every_5_ms(simulation: &mut Simulation, count: u32) {
+/// Sends `count` segments `gap` apart, and gives them time to be delivered whatever happens to them.
+fn send_every(simulation: &mut Simulation, gap: Duration, count: u32) {
     for _ in 0..count {
         send(simulation);
-        simulation.run_for(ms(5));
+        simulation.run_for(gap);
     }
-    simulation.run_for(ms(4_000) - ms(5) * count);
+    simulation.run_for(ms(4_000) - gap * count);
 }
 
 #[test]
@@ -140,9 +155,9 @@ fn two_skips_resend_fast() {
     for nodelay in PRESETS {
         let mut simulation = warm_session(nodelay);
         lose(&mut simulation, 1, 1);
-        send_every_5_ms(&mut simulation, 3);
-        // Segment 2, sent at 1,005, is acknowledged at 1,105: first skip. Segment 3 at 1,110: second.
-        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000], "{nodelay:?}");
+        send_every(&mut simulation, ms(2), 3);
+        // Segment 2, sent at 1,002, is acknowledged at 1,102: first skip. Segment 3 at 1,104: second.
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_104_000], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
         assert_eq!((stats.fast_resends, stats.resends()), (1, 1), "{nodelay:?}");
         assert_eq!(simulation.flows[CLIENT].read, 40);
@@ -159,8 +174,13 @@ fn one_skip_resends_early_when_nothing_new_is_sent() {
         (NoDelay::FAST3, 1_115_000),
     ] {
         let mut simulation = warm_session(nodelay);
-        lose(&mut simulation, 1, 1);
-        send_every_5_ms(&mut simulation, 2);
+        // Four unconfirmed are no thin stream, whose RTO would be first.
+        lose_each_once(&mut simulation, &[1, 3, 4, 5]);
+        for _ in 1..=5 {
+            send(&mut simulation);
+            simulation.run_for(ms(5));
+        }
+        simulation.run_for(ms(115));
         assert_eq!(transmissions(&simulation, 1), [1_000_000, expected], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
         assert_eq!((stats.early_resends, stats.resends()), (1, 1), "{nodelay:?}");
@@ -185,7 +205,7 @@ fn reordering_within_the_early_wait_resends_nothing() {
 fn without_resend_only_timeouts_resend() {
     let mut simulation = warm_session(NoDelay::IKCP);
     lose(&mut simulation, 1, 1);
-    send_every_5_ms(&mut simulation, 3);
+    send_every(&mut simulation, ms(5), 3);
     // Samples at 1,105 and 1,110 leave rttvar at 16.7: RTO = 100 + max(100, 66.7).
     assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_200_000]);
     let stats = simulation.client().connection.stats();
@@ -194,18 +214,18 @@ fn without_resend_only_timeouts_resend() {
 
 #[test]
 fn a_segment_resent_fast_then_waits_for_its_rto() {
-    for (nodelay, fourth) in [
-        (NoDelay::NORMAL, 1_559_998),
-        (NoDelay::FAST, 1_559_998),
-        (NoDelay::FAST2, 1_409_998),
-        (NoDelay::FAST3, 1_409_998),
+    for (nodelay, [third, fourth]) in [
+        (NoDelay::NORMAL, [1_253_999, 1_553_998]),
+        (NoDelay::FAST, [1_253_999, 1_553_998]),
+        (NoDelay::FAST2, [1_214_000, 1_324_000]),
+        (NoDelay::FAST3, [1_209_000, 1_314_000]),
     ] {
         let mut simulation = warm_session(nodelay);
         lose(&mut simulation, 1, 3);
-        send_every_5_ms(&mut simulation, 4);
-        // Fast at 1,110. Samples at 1,105, 1,110 and 1,115 leave rttvar just below 12.5: RTO = 100 + 50, from the second
-        // transmission. The next wait is twice that, or as long: it is the only segment that is unconfirmed.
-        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_110_000, 1_259_999, fourth], "{nodelay:?}");
+        send_every(&mut simulation, ms(2), 4);
+        // Fast at 1,104. Samples at 1,102, 1,104 and 1,106 leave rttvar just below 12.5: RTO = 100 + 50, from the second
+        // transmission, and the next wait is twice that. A thin stream waits its shorter RTO, twice.
+        assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_104_000, third, fourth], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
         assert_eq!((stats.fast_resends, stats.timeout_resends, stats.resends()), (1, 2, 3), "{nodelay:?}");
         assert_eq!(simulation.flows[CLIENT].read, 50);
@@ -216,16 +236,8 @@ fn a_segment_resent_fast_then_waits_for_its_rto() {
 fn every_hole_is_resent_by_itself() {
     let mut simulation = warm_session(NoDelay::FAST3);
     // Segments 1, 3 and 5 of 1..=8 are lost once.
-    let mut lost = vec![1, 3, 5];
-    simulation.client().link.lose_if(move |_, datagram| {
-        let hit =
-            Segments::new(datagram).flatten().find(|(h, _)| h.cmd == Command::Push && lost.contains(&h.sn));
-        if let Some((header, _)) = hit {
-            lost.retain(|sn| *sn != header.sn);
-        }
-        hit.is_some()
-    });
-    send_every_5_ms(&mut simulation, 8);
+    lose_each_once(&mut simulation, &[1, 3, 5]);
+    send_every(&mut simulation, ms(5), 8);
     // Acknowledged: 2 at 1,105, 4 at 1,115, 6 at 1,125, 7 at 1,130, 8 at 1,135. Segment 1 has its second skip at
     // 1,115. Segment 3 has its first then, which is also when the early wait that began at 1,105 ends. Segment 5 has
     // its first at 1,125, its second at 1,130.
@@ -241,23 +253,26 @@ fn acks_wait_for_the_interval_unless_there_is_a_reason() {
     for nodelay in PRESETS {
         let mut simulation = session(nodelay);
         simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
-        send(&mut simulation);
-        simulation.run_for(ms(500));
         let acks =
             |simulation: &Simulation| times_of(simulation.ends[SERVER].sent.as_ref().unwrap(), Command::Ack);
         let interval = nodelay.interval.as_micros() as u64;
-        assert_eq!(acks(&simulation), [50_000 + interval], "{nodelay:?}");
+        // The first of a session does not wait.
+        for _ in 0..2 {
+            send(&mut simulation);
+            simulation.run_for(ms(250));
+        }
+        assert_eq!(acks(&simulation), [50_000, 300_000 + interval], "{nodelay:?}");
         simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(true));
         send(&mut simulation);
         simulation.run_for(ms(500));
-        assert_eq!(acks(&simulation)[1..], [550_000], "{nodelay:?}");
+        assert_eq!(acks(&simulation)[2..], [550_000], "{nodelay:?}");
         // A gap is told at once.
         simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
-        lose(&mut simulation, 2, 1);
+        lose(&mut simulation, 3, 1);
         send(&mut simulation);
         send(&mut simulation);
         simulation.run_for(ms(100));
-        assert_eq!(acks(&simulation)[2..3], [1_050_000], "{nodelay:?}");
+        assert_eq!(acks(&simulation)[3..4], [1_050_000], "{nodelay:?}");
     }
 }
 

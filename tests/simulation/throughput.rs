@@ -92,6 +92,7 @@ fn the_round_trip_is_measured_on_a_clean_path() {
     let stats = simulation.client().connection.stats();
     // 300 ms, and the 10 ms that an ACK may wait.
     assert!(stats.min_rtt >= ms(300) && stats.rtt <= ms(310), "{stats:?}");
-    // The RTO before the first sample, 200 ms, resends what is on its way then, and nothing after.
-    assert!(stats.resends() <= 31, "{stats:?}");
+    // The RTO before the first sample, 200 ms, resends what is on its way then; the last segment is a thin stream, whose RTO does
+    // not wait for an ACK that is held back for the first time; and nothing else.
+    assert!(stats.resends() <= 32, "{stats:?}");
 }

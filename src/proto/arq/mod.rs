@@ -350,12 +350,13 @@ impl Arq {
     }
 
     fn backoff(&self) -> Backoff {
-        let rto = self.rtt.rto();
+        let thin = self.nodelay.nodelay && self.buffer.unacked() < THIN;
+        let rto = if thin { self.rtt.thin_rto() } else { self.rtt.rto() };
         Backoff {
             first: rto + self.congestion.probe_delay(),
             rto,
             nodelay: self.nodelay.nodelay,
-            thin: self.nodelay.nodelay && self.buffer.unacked() < THIN,
+            thin,
             max: self.max_wait,
         }
     }

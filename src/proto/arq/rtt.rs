@@ -3,6 +3,10 @@
 //! RFC 6298 begins with a guess, `rttvar = rtt / 2`, and forgets it by a quarter per sample. A session that exchanges one
 //! message in each round trip resends late for its first ten of them. Here the first samples are averaged evenly, the guess
 //! as one of them, until a sample's share is down to the RFC's.
+//!
+//! Both the guess and the margin, `interval`, are for what more traffic brings about: queues, and ACKs that are held back. A
+//! thin stream (see `THIN` in the parent module) has an RTO without the guess from the second sample on, and with half of the margin:
+//! a resend for nothing costs it little, and a late one is all that its user notices.
 
 use core::time::Duration;
 
@@ -21,13 +25,24 @@ pub(super) struct Rtt {
     /// Samples taken, as far as they matter.
     samples: u32,
     var: Duration,
+    /// The same without the guess that `var` begins with.
+    deviation: Duration,
     min: Duration,
     rto: Duration,
+    thin_rto: Duration,
 }
 
 impl Default for Rtt {
     fn default() -> Self {
-        Self { srtt: None, samples: 0, var: Duration::ZERO, min: Duration::ZERO, rto: INITIAL_RTO }
+        Self {
+            srtt: None,
+            samples: 0,
+            var: Duration::ZERO,
+            deviation: Duration::ZERO,
+            min: Duration::ZERO,
+            rto: INITIAL_RTO,
+            thin_rto: INITIAL_RTO,
+        }
     }
 }
 
@@ -42,8 +57,11 @@ impl Rtt {
                 self.min = rtt;
             }
             Some(srtt) => {
+                let deviation = srtt.abs_diff(rtt);
                 let share = self.samples.min(VAR_SHARE);
-                self.var = (self.var * (share - 1) + srtt.abs_diff(rtt)) / share;
+                self.var = (self.var * (share - 1) + deviation) / share;
+                let share = (self.samples - 1).min(VAR_SHARE);
+                self.deviation = (self.deviation * (share - 1) + deviation) / share;
                 self.srtt = Some((srtt * (self.samples - 1) + rtt) / self.samples);
                 self.min = self.min.min(rtt);
             }
@@ -54,13 +72,21 @@ impl Rtt {
     /// Computes the RTO anew: after a sample, or when the knobs change.
     pub(super) fn update_rto(&mut self, nodelay: &NoDelay) {
         if let Some(srtt) = self.srtt {
-            let rto = srtt + (self.var * 4).max(nodelay.interval);
-            self.rto = rto.clamp(nodelay.min_rto(), MAX_RTO);
+            let rto =
+                |var: Duration, margin| (srtt + (var * 4).max(margin)).clamp(nodelay.min_rto(), MAX_RTO);
+            self.rto = rto(self.var, nodelay.interval);
+            let deviation = if self.samples > 1 { self.deviation } else { self.var };
+            self.thin_rto = rto(deviation, nodelay.interval / 2);
         }
     }
 
     pub(super) const fn rto(&self) -> Duration {
         self.rto
+    }
+
+    /// The RTO of a thin stream.
+    pub(super) const fn thin_rto(&self) -> Duration {
+        self.thin_rto
     }
 
     /// Smoothed round-trip time, zero before the first sample.
@@ -108,6 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn the_rto_of_a_thin_stream_has_no_guess_and_half_the_margin() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.thin_rto(), ms(200));
+        rtt.sample(ms(100), &NoDelay::FAST3);
+        assert_eq!(rtt.thin_rto(), ms(300));
+        rtt.sample(ms(100), &NoDelay::FAST3);
+        assert_eq!((rtt.rto(), rtt.thin_rto()), (ms(200), ms(105)));
+        // srtt 108, deviations 0 and 24: 108 + 4 * 12.
+        rtt.sample(ms(124), &NoDelay::FAST3);
+        assert_eq!((rtt.smoothed(), rtt.thin_rto()), (ms(108), ms(156)));
+    }
+
+    #[test]
     fn bounds_of_the_modes() {
         let mut rtt = Rtt::default();
         rtt.sample(Duration::from_micros(200), &NoDelay::FAST3);
@@ -124,6 +163,6 @@ mod tests {
         for _ in 0..200 {
             rtt.sample(ms(80), &NoDelay::NORMAL);
         }
-        assert_eq!(rtt.rto(), ms(120));
+        assert_eq!((rtt.rto(), rtt.thin_rto()), (ms(120), ms(100)));
     }
 }
