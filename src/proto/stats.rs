@@ -62,7 +62,8 @@ pub struct Stats {
     pub rtt_var: Duration,
     /// Smallest round-trip time seen; zero before the first sample.
     pub min_rtt: Duration,
-    /// Retransmission timeout of a segment's first transmission.
+    /// Retransmission timeout of a segment's first transmission; shorter while few are unconfirmed
+    /// ([`NoDelay::nodelay`](crate::NoDelay::nodelay)).
     pub rto: Duration,
     /// Configured send window, in segments.
     pub send_window: u32,

@@ -19,8 +19,8 @@ use crate::proto::error::{ConfigError, UnknownPreset};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoDelay {
-    /// Aggressive timeouts: RTO of at least 30 ms (else 100 ms), growing by half an RTO per timeout (else by one), and not at
-    /// the first one while fewer than four segments are unconfirmed.
+    /// Aggressive timeouts: RTO of at least 30 ms (else 100 ms), growing by half an RTO per timeout (else by one). While fewer
+    /// than four segments are unconfirmed it does not grow at the first timeout, and has half the margin over the RTT.
     pub nodelay: bool,
     /// How long an ACK or a delayed write may wait, and the least margin of the RTO over the RTT. 1 ms to 5 s.
     pub interval: Duration,
