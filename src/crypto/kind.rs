@@ -28,9 +28,10 @@ pub enum Framing {
     KcpGo,
     /// This crate's own, for peers that both run it: a nonce of 16 bytes and a HighwayHash-64 tag of the payload, whose
     /// key follows from the cipher's. Without the key no other payload can be made to open; one that was seen can, with
-    /// the nonce changed where the table has it, and is then known by its tag
-    /// ([`identity`](PacketCipher::identity)). [`CipherKind::None`] with an empty key leaves a checksum that anyone can
-    /// compute.
+    /// the nonce changed where the table has it. Where that is one of bytes 0 to 7, a packet is known by its tag alone
+    /// ([`identity`](PacketCipher::identity)), and of datagrams beside the stream that say the same only one is taken
+    /// within the [replay window](crate::KcpConfigBuilder::replay_window).
+    /// [`CipherKind::None`] with an empty key leaves a checksum that anyone can compute.
     Highway,
 }
 

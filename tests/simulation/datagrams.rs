@@ -121,6 +121,29 @@ fn encrypted_ones_arrive_once() {
     }
 }
 
+/// Neither end takes a datagram that says what another said for a replay of it, or for its own sent back.
+#[cfg(all(feature = "kcptun-ciphers", feature = "highway"))]
+#[test]
+fn equal_ones_all_arrive() {
+    use kcp9::crypto::{CipherKind, Framing};
+
+    use crate::encryption::encrypted;
+    for kind in [CipherKind::Aes256, CipherKind::Twofish, CipherKind::Salsa20, CipherKind::None] {
+        let config = encrypted((kind, Framing::Highway)).datagram_queue(65_536).build().unwrap();
+        let mut simulation = Simulation::new(6, &config, &LinkSettings::delay(ms(20)));
+        for _ in 0..20 {
+            for side in [CLIENT, SERVER] {
+                simulation.call(side, |connection, _| connection.send_datagram(b"still here")).unwrap();
+            }
+            simulation.run_for(ms(100));
+        }
+        for side in [CLIENT, SERVER] {
+            let arrived = std::iter::from_fn(|| simulation.ends[side].connection.recv_datagram()).count();
+            assert_eq!(arrived, 20, "{kind}");
+        }
+    }
+}
+
 /// Datagrams that take half of what the path carries arrive, and the stream has the rest.
 #[test]
 fn a_bulk_transfer_makes_room() {

@@ -75,7 +75,8 @@ fn duplicates_are_dropped_as_replays() {
             let duplicated = simulation.ends[1 - side].link.counts.duplicated;
             let stats = simulation.ends[side].connection.stats();
             assert!(duplicated > 8, "{cipher:?}");
-            // A HighwayHash tag covers the payload only: ACKs that say once more what others said pass for duplicates.
+            // Under some ciphers a HighwayHash tag is all that tells packets apart: ACKs that say once more what others said pass
+            // for duplicates.
             let said_again = if cipher.1 == Framing::Highway { 4 } else { 0 };
             let expected = duplicated..=duplicated + said_again;
             assert!(

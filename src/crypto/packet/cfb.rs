@@ -16,7 +16,7 @@ use cipher::{
     ParBlocks, array::ArraySize, typenum::Unsigned,
 };
 
-use super::encryption::Encryption;
+use super::{encryption::Encryption, framed::NONCE_LEN};
 
 /// Packets of a batch that are encrypted side by side: what fills AES units with a latency of four cycles that start two
 /// instructions a cycle. For ciphers in plain code, fewer would do.
@@ -47,6 +47,9 @@ impl<C: CfbCipher> Cfb<C> {
 }
 
 impl<C: CfbCipher> Encryption for Cfb<C> {
+    /// A block garbles the next one: that is the checksum's where a block holds the whole nonce.
+    const BINDS_NONCE: bool = C::BlockSize::USIZE == NONCE_LEN;
+
     fn encrypt(&self, packet: &mut [u8]) {
         self.cipher.encrypt_with_backend(Encrypt { first: &self.first, packet });
     }

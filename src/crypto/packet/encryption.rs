@@ -6,6 +6,9 @@ pub(super) trait Encryption: Send + Sync + 'static {
     /// Bytes of the longest packet.
     const MAX_LEN: usize = usize::MAX;
 
+    /// Whether a change to the front of a sealed nonce, 8 bytes, garbles what the checksum field opens as.
+    const BINDS_NONCE: bool;
+
     /// Encrypts one packet.
     fn encrypt(&self, packet: &mut [u8]);
 

@@ -6,6 +6,8 @@ use super::encryption::Encryption;
 pub(super) struct None;
 
 impl Encryption for None {
+    const BINDS_NONCE: bool = false;
+
     fn encrypt(&self, _packet: &mut [u8]) {}
 
     fn decrypt(&self, _packet: &mut [u8]) {}

@@ -25,6 +25,8 @@ impl Xor {
 }
 
 impl Encryption for Xor {
+    const BINDS_NONCE: bool = false;
+
     /// kcp-go sends no longer ones. It would leave the bytes behind the table in clear; here they are refused.
     const MAX_LEN: usize = TABLE_LEN;
 

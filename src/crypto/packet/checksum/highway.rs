@@ -50,9 +50,9 @@ impl Checksum for HighwayTag {
         if self.tag(payload) == word(field) { Ok(()) } else { Err(OpenError::BadTag) }
     }
 
-    /// A tag covers the payload and nothing else: so does this, whatever becomes of the nonce.
-    fn identity(_nonce: &[u8; 8], field: &[u8]) -> u64 {
-        word(field)
+    /// A tag covers the payload and nothing else: packets of equal payload differ in the nonce.
+    fn identity(nonce: &[u8; 8], field: &[u8]) -> u64 {
+        u64::from_le_bytes(*nonce) ^ word(field)
     }
 }
 

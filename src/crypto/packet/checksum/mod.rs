@@ -26,6 +26,7 @@ pub(super) trait Checksum: Send + Sync + 'static {
     /// Checks that `field`, [`LEN`](Self::LEN) bytes, is that of `payload`.
     fn check(&self, payload: &[u8], field: &[u8]) -> Result<(), OpenError>;
 
-    /// What tells a packet from others: the front of its nonce, its checksum field.
+    /// What tells a packet from others: the front of its nonce, or zeros where that could be changed to pass a replay for
+    /// another packet, and its checksum field.
     fn identity(nonce: &[u8; 8], field: &[u8]) -> u64;
 }

@@ -29,6 +29,9 @@ impl Salsa20 {
 }
 
 impl Encryption for Salsa20 {
+    /// It chooses the key stream.
+    const BINDS_NONCE: bool = true;
+
     fn encrypt(&self, packet: &mut [u8]) {
         if let Some((nonce, rest)) = packet.split_first_chunk_mut::<NONCE_LEN>() {
             apply(&self.key, nonce, rest);
