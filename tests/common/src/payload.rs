@@ -21,7 +21,7 @@ impl Payload {
         Self { start: key % PERIOD as u64 }
     }
 
-    /// The `len` bytes from `position` on, at most [`LONGEST`].
+    /// The `len` bytes from `position` on, at most `LONGEST`.
     pub fn bytes(self, position: u64, len: usize) -> &'static [u8] {
         static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
         let bytes = BYTES.get_or_init(|| {
