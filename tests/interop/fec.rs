@@ -61,7 +61,7 @@ async fn lossy(server: SocketAddr, from_the_start: bool) -> Lossy {
     let relay = Arc::downgrade(&path.relay);
     spawn(async move {
         while let Some(relay) = relay.upgrade() {
-            if relay.passed() > 200 {
+            if relay.passed() > 600 {
                 relay.set_loss(LOSS);
             }
             drop(relay);
