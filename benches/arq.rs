@@ -1,18 +1,17 @@
 //! Cost of reliability per segment, at windows from 32 to 16,384 segments: it must not grow with the window.
 //!
 //! Every turn does the same work at every size ([`BATCH`] segments in, as many out), so the times compare as they are.
-//! The peer is played by ready-made datagrams in which only the counters are changed, so that one end is measured alone.
-//! As many sessions take turns as together have the largest window in flight: all sizes keep as much payload in memory, and
-//! what is left to differ is the protocol.
+//! The peer is played by ready-made datagrams in which only the counters are changed, so that one end is measured alone:
 //!
 //! * `cumulative`: one ACK confirms a batch by its `una`, which is how a receiver without losses answers; a batch is
 //!   written and sent.
 //! * `selective`: the first segment of every batch was lost. The others are acknowledged one by one, the loss is resent
 //!   by fast resend, and confirmed a whole window later: at the front of what is in flight there is always a hole, and
 //!   one for every batch of the window behind it.
-//! * `cumulative_one_session`, `selective_one_session`: the same with a single session at every size. Where its payloads leave
-//!   the processor's caches, this has the price of memory in it.
-//! * `memory`: that price: no protocol at all, as many bytes are written to a ring that holds a window of payloads.
+//! * `cumulative_sessions`, `selective_sessions`: the same with as many sessions in turn as together have the largest window in
+//!   flight. All keep the same amount of payload in memory, so what is left to differ is the protocol.
+//! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
+//!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, nothing due: what asking for output costs.
 //! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs.
 
@@ -178,18 +177,22 @@ fn turns(b: &mut Bencher<'_>, sessions: u32, window: u32, payload: usize, losses
 }
 
 fn sender(c: &mut Criterion, name: &str, losses: bool, turn: Turn) {
-    let [.., largest] = WINDOWS;
     for payload in PAYLOADS {
-        for (suffix, in_flight) in [("", Some(largest)), ("_one_session", None)] {
-            let mut group = c.benchmark_group(format!("arq/{name}{suffix}/{payload}B"));
-            group.throughput(Throughput::Elements(BATCH.into()));
-            for window in WINDOWS {
-                let sessions = in_flight.map_or(1, |in_flight| in_flight / window);
-                let id = BenchmarkId::from_parameter(window);
-                group.bench_function(id, |b| turns(b, sessions, window, payload, losses, turn));
-            }
-            group.finish();
+        let mut group = c.benchmark_group(format!("arq/{name}/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        for window in WINDOWS {
+            let id = BenchmarkId::from_parameter(window);
+            group.bench_function(id, |b| turns(b, 1, window, payload, losses, turn));
         }
+        group.finish();
+        let mut group = c.benchmark_group(format!("arq/{name}_sessions/{payload}B"));
+        group.throughput(Throughput::Elements(BATCH.into()));
+        for window in WINDOWS {
+            let sessions = WINDOWS[WINDOWS.len() - 1] / window;
+            let id = BenchmarkId::from_parameter(format!("{sessions}x{window}"));
+            group.bench_function(id, |b| turns(b, sessions, window, payload, losses, turn));
+        }
+        group.finish();
     }
 }
 

@@ -44,6 +44,12 @@ pub(crate) fn encrypted((kind, framing): (CipherKind, Framing)) -> KcpConfigBuil
     KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
 }
 
+/// Whether packets of equal payload pass for one another (see [`Framing::Highway`]).
+fn is_known_by_tag_alone((kind, framing): (CipherKind, Framing)) -> bool {
+    use CipherKind::{Blowfish, Cast5, Tea, TripleDes, Xor, Xtea};
+    framing == Framing::Highway && matches!(kind, Blowfish | Cast5 | Tea | TripleDes | Xor | Xtea)
+}
+
 /// Moves about 60 full datagrams each way.
 fn transfer(seed: u64, config: &KcpConfig, link: &LinkSettings) -> Simulation {
     let mut simulation = Simulation::new(seed, config, link);
@@ -75,16 +81,13 @@ fn duplicates_are_dropped_as_replays() {
             let duplicated = simulation.ends[1 - side].link.counts.duplicated;
             let stats = simulation.ends[side].connection.stats();
             assert!(duplicated > 8, "{cipher:?}");
-            // Under some ciphers a HighwayHash tag is all that tells packets apart: ACKs that say once more what others said pass
-            // for duplicates.
-            let said_again = if cipher.1 == Framing::Highway { 4 } else { 0 };
-            let expected = duplicated..=duplicated + said_again;
-            assert!(
-                expected.contains(&stats.replayed),
-                "{cipher:?}: {} replayed of {duplicated}",
-                stats.replayed
-            );
-            assert_eq!(stats.forged, 0, "{cipher:?}");
+            // An ACK said once more in a datagram of its own may equal the one before.
+            let equal = if is_known_by_tag_alone(cipher) {
+                stats.replayed.saturating_sub(duplicated).min(1)
+            } else {
+                0
+            };
+            assert_eq!((stats.replayed - equal, stats.forged), (duplicated, 0), "{cipher:?}");
         }
         // Without a window they reach the segments.
         let open = encrypted(cipher).replay_window(0).build().unwrap();

@@ -106,9 +106,9 @@ impl Arq {
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
         self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
-        // A gap is told at once: what fills it is a round trip away.
         // The first round trip that a peer measures would have the wait in it, and its RTO for long after.
         let first = self.stats.push_received == 1;
+        // A gap is told at once: what fills it is a round trip away.
         if first || self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
             self.acks.set_due();
         }
