@@ -16,7 +16,10 @@ use std::{
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream, NoDelay};
 use kcp9_loopback::spawn;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+};
 
 use kcp9_simulator::Rng;
 
@@ -164,12 +167,19 @@ async fn of_accept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_shutdown() {
     const LEN: usize = 300_000;
+    // More than the receive window holds, and no more than it and the send window do.
+    const UNREAD: usize = 16_000;
     let Pair { mut client, mut server, listener: _listener } = pair_with(narrow()).await;
     let done = Arc::new(AtomicBool::new(false));
+    let waited = Arc::new(Notify::new());
     let reading = spawn({
-        let done = Arc::clone(&done);
+        let (done, waited) = (Arc::clone(&done), Arc::clone(&waited));
         async move {
-            crate::support::read_payload(&mut server, LEN).await.unwrap();
+            let mut bytes = vec![0; LEN];
+            server.read_exact(&mut bytes[..LEN - UNREAD]).await.unwrap();
+            waited.notified().await;
+            server.read_exact(&mut bytes[LEN - UNREAD..]).await.unwrap();
+            assert_payload(0, &bytes);
             done.store(true, Ordering::SeqCst);
             server
         }
@@ -183,11 +193,14 @@ async fn of_shutdown() {
                 Some(outcome) => break outcome.map(|()| cancelled),
                 None => cancelled += 1,
             }
+            if cancelled == 10 {
+                waited.notify_one();
+            }
         }
     };
     let cancelled: io::Result<u32> =
         within(20, "a shutdown that is cancelled again and again", closing).await;
-    assert!(cancelled.unwrap() > 0);
+    assert!(cancelled.unwrap() >= 10);
     within(5, "the reader has everything", reading).await.unwrap();
     assert!(done.load(Ordering::SeqCst));
     within(1, "a further shutdown", client.shutdown()).await.unwrap();
