@@ -25,8 +25,8 @@ use crate::proto::Transmit;
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
 /// few milliseconds on a fast link. It grants as much as it allows.
 const BUFFER_SIZE: usize = 4 << 20;
-/// Receive slots of one system call.
-const SLOTS: usize = quinn_udp::BATCH_SIZE;
+/// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
+const SLOTS: usize = if quinn_udp::BATCH_SIZE < 16 { quinn_udp::BATCH_SIZE } else { 16 };
 /// Bytes of a slot: the largest datagram, or GRO's largest batch.
 const SLOT_SIZE: usize = 65_536;
 /// Bytes that one transmission may take.

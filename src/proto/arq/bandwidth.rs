@@ -25,6 +25,9 @@ const ROUNDS: usize = 10;
 const MIN_RTT_MEMORY: Duration = Duration::from_secs(10);
 /// Round trips below this tell more of schedulers than of paths.
 const LEAST_RTT: Duration = Duration::from_millis(1);
+/// What may be in flight because a round trip counts for more than it is, in full segments: 1 ms at 1.4 Gbit/s. At higher
+/// rates it would not fit the caches if many sessions did so.
+const SHORT_PATH_WINDOW: u64 = 128;
 /// More than one segment in so many lost makes a round lossy enough to ask whether a queue overflows.
 const LOSSY: u64 = 50;
 /// What may come on top for batches of ACKs whatever is lost, in full segments: random losses on a short path to a peer
@@ -293,6 +296,16 @@ impl Bandwidth {
         self.batches.into_iter().max().unwrap_or(0)
     }
 
+    /// Bytes that fit the path without queueing.
+    fn product(&self) -> u64 {
+        let bytes_in = |time: Duration| {
+            let bytes = u128::from(self.rate()) * time.as_micros() / 1_000_000;
+            u64::try_from(bytes).unwrap_or(u64::MAX / 8)
+        };
+        let measured = self.min_rtt.map_or(0, |(rtt, _)| bytes_in(rtt));
+        measured.max(bytes_in(LEAST_RTT).min(SHORT_PATH_WINDOW * self.segment))
+    }
+
     /// What the shortest round trip tells of the path.
     fn path_rtt(&self) -> Duration {
         self.min_rtt.map_or(LEAST_RTT, |(rtt, _)| rtt.max(LEAST_RTT))
@@ -311,8 +324,7 @@ impl Bandwidth {
             self.phase = (self.phase + 1) % GAINS.len();
             self.phase_began = now;
         }
-        let product = u128::from(self.rate()) * rtt.as_micros() / 1_000_000;
-        let product = u64::try_from(product).unwrap_or(u64::MAX / 8);
+        let product = self.product();
         let batch = self.largest_batch().min(self.allowance);
         self.window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
     }
@@ -360,6 +372,19 @@ mod tests {
         assert!(after <= before / 2, "{before} to {after}");
         rounds(&mut bandwidth, &mut now, 300, 5 * LEAST_RTT, 0);
         assert!(bandwidth.window() >= before, "{} of {before}", bandwidth.window());
+    }
+
+    /// What a round trip below a millisecond counts for more than it is does not fill windows at high rates.
+    #[test]
+    fn a_short_path_has_little_more_in_flight_than_fits_it() {
+        let (mut bandwidth, mut now) = (Bandwidth::new(SEGMENT as usize), Instant::ZERO);
+        rounds(&mut bandwidth, &mut now, 30, LEAST_RTT / 10, 0);
+        assert!(!bandwidth.startup);
+        let sent = u64::from(SENT) * SEGMENT;
+        assert_eq!(bandwidth.product(), sent);
+        // Where a twentieth of that fits it, schedulers get their part.
+        bandwidth.rates = [bandwidth.rate() / 20; ROUNDS];
+        assert_eq!(bandwidth.product(), SHORT_PATH_WINDOW * SEGMENT);
     }
 
     #[test]
