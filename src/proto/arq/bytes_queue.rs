@@ -9,18 +9,24 @@
 //! window ago costs as much as all else that is done for its segment. With losses, half the memory means twice the window
 //! until then.
 //!
-//! Chunks that are freed are kept for the next write, the last one first, and at most about as many as were in use of
-//! late: a steady transfer allocates nothing, and [`trim`](BytesQueue::trim) gives the memory of a session that went idle
-//! back.
+//! Chunks that are freed are kept for the next write, and at most about as many as were in use of late: a steady
+//! transfer allocates nothing, and [`trim`](BytesQueue::trim) gives the memory of a session that went idle back. The last
+//! one comes first, since the cache may still have it; but where so much is in use that it cannot, the first one does, and
+//! a few are always waiting: what is sent asks for the cache lines of the first of them ([`expect`](BytesQueue::expect)),
+//! so that they are there when as much is written again.
 
-use alloc::{boxed::Box, collections::VecDeque, vec, vec::Vec};
+use alloc::{boxed::Box, collections::VecDeque, vec};
 
-use super::peak::Peak;
+use super::{peak::Peak, prefetch};
 
 /// A few full segments: a loss keeps little more than itself, yet few segments lie in two chunks.
 const CHUNK: usize = 8_192;
 /// Spare chunks kept whatever is in use: 64 KiB, a large write of a request-response protocol.
 const MIN_SPARE: usize = 8;
+/// Chunks in use that no cache of a single core holds: 4 MiB.
+const MANY: usize = 512;
+/// Spare chunks that wait for their cache lines where many are in use.
+const AHEAD: usize = 8;
 
 #[derive(Debug)]
 struct Chunk {
@@ -51,7 +57,10 @@ impl Stretch {
 #[derive(Debug, Default)]
 pub(super) struct BytesQueue {
     chunks: VecDeque<Chunk>,
-    spare: Vec<Box<[u8]>>,
+    /// In the order in which they were freed.
+    spare: VecDeque<Box<[u8]>>,
+    /// Bytes of the first spare chunks whose cache lines were asked for.
+    expected: usize,
     /// Chunks that have their bytes.
     in_use: usize,
     /// Most of them since `peak` was told.
@@ -92,7 +101,7 @@ impl BytesQueue {
         while !bytes.is_empty() {
             let tail = self.head + self.len;
             if tail == self.chunks.len() * CHUNK {
-                let bytes = self.spare.pop().unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
+                let bytes = self.take_spare().unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
                 self.chunks.push_back(Chunk { bytes, released: 0 });
                 self.in_use += 1;
                 self.most = self.most.max(self.in_use);
@@ -102,6 +111,35 @@ impl BytesQueue {
             space[..take].copy_from_slice(&bytes[..take]);
             self.len += take;
             bytes = &bytes[take..];
+        }
+    }
+
+    fn take_spare(&mut self) -> Option<Box<[u8]>> {
+        if self.in_use < MANY {
+            self.expected = 0;
+            return self.spare.pop_back();
+        }
+        if self.spare.len() <= AHEAD {
+            return None;
+        }
+        self.expected = self.expected.saturating_sub(CHUNK);
+        self.spare.pop_front()
+    }
+
+    /// Expects that `len` bytes more than so far will be written soon.
+    pub(super) fn expect(&mut self, mut len: usize) {
+        if self.in_use < MANY {
+            return;
+        }
+        while len > 0
+            && self.expected < AHEAD * CHUNK
+            && let Some(chunk) = self.spare.get(self.expected / CHUNK)
+        {
+            let rest = &chunk[self.expected % CHUNK..];
+            let take = rest.len().min(len);
+            prefetch::for_writing(&rest[..take]);
+            self.expected += take;
+            len -= take;
         }
     }
 
@@ -134,7 +172,7 @@ impl BytesQueue {
             let take = (end - at).min(CHUNK - at % CHUNK);
             chunk.released += take;
             if chunk.released == CHUNK {
-                self.spare.push(core::mem::take(&mut chunk.bytes));
+                self.spare.push_back(core::mem::take(&mut chunk.bytes));
                 self.in_use -= 1;
             }
             at += take;
@@ -153,18 +191,20 @@ impl BytesQueue {
         self.head = if self.len == 0 { 0 } else { self.head % CHUNK };
         for chunk in self.chunks.drain(..drained) {
             if !chunk.bytes.is_empty() {
-                self.spare.push(chunk.bytes);
+                self.spare.push_back(chunk.bytes);
                 self.in_use -= 1;
             }
         }
         self.most = self.in_use;
         // One more than were in use: as many bytes may begin elsewhere in their first chunk.
-        self.spare.truncate((self.peak.get() + 1).saturating_sub(self.in_use).max(MIN_SPARE));
+        let waiting = if self.peak.get() < MANY { 0 } else { AHEAD };
+        self.spare.truncate((self.peak.get() + 1 + waiting).saturating_sub(self.in_use).max(MIN_SPARE));
     }
 
     /// Gives back the memory that is not in use.
     pub(super) fn trim(&mut self) {
-        self.spare = Vec::new();
+        self.spare = VecDeque::new();
+        self.expected = 0;
         self.peak = Peak::default();
         if self.chunks.is_empty() {
             self.chunks = VecDeque::new();
@@ -175,6 +215,7 @@ impl BytesQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn holds_any_pattern_of_appends_and_releases() {
@@ -287,6 +328,32 @@ mod tests {
         assert!(stretch.join(Stretch { position: u32::MAX - 3, len: 8 }));
         assert!(stretch.join(Stretch { position: 4, len: 1 }));
         assert_eq!((stretch.position, stretch.len), (u32::MAX - 9, 15));
+    }
+
+    /// With much in flight, what was freed first is written first, a few chunks wait, and none is allocated.
+    #[test]
+    fn many_chunks_take_turns() {
+        const BATCH: usize = 5;
+        const USED: usize = MANY + BATCH;
+        let mut queue = BytesQueue::default();
+        queue.append(&[1; USED * CHUNK]);
+        let mut seen = Vec::new();
+        for turn in 0..2 * USED / BATCH {
+            queue.expect(BATCH * CHUNK);
+            queue.release_before(queue.start.wrapping_add((BATCH * CHUNK) as u32));
+            let first: Vec<_> = queue.spare.iter().take(BATCH).map(|chunk| chunk.as_ptr()).collect();
+            queue.append(&[2; BATCH * CHUNK]);
+            // The first turns add those that wait.
+            if turn >= AHEAD {
+                let written = queue.chunks.range(USED - BATCH..).map(|chunk| chunk.bytes.as_ptr());
+                assert!(written.eq(first.iter().copied()), "turn {turn}");
+                seen.extend(first);
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), USED + queue.spare.len());
+        assert_eq!(queue.spare.len(), AHEAD);
     }
 
     #[test]

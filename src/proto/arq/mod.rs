@@ -25,6 +25,7 @@ mod losses;
 mod output;
 mod pacer;
 mod peak;
+mod prefetch;
 mod probe;
 mod recv_buffer;
 mod reno;

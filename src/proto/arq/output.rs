@@ -226,6 +226,8 @@ impl Arq {
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
+        // Who sends at full speed writes again as much as was sent.
+        self.queue.bytes.expect(len as usize);
         end + len as usize
     }
 
