@@ -3,7 +3,7 @@
 //!
 //! One turn is: look at the sessions noticed, receive a batch, take each run of datagrams into its session under one
 //! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
-//! so is the number of turns before the task yields to others. With nothing to do it sleeps until the earliest
+//! so are the turns and the bytes before the task yields to others. With nothing to do it sleeps until the earliest
 //! deadline, or, with none, until it is woken.
 
 mod runs;
