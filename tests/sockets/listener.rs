@@ -18,7 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    ANY, Pair, assert_alive, greet, kind, listen, listen_with, ms, pair, quick, rebind, until, within,
+    ANY, ANY_FORSAKEN, Pair, assert_alive, greet, kind, listen, listen_with, ms, pair, quick, rebind, until,
+    within,
 };
 
 async fn knock(addr: SocketAddr) -> KcpStream {
@@ -256,8 +257,8 @@ async fn a_vanished_client_does_not_stop_it() {
     ask_for_icmp_errors(&socket);
     let listener = KcpListener::from_socket(socket, quick().build().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
-    // All at once, so that no two have the same port.
-    let doomed: Vec<_> = (0..50).map(|_| UdpSocket::bind(ANY).unwrap()).collect();
+    // All at once, so that no two have the same port; where nobody gets it after them.
+    let doomed: Vec<_> = (0..50).map(|_| UdpSocket::bind(ANY_FORSAKEN).unwrap()).collect();
     for gone in doomed {
         let mut push = segment(Command::Push, 0, 1);
         push.push(b'!');

@@ -11,7 +11,7 @@ use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
 use socket2::{MaybeUninitSlice, MsgHdrMut, SockRef};
 
 use crate::support::{
-    ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen, within, write_payload,
+    ANY, ANY_FORSAKEN, EchoServer, assert_alive, echo_payload, greet, kind, listen, within, write_payload,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn a_connected_socket_works() {
     let client = KcpStream::from_socket(socket, server.addr, 7, KcpConfig::default()).unwrap();
     within(10, "an echo over a connected socket", echo_payload(client, 1 << 20)).await.unwrap();
 
-    let nobody = UdpSocket::bind(ANY).unwrap().local_addr().unwrap();
+    let nobody = UdpSocket::bind(ANY_FORSAKEN).unwrap().local_addr().unwrap();
     let socket = UdpSocket::bind(ANY).unwrap();
     socket.connect(nobody).unwrap();
     let config = crate::support::quick().build().unwrap();

@@ -21,6 +21,9 @@ pub use kcp9_loopback::{spawn, within};
 
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";
+/// Any free port of an address of the loopback where no test listens: once closed, nobody answers there any more. At
+/// [`ANY`] another test may get the port.
+pub const ANY_FORSAKEN: &str = "127.0.0.77:0";
 /// The stream of bytes that most tests send.
 pub const PAYLOAD: Payload = Payload::new(0x6b63_7039);
 
