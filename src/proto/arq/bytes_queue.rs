@@ -12,12 +12,16 @@
 //! Chunks that are freed are kept for the next write, and at most about as many as were in use of late: a steady
 //! transfer allocates nothing, and [`trim`](BytesQueue::trim) gives the memory of a session that went idle back. The last
 //! one comes first, since the cache may still have it; but where so much is in use that it cannot, the first one does, and
-//! a few are always waiting: what is sent asks for the cache lines of the first of them ([`expect`](BytesQueue::expect)),
-//! so that they are there when as much is written again.
+//! a few are always waiting: what is sent asks for the cache lines of the first of them
+//! ([`expect_append`](BytesQueue::expect_append)), so that they are there when as much is written again. For the same reason
+//! what is to be resent is asked for when that is known ([`expect_copy`](BytesQueue::expect_copy)).
 
-use alloc::{boxed::Box, collections::VecDeque, vec};
+use alloc::{boxed::Box, collections::VecDeque};
 
-use super::{peak::Peak, prefetch};
+use super::{
+    peak::Peak,
+    prefetch::{CACHE_LINE, prefetch},
+};
 
 /// A few full segments: a loss keeps little more than itself, yet few segments lie in two chunks.
 const CHUNK: usize = 8_192;
@@ -28,10 +32,24 @@ const MANY: usize = 512;
 /// Spare chunks that wait for their cache lines where many are in use.
 const AHEAD: usize = 8;
 
+/// Memory of a chunk. It shares no cache line, so that as few as possible are moved.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Block([u8; CHUNK]);
+
+const _: () = assert!(align_of::<Block>() == CACHE_LINE);
+
+impl Block {
+    fn new() -> Box<Self> {
+        // Built in place where the compiler optimises at all: no stack need have room for it.
+        Box::new(Self([0; CHUNK]))
+    }
+}
+
 #[derive(Debug)]
 struct Chunk {
-    /// Empty once all of it was released, while something before it was not.
-    bytes: Box<[u8]>,
+    /// `None` once all of it was released, while something before it was not.
+    block: Option<Box<Block>>,
     /// Bytes released out of order.
     released: usize,
 }
@@ -58,7 +76,7 @@ impl Stretch {
 pub(super) struct BytesQueue {
     chunks: VecDeque<Chunk>,
     /// In the order in which they were freed.
-    spare: VecDeque<Box<[u8]>>,
+    spare: VecDeque<Box<Block>>,
     /// Bytes of the first spare chunks whose cache lines were asked for.
     expected: usize,
     /// Chunks that have their bytes.
@@ -101,12 +119,13 @@ impl BytesQueue {
         while !bytes.is_empty() {
             let tail = self.head + self.len;
             if tail == self.chunks.len() * CHUNK {
-                let bytes = self.take_spare().unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
-                self.chunks.push_back(Chunk { bytes, released: 0 });
+                let block = self.take_spare().unwrap_or_else(Block::new);
+                self.chunks.push_back(Chunk { block: Some(block), released: 0 });
                 self.in_use += 1;
                 self.most = self.most.max(self.in_use);
             }
-            let space = &mut self.chunks[tail / CHUNK].bytes[tail % CHUNK..];
+            let block = self.chunks[tail / CHUNK].block.as_mut().expect("not released");
+            let space = &mut block.0[tail % CHUNK..];
             let take = space.len().min(bytes.len());
             space[..take].copy_from_slice(&bytes[..take]);
             self.len += take;
@@ -114,7 +133,7 @@ impl BytesQueue {
         }
     }
 
-    fn take_spare(&mut self) -> Option<Box<[u8]>> {
+    fn take_spare(&mut self) -> Option<Box<Block>> {
         if self.in_use < MANY {
             self.expected = 0;
             return self.spare.pop_back();
@@ -126,20 +145,41 @@ impl BytesQueue {
         self.spare.pop_front()
     }
 
+    /// The bytes of a chunk from offset `at` on, of which some at least are held.
+    fn held(&self, at: usize) -> &[u8] {
+        let block = self.chunks[at / CHUNK].block.as_ref().expect("not released");
+        &block.0[at % CHUNK..]
+    }
+
     /// Expects that `len` bytes more than so far will be written soon.
-    pub(super) fn expect(&mut self, mut len: usize) {
+    pub(super) fn expect_append(&mut self, mut len: usize) {
         if self.in_use < MANY {
             return;
         }
         while len > 0
             && self.expected < AHEAD * CHUNK
-            && let Some(chunk) = self.spare.get(self.expected / CHUNK)
+            && let Some(block) = self.spare.get(self.expected / CHUNK)
         {
-            let rest = &chunk[self.expected % CHUNK..];
+            let rest = &block.0[self.expected % CHUNK..];
             let take = rest.len().min(len);
-            prefetch::for_writing(&rest[..take]);
+            prefetch(&rest[..take]);
             self.expected += take;
             len -= take;
+        }
+    }
+
+    /// Expects that `stretch`, all of which must be held, will be copied soon.
+    pub(super) fn expect_copy(&self, stretch: Stretch) {
+        if self.in_use < MANY {
+            return;
+        }
+        let mut at = self.offset(stretch.position);
+        let end = at + stretch.len as usize;
+        while at < end {
+            let held = self.held(at);
+            let take = held.len().min(end - at);
+            prefetch(&held[..take]);
+            at += take;
         }
     }
 
@@ -148,15 +188,14 @@ impl BytesQueue {
         let mut at = self.offset(position);
         debug_assert!(at + out.len() <= self.head + self.len);
         while !out.is_empty() {
-            let chunk = &self.chunks[at / CHUNK].bytes[at % CHUNK..];
-            debug_assert!(!chunk.is_empty(), "released");
+            let held = self.held(at);
             // Most segments lie in one chunk.
-            if let Some(all) = chunk.get(..out.len()) {
+            if let Some(all) = held.get(..out.len()) {
                 out.copy_from_slice(all);
                 return;
             }
-            let (now, later) = out.split_at_mut(chunk.len());
-            now.copy_from_slice(chunk);
+            let (now, later) = out.split_at_mut(held.len());
+            now.copy_from_slice(held);
             out = later;
             at += CHUNK - at % CHUNK;
         }
@@ -172,7 +211,7 @@ impl BytesQueue {
             let take = (end - at).min(CHUNK - at % CHUNK);
             chunk.released += take;
             if chunk.released == CHUNK {
-                self.spare.push_back(core::mem::take(&mut chunk.bytes));
+                self.spare.extend(chunk.block.take());
                 self.in_use -= 1;
             }
             at += take;
@@ -190,8 +229,8 @@ impl BytesQueue {
         let drained = if self.len == 0 { self.chunks.len() } else { self.head / CHUNK };
         self.head = if self.len == 0 { 0 } else { self.head % CHUNK };
         for chunk in self.chunks.drain(..drained) {
-            if !chunk.bytes.is_empty() {
-                self.spare.push_back(chunk.bytes);
+            if let Some(block) = chunk.block {
+                self.spare.push_back(block);
                 self.in_use -= 1;
             }
         }
@@ -215,7 +254,7 @@ impl BytesQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
+    use alloc::{vec, vec::Vec};
 
     #[test]
     fn holds_any_pattern_of_appends_and_releases() {
@@ -292,7 +331,7 @@ mod tests {
                 if !(queue.head + queue.len).is_multiple_of(CHUNK) {
                     *needed.last_mut().unwrap() = true;
                 }
-                let held: Vec<bool> = queue.chunks.iter().map(|chunk| !chunk.bytes.is_empty()).collect();
+                let held: Vec<bool> = queue.chunks.iter().map(|chunk| chunk.block.is_some()).collect();
                 assert_eq!(held, needed, "seed {seed}, step {step}");
                 assert_eq!(queue.in_use, held.into_iter().filter(|held| *held).count());
                 assert!(queue.spare.len() <= (queue.peak.get() + 1).max(MIN_SPARE));
@@ -339,13 +378,14 @@ mod tests {
         queue.append(&[1; USED * CHUNK]);
         let mut seen = Vec::new();
         for turn in 0..2 * USED / BATCH {
-            queue.expect(BATCH * CHUNK);
+            queue.expect_append(BATCH * CHUNK);
             queue.release_before(queue.start.wrapping_add((BATCH * CHUNK) as u32));
-            let first: Vec<_> = queue.spare.iter().take(BATCH).map(|chunk| chunk.as_ptr()).collect();
+            let first: Vec<_> = queue.spare.iter().take(BATCH).map(|chunk| chunk.0.as_ptr()).collect();
             queue.append(&[2; BATCH * CHUNK]);
             // The first turns add those that wait.
             if turn >= AHEAD {
-                let written = queue.chunks.range(USED - BATCH..).map(|chunk| chunk.bytes.as_ptr());
+                let written =
+                    queue.chunks.range(USED - BATCH..).map(|chunk| chunk.block.as_ref().unwrap().0.as_ptr());
                 assert!(written.eq(first.iter().copied()), "turn {turn}");
                 seen.extend(first);
             }

@@ -84,6 +84,9 @@ impl Arq {
             }
         }
         self.queue.bytes.release(arrived);
+        if skipped && let Some(due) = self.buffer.first_due() {
+            self.queue.bytes.expect_copy(Stretch { position: due.position, len: due.len });
+        }
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
             self.after_input(now, &confirmed, skipped, echoed);
@@ -176,6 +179,10 @@ mod tests {
         SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn, una, len: 0 }.to_bytes()
     }
 
+    fn acks(sn: impl Iterator<Item = u32>) -> Vec<u8> {
+        sn.flat_map(|sn| header(Command::Ack, sn, 0)).collect()
+    }
+
     /// What there is to send, as the segments of one datagram.
     fn sent(arq: &mut Arq) -> Vec<u8> {
         let mut out = vec![0; 1 << 20];
@@ -186,34 +193,46 @@ mod tests {
         out
     }
 
-    /// A loss keeps itself in memory, not the window behind it.
-    #[test]
-    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
-    fn what_arrived_behind_a_loss_is_freed() {
-        let config = KcpConfig::builder().send_window(256).nodelay(NoDelay::FAST3).build().unwrap();
+    /// A loss keeps itself in memory, not the window behind it; it can be sent again when what surrounds it is gone.
+    fn what_arrived_behind_losses_is_freed(segments: u32) {
+        let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
         arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received).unwrap();
-        let written: Vec<u8> = (0..256 * arq.mss).map(|i| (i % 251) as u8).collect();
-        assert_eq!(arq.write(Instant::ZERO, &written), written.len());
-        assert_eq!(sent(&mut arq).len(), 256 * (arq.mss + HEADER_LEN));
+        let written: Vec<u8> = (0..segments as usize * arq.mss).map(|i| (i % 251) as u8).collect();
+        for batch in written.chunks(256 * arq.mss) {
+            assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
+            assert_eq!(sent(&mut arq).len(), 256 * (arq.mss + HEADER_LEN));
+        }
         let full = arq.queue.bytes.memory();
         assert!(full >= written.len());
-        // Newest first, as reordering may have it, in a datagram; and the others in order.
-        let newest: Vec<u8> = (200..256).rev().flat_map(|sn| header(Command::Ack, sn, 0)).collect();
-        let others: Vec<u8> =
-            (0..200).filter(|sn| sn % 50 != 0).flat_map(|sn| header(Command::Ack, sn, 0)).collect();
-        for acks in [newest, others] {
-            arq.input(Instant::ZERO, &acks, Origin::Received).unwrap();
+        // Most in order, and the newest the other way round, as reordering may have it.
+        let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
+        for batch in arrived.chunks(100) {
+            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received).unwrap();
         }
-        assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (256, 4));
+        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received).unwrap();
+        assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (segments, lost.len() as u32));
         assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
         let resent = sent(&mut arq);
-        let segments: Vec<_> = Segments::new(&resent).map(Result::unwrap).collect();
-        assert_eq!(segments.iter().map(|(header, _)| header.sn).collect::<Vec<_>>(), [0, 50, 100, 150]);
-        for (header, payload) in segments {
+        let resent: Vec<_> = Segments::new(&resent).map(Result::unwrap).collect();
+        assert_eq!(resent.iter().map(|(header, _)| header.sn).collect::<Vec<_>>(), lost);
+        for (header, payload) in resent {
             assert_eq!(payload, &written[header.sn as usize * arq.mss..][..arq.mss]);
         }
-        arq.input(Instant::ZERO, &header(Command::Ack, 150, 256), Origin::Received).unwrap();
+        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received).unwrap();
         assert_eq!(arq.queue.bytes.memory(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
+    fn what_arrived_behind_losses_is_freed_in_a_small_window() {
+        what_arrived_behind_losses_is_freed(256);
+    }
+
+    /// So much in flight that what is due is prefetched.
+    #[test]
+    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
+    fn what_arrived_behind_losses_is_freed_in_a_large_window() {
+        what_arrived_behind_losses_is_freed(16_384);
     }
 }

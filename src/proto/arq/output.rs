@@ -227,7 +227,7 @@ impl Arq {
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
         // Who sends at full speed writes again as much as was sent.
-        self.queue.bytes.expect(len as usize);
+        self.queue.bytes.expect_append(len as usize);
         end + len as usize
     }
 

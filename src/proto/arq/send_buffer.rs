@@ -370,6 +370,11 @@ impl SendBuffer {
         heads.into_iter().find(|sn| self.slot(*sn).skips > 0)
     }
 
+    /// The segment that was skipped often enough first.
+    pub(super) fn first_due(&self) -> Option<&InFlight> {
+        self.head(Class::Due).map(|sn| self.get(sn))
+    }
+
     /// The next segment to send again: due ones first, then those whose RTO has passed.
     pub(super) fn next_resend(&self, now: Instant, backoff: &Backoff) -> Option<(u32, Cause)> {
         if let Some(sn) = self.head(Class::Due) {
