@@ -14,9 +14,14 @@
 //!
 //! What a transfer spends its instructions on: `callgrind_annotate` on the file that the check names when it fails.
 //!
+//! Beside them stand the instructions of a segment by how much is in flight ([`window`]): these are compared with each other.
+//!
 //! Without `--bench`, as under `cargo test --benches`, the transfers just run.
 
+#[path = "../arq/sender.rs"]
+mod sender;
 mod transfer;
+mod window;
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +30,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use self::transfer::Transfer;
+use self::{
+    transfer::Transfer,
+    window::{Acknowledged, WINDOWS},
+};
 
 /// More than this share above the baseline is a failure.
 const LIMIT: f64 = 1.05;
@@ -47,6 +55,7 @@ fn main() -> ExitCode {
                 transfer.run();
                 ExitCode::SUCCESS
             }
+            None if Acknowledged::run_named(name) => ExitCode::SUCCESS,
             None => ExitCode::FAILURE,
         };
     }
@@ -54,7 +63,7 @@ fn main() -> ExitCode {
         Transfer::all().into_iter().for_each(Transfer::run);
         return ExitCode::SUCCESS;
     }
-    match check(has("--bless")) {
+    match check(has("--bless")).and_then(|holds| Ok(holds & check_windows()?)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -78,8 +87,7 @@ fn check(bless: bool) -> io::Result<bool> {
     println!("{:<22} {:>14} {:>14} {:>7}", "instructions", "before", "now", "ratio");
     for transfer in Transfer::all() {
         let name = transfer.name;
-        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{name}"));
-        let now = count(name, &profile)?;
+        let now = count(name)?;
         text += &format!("{name} {now}\n");
         let Some(before) = baseline.get(name).copied() else {
             println!("{name:<22} {:>14} {now:>14}", "-");
@@ -88,7 +96,7 @@ fn check(bless: bool) -> io::Result<bool> {
         let ratio = now as f64 / before as f64;
         let verdict = if ratio > LIMIT {
             holds &= bless;
-            format!("  too many: callgrind_annotate {}", profile.display())
+            format!("  too many: callgrind_annotate {}", profile(name).display())
         } else if ratio < STALE {
             "  fewer: --bless makes it the baseline".to_owned()
         } else {
@@ -104,10 +112,30 @@ fn check(bless: bool) -> io::Result<bool> {
     Ok(holds)
 }
 
-/// Instructions that one transfer takes, start of the process included.
-fn count(name: &str, profile: &Path) -> io::Result<u64> {
+/// Counts a segment's with little and with much in flight. Returns whether it is about the same.
+fn check_windows() -> io::Result<bool> {
+    let [small, large] = WINDOWS;
+    let mut holds = true;
+    println!("{:<22} {small:>14} {large:>14} {:>7}", "a segment in flight of", "ratio");
+    for kind in Acknowledged::all() {
+        let (few, many) = (kind.measure(small, count)?, kind.measure(large, count)?);
+        let ratio = many / few;
+        holds &= ratio <= window::LIMIT;
+        let verdict = if ratio <= window::LIMIT { "" } else { "  too many" };
+        println!("{:<22} {few:>14.1} {many:>14.1} {ratio:>7.3}{verdict}", kind.name);
+    }
+    Ok(holds)
+}
+
+/// Where what `name` took is found.
+fn profile(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{name}"))
+}
+
+/// Instructions that the run `name` takes, start of the process included.
+fn count(name: &str) -> io::Result<u64> {
     let mut out_file = std::ffi::OsString::from("--callgrind-out-file=");
-    out_file.push(profile);
+    out_file.push(profile(name));
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--error-exitcode=1"])
         .arg(out_file)

@@ -12,159 +12,32 @@
 //!   flight. All keep the same amount of payload in memory, so what is left to differ is the protocol.
 //! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
 //!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
-//! * `flush_idle`: a window full and unanswered, nothing due: what asking for output costs.
+//! * `flush_idle`: a window full and unanswered, more waiting behind it, nothing due: what a look at the session costs.
 //! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs.
+
+mod sender;
 
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use kcp9::{
-    KcpConfig, NoDelay,
-    proto::{Command, Connection, HEADER_LEN, Instant, SegmentHeader},
-};
+use kcp9::proto::{Command, Connection, HEADER_LEN, Instant, SegmentHeader};
 
-/// Segments acknowledged, sent or received by one turn.
-const BATCH: u32 = 32;
+use self::sender::{BATCH, SN, Sender, TURN, Traffic, Turn, connection, put};
+
 /// Segments in flight.
 const WINDOWS: [u32; 3] = [32, 1_024, 16_384];
 /// Payload bytes of a segment: a window that mostly fits the caches, and one of full datagrams that does not.
 const PAYLOADS: [usize; 2] = [64, 1_376];
+/// After the last segment was sent: no RTO is as short.
+const BEFORE_RTO: Duration = Duration::from_millis(5);
 /// Bytes that `memory` copies at once.
 const PIECE: usize = 4_096;
-/// Virtual time of a turn: short enough that a whole window passes before any timeout.
-const TURN: Duration = Duration::from_micros(1);
-/// Offsets of counters in a segment's header.
-const TS: usize = 8;
-const SN: usize = 12;
-const UNA: usize = 16;
-
-fn connection(payload: usize) -> Connection {
-    let config = KcpConfig::builder()
-        .mtu(HEADER_LEN + payload)
-        .send_window(65_535)
-        .recv_window(65_535)
-        .nodelay(NoDelay::FAST3)
-        .build()
-        .expect("settings in range");
-    Connection::new(7, &config, Instant::ZERO)
-}
-
-/// `count` segments without payload.
-fn control(cmd: Command, count: u32) -> Vec<u8> {
-    let header = SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn: 0, una: 0, len: 0 };
-    header.to_bytes().repeat(count as usize)
-}
-
-fn put(datagram: &mut [u8], at: usize, value: u32) {
-    datagram[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-/// What is written, what is sent and what the peer answers; of all sessions.
-struct Traffic {
-    payload: Vec<u8>,
-    buffer: Vec<u8>,
-    ack: Vec<u8>,
-    sacks: Vec<u8>,
-}
-
-impl Traffic {
-    fn new(payload: usize) -> Self {
-        Self {
-            payload: vec![0x5a; payload * BATCH as usize],
-            buffer: vec![0; 65_536],
-            ack: control(Command::Ack, 1),
-            sacks: control(Command::Ack, BATCH - 1),
-        }
-    }
-}
-
-/// A session that sends, `window` segments ahead of what its peer has answered.
-struct Sender {
-    connection: Connection,
-    window: u32,
-    now: Instant,
-    /// First segment of the batch to be acknowledged next, and to be sent next.
-    acked: u32,
-    sent: u32,
-}
-
-impl Sender {
-    fn new(window: u32, payload: usize, traffic: &mut Traffic) -> Self {
-        let mut sender =
-            Self { connection: connection(payload), window, now: Instant::ZERO, acked: 0, sent: 0 };
-        let mut open = control(Command::Wins, 1);
-        sender.connection.handle_datagram(sender.now, &mut open).expect("a window");
-        while sender.sent < window {
-            sender.send_batch(traffic);
-        }
-        sender
-    }
-
-    fn send_batch(&mut self, traffic: &mut Traffic) {
-        self.now += TURN;
-        let written = self.connection.write(self.now, &traffic.payload);
-        debug_assert_eq!(written, Ok(traffic.payload.len()));
-        self.sent += BATCH;
-        while let Some(transmit) = self.connection.poll_transmit(self.now, &mut traffic.buffer) {
-            black_box(&traffic.buffer[..transmit.len]);
-        }
-    }
-
-    /// `ts` of the batch to be acknowledged: it was sent a window ago.
-    fn echo(&self) -> u32 {
-        let turns = self.acked / BATCH + 1;
-        Instant::from_micros(u64::from(turns) * TURN.as_micros() as u64).as_ts()
-    }
-
-    fn cumulative(&mut self, traffic: &mut Traffic) {
-        put(&mut traffic.ack, TS, self.echo());
-        put(&mut traffic.ack, SN, self.acked + BATCH - 1);
-        put(&mut traffic.ack, UNA, self.acked + BATCH);
-        self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut traffic.ack);
-        self.send_batch(traffic);
-    }
-
-    fn selective(&mut self, traffic: &mut Traffic) {
-        let echo = self.echo();
-        // The peer has got the resend of the hole a window before this one.
-        let una = (self.acked + BATCH).saturating_sub(self.window);
-        for (i, header) in (1..BATCH).zip(traffic.sacks.chunks_exact_mut(HEADER_LEN)) {
-            put(header, TS, echo);
-            put(header, SN, self.acked + i);
-            put(header, UNA, una);
-        }
-        self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut traffic.sacks);
-        self.send_batch(traffic);
-    }
-
-    /// That the turns did what they claim.
-    fn check(&self, losses: bool) {
-        let stats = self.connection.stats();
-        let turns = u64::from(self.acked / BATCH);
-        let span =
-            if losses && turns > u64::from(self.window / BATCH) { 2 * self.window } else { self.window };
-        if !losses || span == 2 * self.window {
-            assert!(stats.in_flight.abs_diff(span) <= BATCH, "{} in flight of {span}", stats.in_flight);
-        }
-        assert_eq!(stats.fast_resends, if losses { turns } else { 0 });
-        assert_eq!((stats.timeout_resends, stats.early_resends), (0, 0));
-        assert_eq!(stats.push_sent, u64::from(self.sent));
-    }
-}
-
-type Turn = fn(&mut Sender, &mut Traffic);
-
 /// `turn` after turn of `sessions` that come one after another.
 fn turns(b: &mut Bencher<'_>, sessions: u32, window: u32, payload: usize, losses: bool, turn: Turn) {
     let mut traffic = Traffic::new(payload);
     let mut senders: Vec<_> = (0..sessions).map(|_| Sender::new(window, payload, &mut traffic)).collect();
-    // Until what is in flight has turned over twice, and every hole is as old as it gets.
     for sender in &mut senders {
-        for _ in 0..4 * window / BATCH {
-            turn(sender, &mut traffic);
-        }
+        sender.settle(turn, &mut traffic);
     }
     let mut next = 0;
     b.iter(|| {
@@ -227,20 +100,29 @@ fn memory(c: &mut Criterion) {
 }
 
 fn flush_idle(c: &mut Criterion) {
-    let mut group = c.benchmark_group("arq/flush_idle");
-    group.throughput(Throughput::Elements(1));
-    for window in WINDOWS {
-        group.bench_function(BenchmarkId::from_parameter(window), |b| {
-            let mut traffic = Traffic::new(64);
-            let mut sender = Sender::new(window, 64, &mut traffic);
-            b.iter(|| {
-                let transmit = sender.connection.poll_transmit(sender.now, &mut traffic.buffer);
-                assert!(transmit.is_none());
-                sender.connection.poll_timeout()
+    for payload in PAYLOADS {
+        let mut group = c.benchmark_group(format!("arq/flush_idle/{payload}B"));
+        group.throughput(Throughput::Elements(1));
+        for window in WINDOWS {
+            group.bench_function(BenchmarkId::from_parameter(window), |b| {
+                let mut traffic = Traffic::new(payload);
+                let mut sender = Sender::limited(window, window, payload, &mut traffic);
+                sender.send_batch(&mut traffic);
+                let now = sender.now + BEFORE_RTO;
+                let connection = &mut sender.connection;
+                b.iter(|| {
+                    connection.handle_timeout(now);
+                    let transmit = connection.poll_transmit(now, &mut traffic.buffer);
+                    assert!(transmit.is_none());
+                    connection.poll_timeout()
+                });
+                let stats = connection.stats();
+                assert_eq!((stats.in_flight, stats.push_sent), (window, window.into()));
+                assert!(stats.send_queue_bytes > 0, "nothing waits for the window");
             });
-        });
+        }
+        group.finish();
     }
-    group.finish();
 }
 
 /// A session that receives.
@@ -270,7 +152,7 @@ impl Receiver {
         let mut datagram = header.to_bytes().to_vec();
         datagram.resize(HEADER_LEN + payload, 0x5a);
         Self {
-            connection: connection(payload),
+            connection: connection(payload, BATCH),
             datagram,
             buffer: vec![0; 65_536],
             out: vec![0; payload * BATCH as usize],
