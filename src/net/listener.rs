@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use futures_core::Stream;
@@ -24,7 +24,7 @@ use crate::proto::KcpConfig;
 /// A UDP socket on which peers open sessions.
 ///
 /// A session begins with the datagram of a new conversation that carries its first PUSH; one peer may hold many. It is a [`Stream`] of
-/// connections too. Dropping the listener lets the accepted sessions go on; [`close`](Self::close) ends them.
+/// connections too, which ends behind the error that says why. Dropping the listener lets the accepted sessions go on; [`close`](Self::close) ends them.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -46,6 +46,8 @@ use crate::proto::KcpConfig;
 /// ```
 pub struct KcpListener {
     shared: Arc<Shared>,
+    /// Whether the [`Stream`] has told why it ends.
+    stream_ended: bool,
 }
 
 impl KcpListener {
@@ -68,7 +70,7 @@ impl KcpListener {
     }
 
     fn start(socket: Socket, config: KcpConfig) -> io::Result<Self> {
-        Ok(Self { shared: Shared::start(socket, Some(Backlog::new(config)))? })
+        Ok(Self { shared: Shared::start(socket, Some(Backlog::new(config)))?, stream_ended: false })
     }
 
     /// Waits for the next session. Cancelling it loses none, and several tasks may wait at once.
@@ -133,8 +135,13 @@ impl KcpListener {
 impl Stream for KcpListener {
     type Item = io::Result<KcpStream>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_accept(cx).map(Some)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.stream_ended {
+            return Poll::Ready(None);
+        }
+        let accepted = ready!(self.poll_accept(cx));
+        self.stream_ended = accepted.is_err();
+        Poll::Ready(Some(accepted))
     }
 }
 

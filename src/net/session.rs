@@ -153,7 +153,12 @@ impl Session {
                 self.after_read(state);
                 Poll::Ready(Ok(count))
             }
-            Err(error) => state.wait_to_read(cx, error, &mut woken),
+            Err(error) => {
+                let waiting = state.wait_to_read(cx, error, &mut woken);
+                // Segments without bytes may have been taken.
+                self.after_read(state);
+                waiting
+            }
         }
     }
 

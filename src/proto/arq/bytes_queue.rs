@@ -100,7 +100,6 @@ impl BytesQueue {
     }
 
     /// Bytes from the first to the last that are held.
-    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }

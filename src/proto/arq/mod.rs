@@ -63,6 +63,9 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 /// Written data that waits for room in the window, in full segments: enough to fill what one ACK frees while the
 /// writer is woken, little enough that it costs no memory worth naming.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
+/// Bytes from the first that is not acknowledged to the last that is written: half of what stream positions tell apart. Only
+/// the largest window of the largest datagrams gets there.
+const MAX_HELD: usize = 1 << 31;
 /// With fewer segments unconfirmed, hardly any can be skipped often enough to be resent before its RTO, and resending them all
 /// costs little. So in no-delay mode the wait does not grow at the first timeout yet. Linux's limit for "thin" streams of TCP.
 const THIN: u32 = 4;
@@ -229,13 +232,17 @@ impl Arq {
     /// Whether a write would take at least one byte.
     pub(super) fn is_writable(&self) -> bool {
         let limit = self.queue_limit() as usize;
-        self.queue.unsent() < limit * self.mss && self.queue.pending() < limit
+        self.queue.unsent() < limit * self.mss
+            && self.queue.pending() < limit
+            && self.queue.bytes.len() < MAX_HELD
     }
 
     /// Whether enough room is free for a writer that had to wait to be woken.
     pub(super) fn has_much_room(&self) -> bool {
         let half = self.queue_limit() as usize / 2;
-        self.queue.unsent() <= half * self.mss && self.queue.pending() <= half
+        self.queue.unsent() <= half * self.mss
+            && self.queue.pending() <= half
+            && self.queue.bytes.len() < MAX_HELD
     }
 
     /// Whether everything written is acknowledged.

@@ -2,7 +2,8 @@
 //!
 //! A payload that arrives in order is copied once, behind the last one, into a chunk that reads drain and that
 //! [`recv`](RecvBuffer::recv) can hand out by reference. One that arrives early is copied once into a buffer of its own,
-//! found by its sn in a ring, and moves into the queue by reference when its turn comes.
+//! found by its sn in a ring, and moves into the queue by reference when its turn comes. Buffers that were read are kept for
+//! the next, about as many as were in use of late.
 //!
 //! What is in order counts against the receive window until it is read, but for the fragments of a message whose end
 //! has not arrived: else a message longer than the window could never complete. There are at most 255 of those.
@@ -50,12 +51,20 @@ struct Slot {
     filled: bool,
 }
 
+/// Payload in order, one or many segments'.
+#[derive(Debug)]
+struct Chunk {
+    bytes: BytesMut,
+    /// It is the buffer of one that arrived early.
+    early: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct RecvBuffer {
     nxt: u32,
     window: u32,
     /// Payload in order, front to back. No chunk but the last is ever empty.
-    chunks: VecDeque<BytesMut>,
+    chunks: VecDeque<Chunk>,
     spare: Vec<BytesMut>,
     pieces: VecDeque<Piece>,
     /// Pieces behind the last end of a message.
@@ -67,6 +76,12 @@ pub(super) struct RecvBuffer {
     max_segment: usize,
     /// Most chunks in use of late.
     peak: Peak,
+    /// Buffers for payloads that arrive early.
+    spare_early: Vec<BytesMut>,
+    /// How many of them hold payload, early or in order; most since `early_peak` was told, and most of late.
+    early_buffers: usize,
+    most_early: usize,
+    early_peak: Peak,
 }
 
 impl RecvBuffer {
@@ -84,6 +99,10 @@ impl RecvBuffer {
             early_bytes: 0,
             max_segment: mss.max(MIN_SEGMENT),
             peak: Peak::default(),
+            spare_early: Vec::new(),
+            early_buffers: 0,
+            most_early: 0,
+            early_peak: Peak::default(),
         }
     }
 
@@ -180,8 +199,12 @@ impl RecvBuffer {
         if slot.filled {
             return Insert::Duplicate;
         }
-        *slot = Slot { payload: BytesMut::from(payload), frg, filled: true };
+        let mut buffer = self.spare_early.pop().unwrap_or_default();
+        buffer.extend_from_slice(payload);
+        *slot = Slot { payload: buffer, frg, filled: true };
         self.early += 1;
+        self.early_buffers += 1;
+        self.most_early = self.most_early.max(self.early_buffers);
         self.early_bytes += payload.len();
         Insert::Early
     }
@@ -213,7 +236,9 @@ impl RecvBuffer {
             let len = payload.len();
             if len > 0 {
                 self.ready_bytes += len;
-                self.chunks.push_back(payload);
+                self.chunks.push_back(Chunk { bytes: payload, early: true });
+            } else {
+                self.recycle_early(payload);
             }
             self.finish_piece(len, frg);
         }
@@ -225,12 +250,14 @@ impl RecvBuffer {
             return;
         }
         match self.chunks.back_mut() {
-            Some(tail) if tail.capacity() - tail.len() >= payload.len() => tail.extend_from_slice(payload),
+            Some(Chunk { bytes, .. }) if bytes.capacity() - bytes.len() >= payload.len() => {
+                bytes.extend_from_slice(payload);
+            }
             _ => {
-                let mut chunk = self.spare.pop().unwrap_or_default();
-                chunk.reserve(payload.len().max(CHUNK));
-                chunk.extend_from_slice(payload);
-                self.chunks.push_back(chunk);
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                bytes.reserve(payload.len().max(CHUNK));
+                bytes.extend_from_slice(payload);
+                self.chunks.push_back(Chunk { bytes, early: false });
             }
         }
         self.ready_bytes += payload.len();
@@ -245,11 +272,33 @@ impl RecvBuffer {
 
     /// Copies bytes in order into `out`, across boundaries of messages; returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        self.observe();
+        loop {
+            let copied = self.read_ready(out);
+            // Empty segments may have filled the window, with bytes waiting behind them.
+            if !self.advance() || copied > 0 || out.is_empty() {
+                return copied;
+            }
+        }
+    }
+
+    fn observe(&mut self) {
         self.peak.observe(self.chunks.len());
+        self.early_peak.observe(self.most_early);
+        self.most_early = self.early_buffers;
+        self.spare_early.truncate(self.early_room());
+    }
+
+    /// Spare buffers that may be kept.
+    fn early_room(&self) -> usize {
+        self.early_peak.get().saturating_sub(self.early_buffers)
+    }
+
+    fn read_ready(&mut self, out: &mut [u8]) -> usize {
         let wanted = out.len().min(self.ready_bytes);
         let mut copied = 0;
         while copied < wanted {
-            let Some(chunk) = self.chunks.front_mut() else { break };
+            let Some(Chunk { bytes: chunk, .. }) = self.chunks.front_mut() else { break };
             let take = chunk.len().min(wanted - copied);
             out[copied..copied + take].copy_from_slice(&chunk[..take]);
             chunk.advance(take);
@@ -259,7 +308,6 @@ impl RecvBuffer {
             }
         }
         self.consume(copied);
-        self.advance();
         copied
     }
 
@@ -268,6 +316,7 @@ impl RecvBuffer {
         if !self.has_message() {
             return None;
         }
+        self.observe();
         let mut len = 0;
         let mut count = 0;
         for piece in &self.pieces {
@@ -278,7 +327,7 @@ impl RecvBuffer {
             }
         }
         let message = match self.chunks.front_mut() {
-            Some(front) if front.len() >= len => {
+            Some(Chunk { bytes: front, .. }) if front.len() >= len => {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
                     self.recycle_front();
@@ -296,7 +345,7 @@ impl RecvBuffer {
     fn gather(&mut self, len: usize) -> Bytes {
         let mut message = BytesMut::with_capacity(len);
         while message.len() < len {
-            let Some(chunk) = self.chunks.front_mut() else { break };
+            let Some(Chunk { bytes: chunk, .. }) = self.chunks.front_mut() else { break };
             let take = chunk.len().min(len - message.len());
             message.extend_from_slice(&chunk[..take]);
             chunk.advance(take);
@@ -309,9 +358,19 @@ impl RecvBuffer {
 
     /// Keeps the drained first chunk for later arrivals if it is one worth keeping.
     fn recycle_front(&mut self) {
-        let Some(mut chunk) = self.chunks.pop_front() else { return };
-        if self.spare.len() < self.peak.get().max(MIN_SPARE) && chunk.try_reclaim(CHUNK) {
-            self.spare.push(chunk);
+        let Some(Chunk { mut bytes, early }) = self.chunks.pop_front() else { return };
+        if early {
+            self.recycle_early(bytes);
+        } else if self.spare.len() < self.peak.get().max(MIN_SPARE) && bytes.try_reclaim(CHUNK) {
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Keeps the drained buffer of a segment that arrived early for the next.
+    fn recycle_early(&mut self, mut buffer: BytesMut) {
+        self.early_buffers -= 1;
+        if self.spare_early.len() < self.early_room() && buffer.try_reclaim(1) {
+            self.spare_early.push(buffer);
         }
     }
 
@@ -336,6 +395,8 @@ impl RecvBuffer {
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
         self.peak = Peak::default();
+        self.spare_early = Vec::new();
+        self.early_peak = Peak::default();
         if self.pieces.is_empty() {
             self.chunks = VecDeque::new();
             self.pieces = VecDeque::new();
@@ -459,6 +520,30 @@ mod tests {
     }
 
     #[test]
+    fn bytes_behind_a_window_of_empty_segments_are_read_with_them() {
+        let mut buffer = buffer(0, 4);
+        for sn in 0..4 {
+            assert_eq!(buffer.insert(sn, 0, b""), Insert::InOrder);
+        }
+        for (sn, payload) in [(4, ""), (5, "late"), (6, ""), (7, "r")] {
+            // A window that is full is what its peer knew when it sent these.
+            buffer.set_window(8);
+            assert_eq!(buffer.insert_early(sn - 4, sn, 0, payload.as_bytes()), Insert::Early);
+            buffer.set_window(4);
+        }
+        let mut out = [0; 8];
+        assert_eq!(buffer.read(&mut []), 0);
+        let mut count = 0;
+        while count < 5 {
+            let more = buffer.read(&mut out[count..]);
+            assert!(more > 0, "{count} of 5 bytes");
+            count += more;
+        }
+        assert_eq!(&out[..count], b"later");
+        assert_eq!((buffer.early(), buffer.free()), (0, 4));
+    }
+
+    #[test]
     fn bytes_and_messages_may_be_read_in_turn() {
         let mut buffer = buffer(0, 8);
         buffer.insert(0, 0, b"headbody");
@@ -469,6 +554,26 @@ mod tests {
         assert_eq!(read_all(&mut buffer), b"left");
         buffer.insert(2, 0, b"over");
         assert_eq!(buffer.recv().unwrap(), b"over"[..]);
+    }
+
+    /// Buffers of early segments are used again while gaps repeat, and given back when they do not.
+    #[test]
+    fn early_segments_reuse_their_buffers() {
+        const GAP: u32 = 40;
+        let mut buffer = buffer(0, 128);
+        for turn in 0..200 {
+            let first = turn * GAP;
+            for sn in (first..first + GAP).rev() {
+                buffer.insert(sn, 0, &[1; 1_000]);
+            }
+            assert_eq!(read_all(&mut buffer).len(), 1_000 * GAP as usize);
+            assert_eq!(buffer.spare_early.len(), GAP as usize - 1, "turn {turn}");
+        }
+        for sn in 200 * GAP..200 * GAP + 300 {
+            buffer.insert(sn, 0, b"in order");
+            read_all(&mut buffer);
+        }
+        assert_eq!((buffer.spare_early.len(), buffer.early_buffers), (0, 0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::{str::FromStr, time::Duration};
 
-use super::limits::check_duration;
+use super::limits::{check, check_duration};
 use crate::proto::error::{ConfigError, UnknownPreset};
 
 /// The four knobs of `ikcp_nodelay`, by their usual names.
@@ -24,7 +24,7 @@ pub struct NoDelay {
     pub nodelay: bool,
     /// How long an ACK or a delayed write may wait, and the least margin of the RTO over the RTT. 1 ms to 5 s.
     pub interval: Duration,
-    /// Resend a segment once this many later ones were acknowledged; 0 turns fast and early resend off.
+    /// Resend a segment once this many later ones were acknowledged, at most 255; 0 turns fast and early resend off.
     pub resend: u32,
     /// No congestion control: the window is the smaller of the two peers' windows only.
     pub nc: bool,
@@ -53,6 +53,7 @@ impl NoDelay {
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        check("nodelay.resend", self.resend.into(), 0, 255)?;
         check_duration("nodelay.interval", self.interval, Duration::from_millis(1), Duration::from_secs(5))
     }
 }
