@@ -7,7 +7,7 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +16,7 @@ use kcp9::{
     KcpConfig, KcpStream,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
 };
+use kcp9_loopback::example;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
@@ -142,13 +143,39 @@ fn a_killed_receiver_is_restarted_and_resumed() {
 fn the_demo_shows_that_a_file_arrives() {
     let source = TempDir::new().unwrap();
     let file = write(source.path(), "small file.bin", &content(14, 300_000));
+    let temporary = TempDir::new().unwrap();
     for arguments in [&["demo"][..], &[]] {
         let mut demo = command(arguments);
+        demo.env("TMPDIR", temporary.path());
         let output = demo.arg(&file).args(["--loss", "5", "--delay", "5", "--jitter", "1"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert!(text(&output).contains("the same at both ends"), "{output:?}");
+        for figure in DEMO_FIGURES {
+            assert!(text(&output).contains(figure), "{figure:?} in {output:?}");
+        }
     }
-    assert_eq!(fs::read_dir(source.path()).unwrap().count(), 1, "what it made is gone");
+    assert_eq!(fs::read_dir(source.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "what it made is gone");
+}
+
+/// Two receivers share a folder: the second takes no file that the first is writing.
+#[test]
+fn a_file_on_its_way_to_another_receiver_is_left_alone() {
+    let first = Receiver::start(&[]);
+    let source = TempDir::new().unwrap();
+    let bytes = content(15, 12 << 20);
+    let file = write(source.path(), "file", &bytes);
+    let sender = first.start_slow_sender(&file);
+    first.wait_for_part(PART);
+
+    let second = Receiver::start_in(Arc::clone(&first.folder), &[]);
+    let other = TempDir::new().unwrap();
+    let output = second.send(&[write(other.path(), "file", b"of the same name")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output).contains("another receiver"), "{output:?}");
+
+    let output = sender.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(fs::read(first.path("file")).unwrap() == bytes);
 }
 
 #[test]
@@ -266,7 +293,7 @@ fn a_disk_error_is_told_to_the_sender() {
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])
-        .arg(program())
+        .arg(example("transfer"))
         .env("KCP9_KEY", KEY);
     let receiver = Receiver::spawn(limited, TempDir::new().unwrap(), "127.0.0.1:0", &[]);
     let source = TempDir::new().unwrap();
@@ -324,7 +351,7 @@ fn one_sender_and_no_receiver() {
 struct Receiver {
     child: Child,
     address: String,
-    folder: TempDir,
+    folder: Arc<TempDir>,
     lines: mpsc::Receiver<String>,
 }
 
@@ -333,11 +360,12 @@ impl Receiver {
         Self::start_in(TempDir::new().unwrap(), options)
     }
 
-    fn start_in(folder: TempDir, options: &[&str]) -> Self {
+    fn start_in(folder: impl Into<Arc<TempDir>>, options: &[&str]) -> Self {
         Self::spawn(command(&[]), folder, "127.0.0.1:0", options)
     }
 
-    fn spawn(mut command: Command, folder: TempDir, listen: &str, options: &[&str]) -> Self {
+    fn spawn(mut command: Command, folder: impl Into<Arc<TempDir>>, listen: &str, options: &[&str]) -> Self {
+        let folder = folder.into();
         command.args(["receive", "--listen", listen]).args(options).arg(folder.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
@@ -418,14 +446,14 @@ impl Receiver {
         }
     }
 
-    fn stop(mut self) -> TempDir {
+    fn stop(mut self) -> Arc<TempDir> {
         self.child.kill().unwrap();
         self.wait().1
     }
 
-    fn wait(mut self) -> (ExitStatus, TempDir) {
+    fn wait(mut self) -> (ExitStatus, Arc<TempDir>) {
         let status = self.child.wait().unwrap();
-        (status, std::mem::replace(&mut self.folder, TempDir::new().unwrap()))
+        (status, Arc::clone(&self.folder))
     }
 }
 
@@ -437,7 +465,7 @@ impl Drop for Receiver {
 }
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(example("transfer"));
     command.args(arguments).env("KCP9_KEY", KEY);
     command
 }
@@ -449,19 +477,6 @@ const KEY: &str = "thirty-two bytes of a secret key";
 fn config() -> KcpConfig {
     let cipher = CipherKind::Aes256Gcm.build(&Key::from_bytes(KEY.as_bytes()), Framing::KcpGo).unwrap();
     KcpConfig::builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
-}
-
-/// The example next to this test. `cargo test` builds it; `cargo test --test transfer` does not.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let program = profile.join("examples").join(format!("transfer{}", std::env::consts::EXE_SUFFIX));
-    assert!(
-        program.exists(),
-        "run `cargo build --example transfer` first: there is no {}",
-        program.display()
-    );
-    program
 }
 
 #[cfg(unix)]
@@ -488,6 +503,9 @@ fn number_after(text: &str, label: &str) -> u64 {
     let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label:?} in {text}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
+
+/// What the demo says of its transfer.
+const DEMO_FIGURES: [&str; 5] = ["the same at both ends", "\nrate ", "\nrtt ", "\nresent ", "\non wire "];
 
 /// Bytes of an unfinished file by which its transfer has begun for good.
 const PART: u64 = 512 << 10;

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -114,6 +114,7 @@ impl Slot {
             Err(error) => return Err(error),
         };
         let file = no_links(options.create_new(found.is_none())).open(&self.part)?;
+        lock(&file, &self.part)?;
         let mut part = Part { file, hasher: Sha256::new(), have: 0, slot: self };
         if found.is_some_and(|length| length <= size) {
             part.have = hash_up_to(&mut part.file, &mut part.hasher, size)?;
@@ -259,6 +260,32 @@ fn open_existing(path: &Path) -> io::Result<File> {
 }
 
 /// A link that took a file's place since it was looked at is not followed either.
+/// Keeps other receivers from `file`, which was found at `path`, until it is closed.
+fn lock(file: &File, path: &Path) -> io::Result<()> {
+    let busy = || io::Error::new(ErrorKind::ResourceBusy, "another receiver is writing this file");
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => return Err(busy()),
+        // Not every file system has locks.
+        Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => return Err(error),
+        _ => {}
+    }
+    // Who had the lock before may have given the file its final name.
+    let found = fs::symlink_metadata(path).map_err(|_| busy())?;
+    if is_same(&file.metadata()?, &found) { Ok(()) } else { Err(busy()) }
+}
+
+#[cfg(unix)]
+fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// An open file keeps its name.
+#[cfg(not(unix))]
+fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
+}
+
 fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW);

@@ -74,6 +74,11 @@ impl Drop for Handle {
     }
 }
 
+/// Whether the system knows a way to `peer`. Nothing is sent.
+fn has_route(any: SocketAddr, peer: SocketAddr) -> io::Result<()> {
+    std::net::UdpSocket::bind(any)?.connect(peer)
+}
+
 impl KcpStream {
     pub(super) fn new(session: Arc<Session>) -> Self {
         Self { handle: Arc::new(Handle { session }) }
@@ -83,8 +88,8 @@ impl KcpStream {
         Self { handle }
     }
 
-    /// Opens a socket and on it a stream to the first of the addresses that `addr` resolves to, with a random conv.
-    /// Nothing is sent until something is written.
+    /// Opens a socket and on it a stream to the first of the addresses that `addr` resolves to and the system knows a way
+    /// to, with a random conv. Nothing is sent until something is written: whether anyone answers there shows only then.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
@@ -105,7 +110,9 @@ impl KcpStream {
         for peer in lookup_host(addr).await? {
             let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let any: SocketAddr = any.parse().map_err(io::Error::other)?;
-            outcome = Socket::bind(any).and_then(|socket| Self::over(socket, peer, conv, &config));
+            outcome = has_route(any, peer)
+                .and_then(|()| Socket::bind(any))
+                .and_then(|socket| Self::over(socket, peer, conv, &config));
             if outcome.is_ok() {
                 break;
             }

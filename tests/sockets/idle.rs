@@ -19,32 +19,45 @@ async fn assert_quiet(quiet: Duration, counters: impl Fn() -> Vec<EndpointStats>
     assert_eq!(before, counters(), "in {quiet:?}");
 }
 
-async fn idle_pair(quiet: Duration) {
-    let Pair { mut client, mut server, listener } = pair().await;
-    assert_alive(&mut client, &mut server).await;
-    let end = async {
-        crate::support::write_payload(&mut client, 1 << 20).await.unwrap();
-        client.shutdown().await.unwrap();
-    };
-    let transfer = async { tokio::join!(end, crate::support::read_payload(&mut server, 1 << 20)).1 };
-    within(10, "1 MB", transfer).await.unwrap();
-
-    // A pending read is no work either.
-    let (mut reader, _writer) = server.into_split();
-    let pending = spawn(async move { reader.read_u8().await });
-    assert_quiet(quiet, || vec![client.endpoint_stats(), listener.endpoint_stats()]).await;
-    pending.abort();
+/// A pair that is open both ways, and one of which an end is shut down: both have moved 1 MB.
+async fn idle_pairs(quiet: Duration) {
+    let mut pairs = Vec::new();
+    for shuts_down in [false, true] {
+        let Pair { mut client, mut server, listener } = pair().await;
+        assert_alive(&mut client, &mut server).await;
+        let end = async {
+            crate::support::write_payload(&mut client, 1 << 20).await.unwrap();
+            if shuts_down {
+                client.shutdown().await.unwrap();
+            }
+        };
+        let transfer = async { tokio::join!(end, crate::support::read_payload(&mut server, 1 << 20)).1 };
+        within(10, "1 MB", transfer).await.unwrap();
+        // A pending read is no work either.
+        let (mut reader, writer) = server.into_split();
+        let pending = spawn(async move { reader.read_u8().await });
+        pairs.push((client, listener, writer, pending));
+    }
+    let counters =
+        || pairs.iter().flat_map(|pair| [pair.0.endpoint_stats(), pair.1.endpoint_stats()]).collect();
+    assert_quiet(quiet, counters).await;
+    for (mut client, _listener, mut writer, pending) in pairs {
+        writer.write_all(b"still here").await.unwrap();
+        let mut said = [0; 10];
+        within(5, "a message after the rest", client.read_exact(&mut said)).await.unwrap();
+        pending.abort();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pair_sleeps() {
-    idle_pair(Duration::from_secs(3)).await;
+    idle_pairs(Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a minute: cargo test --test sockets -- --ignored idle::"]
 async fn a_pair_sleeps_for_a_minute() {
-    idle_pair(Duration::from_secs(60)).await;
+    idle_pairs(Duration::from_secs(60)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -197,6 +197,11 @@ async fn names_resolve() {
     let client = KcpStream::connect(name.as_str(), KcpConfig::default()).await.unwrap();
     assert_eq!(client.peer_addr(), server.addr, "both ends take the first address of the name");
     within(5, "an echo by name", echo_payload(client, 1_000)).await.unwrap();
+    // Nothing can be sent to the first of these.
+    let addrs = [SocketAddr::from(([255, 255, 255, 255], server.addr.port())), server.addr];
+    let client = KcpStream::connect(&addrs[..], KcpConfig::default()).await.unwrap();
+    assert_eq!(client.peer_addr(), server.addr);
+    assert!(KcpStream::connect(&addrs[..1], KcpConfig::default()).await.is_err());
     let none: &[SocketAddr] = &[];
     assert_eq!(kind(KcpStream::connect(none, KcpConfig::default()).await), Some(ErrorKind::InvalidInput));
     assert_eq!(kind(KcpListener::bind(none, KcpConfig::default()).await), Some(ErrorKind::InvalidInput));

@@ -176,12 +176,25 @@ async fn a_server_restarts_on_the_same_port() {
     let client = KcpStream::connect(addr, quick().build().unwrap()).await.unwrap();
     let (mut old_client, mut server) = greet(&first, client).await;
     assert_alive(&mut old_client, &mut server).await;
+    // In the middle of a transfer.
+    let writing = spawn(async move {
+        let outcome = crate::support::write_payload(&mut old_client, 64 << 20).await;
+        (kind(outcome), kind(old_client.read_u8().await))
+    });
+    let mut some = vec![0; 1 << 20];
+    within(5, "some of it", server.read_exact(&mut some)).await.unwrap();
     drop((first, server));
 
     let second = KcpListener::from_socket(rebind(addr).await, KcpConfig::default()).unwrap();
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let (mut client, mut server) = greet(&second, client).await;
     assert_alive(&mut client, &mut server).await;
+    // What the old client goes on sending begins no session, and so it learns that its own is gone.
+    let outcome = within(10, "the end of the old session", writing).await.unwrap();
+    assert_eq!(outcome, (Some(ErrorKind::TimedOut), Some(ErrorKind::TimedOut)));
+    let counters = second.endpoint_stats();
+    assert!(counters.dropped_no_session > 0, "{counters:?}");
+    assert_eq!((counters.accepted, counters.sessions), (1, 1));
     drop(server);
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let server = EchoServer::over(second);

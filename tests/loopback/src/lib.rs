@@ -6,6 +6,7 @@
 mod relay;
 
 use std::{
+    path::{Path, PathBuf},
     pin::{Pin, pin},
     time::Duration,
 };
@@ -27,4 +28,13 @@ pub async fn within<T>(seconds: u64, what: &str, work: impl Future<Output = T> +
         Ok(outcome) => outcome,
         Err(_) => panic!("{what}: not done after {seconds} s"),
     }
+}
+
+/// The program of an example, next to this test. `cargo test` builds it; `cargo test --test NAME` does not.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a program");
+    let profile = test.parent().and_then(Path::parent).expect("a test lies in `deps`");
+    let program = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.exists(), "run `cargo build --example {name}` first: there is no {}", program.display());
+    program
 }
