@@ -173,7 +173,11 @@ impl Arq {
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         // Less than a batch waits for the writer to write more: a system call costs as much as many segments.
-        let least = if flush.corked { CORKED_SEGMENTS * self.mss } else { self.mss };
+        let begins = flush.new_segments == 0;
+        let least = if flush.corked && begins { CORKED_SEGMENTS * self.mss } else { self.mss };
+        if begins && !self.pacer.permits_run() {
+            return at;
+        }
         let held_back = flush.corked || self.flush_at.is_some();
         if held_back && self.queue.unsent() < least {
             return at;

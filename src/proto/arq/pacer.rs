@@ -17,6 +17,12 @@ const KEPT_BURST: i64 = MIN_BURST / 4;
 const BURST_TIME: u64 = 2_000;
 /// Time whose worth of bytes a wait is for.
 const WAIT_TIME: u64 = 1_000;
+/// Time whose worth of bytes a run begins with at least, and as many as are worth a system call: on fast paths ACKs come
+/// so often that a segment or two would go with each.
+const RUN_TIME: u64 = 100;
+const MAX_RUN: i64 = MIN_BURST / 3;
+/// Below that, as on paths of less than 40 MB/s, a segment goes whenever it may.
+const FAST_RUN: i64 = 4_096;
 const MICROS: u64 = 1_000_000;
 
 #[derive(Debug)]
@@ -58,6 +64,16 @@ impl Pacer {
         self.rate == 0 || self.tokens > 0
     }
 
+    /// Whether a run of segments may begin, which goes on while it is [permitted](Self::permits).
+    pub(super) fn permits_run(&self) -> bool {
+        self.rate == 0 || self.tokens > self.least_run()
+    }
+
+    fn least_run(&self) -> i64 {
+        let run = bytes_in(self.rate, RUN_TIME);
+        if run < FAST_RUN { 0 } else { run.min(MAX_RUN) }
+    }
+
     #[inline]
     pub(super) const fn spend(&mut self, bytes: usize) {
         if self.rate > 0 {
@@ -76,12 +92,13 @@ impl Pacer {
 
     /// When segments may go again; `None` when they may now.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.permits() {
+        if self.permits_run() {
             return None;
         }
-        let debt = self.tokens.unsigned_abs();
         // At least the byte that is missing, or nothing may go even then.
-        let owed = debt.saturating_add(1).saturating_mul(MICROS).div_ceil(self.rate);
+        let missing = (self.least_run() - self.tokens).unsigned_abs().saturating_add(1);
+        let owed = missing.saturating_mul(MICROS).div_ceil(self.rate);
+        let debt = self.tokens.min(0).unsigned_abs();
         let micros = owed.max((debt.saturating_mul(MICROS) / self.rate).saturating_add(WAIT_TIME));
         Some(self.refilled_at + Duration::from_micros(micros))
     }
@@ -134,13 +151,40 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_a_permit() {
-        for rate in [1, 10, 999, 1_001] {
+        for rate in [1, 10, 999, 1_001, 50_000_000, 3_000_000_000] {
             let mut pacer = Pacer::new(Instant::ZERO);
             pacer.refill(Instant::ZERO, rate);
             pacer.spend(MIN_BURST as usize);
             let at = pacer.deadline().unwrap();
             pacer.refill(at, rate);
-            assert!(pacer.permits(), "{rate}");
+            assert!(pacer.permits_run(), "{rate}");
+        }
+    }
+
+    /// On a fast path a run does not begin with a segment or two; on others, whatever may go goes.
+    #[test]
+    fn runs_of_a_fast_path_are_worth_their_call() {
+        for (rate, least) in
+            [(1_000_000, 0), (40_000_000, 0), (100_000_000, 10_000), (2_000_000_000, MAX_RUN)]
+        {
+            let mut pacer = Pacer::new(Instant::ZERO);
+            pacer.refill(Instant::ZERO, rate);
+            pacer.spend(MIN_BURST as usize + 1_400);
+            let mut now = Instant::ZERO;
+            while !pacer.permits_run() {
+                assert!(pacer.deadline().is_some_and(|at| at > now), "{rate}");
+                now += Duration::from_micros(1);
+                pacer.refill(now, rate);
+            }
+            let earned_at_once = bytes_in(rate, 1);
+            assert!(
+                (least + 1..=least + 1 + earned_at_once).contains(&pacer.tokens),
+                "{rate}: {}",
+                pacer.tokens
+            );
+            assert_eq!(pacer.deadline(), None);
+            pacer.spend(1_400);
+            assert_eq!(pacer.permits(), pacer.tokens > 0, "a run goes on while there are tokens");
         }
     }
 
