@@ -157,10 +157,17 @@ async fn the_idle_timeout_ends_a_silent_session() {
     assert!(begun.elapsed() >= ms(390), "after {:?} already", begun.elapsed());
 }
 
-/// Broadcasting is not allowed on the socket, so every send fails: the session ends with that error.
+/// A stream to where nothing can be sent: broadcasting is not allowed on the socket. `connect` would say so.
+fn to_broadcast() -> KcpStream {
+    let udp = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let peer = "127.255.255.255:9".parse().unwrap();
+    KcpStream::from_socket(udp, peer, 1, KcpConfig::default()).unwrap()
+}
+
+/// Every send fails: the session ends with that error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_whose_every_send_fails_ends() {
-    let mut client = KcpStream::connect("127.255.255.255:9", KcpConfig::default()).await.unwrap();
+    let mut client = to_broadcast();
     let begun = Instant::now();
     client.write_all(b"nobody may hear this").await.unwrap();
     let failure = within(8, "the read fails", client.read_u8()).await.unwrap_err();
@@ -174,7 +181,7 @@ async fn a_session_whose_every_send_fails_ends() {
 /// A reader in another task learns of it too, though it is the writer whose sends fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_writer_wakes_the_reader() {
-    let client = KcpStream::connect("127.255.255.255:9", KcpConfig::default()).await.unwrap();
+    let client = to_broadcast();
     let (mut reader, mut writer) = client.into_split();
     let reading = spawn(async move { kind(reader.read_u8().await) });
     let writing = async {
