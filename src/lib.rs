@@ -3,7 +3,7 @@
 //!
 //! KCP resends what is lost after little more than a round trip and can do without congestion control. On links that
 //! lose packets it keeps latency low where TCP stalls, at the price of more traffic. Every byte on the wire is that of
-//! kcp-go, kcptun and ikcp.
+//! kcp-go and ikcp, unless the HighwayHash framing is chosen.
 //!
 //! ```
 //! # #[cfg(feature = "tokio")]

@@ -17,7 +17,7 @@ pub struct Stats {
     pub datagrams_sent: u64,
     /// Bytes of those datagrams.
     pub datagram_bytes_sent: u64,
-    /// Datagrams handed in.
+    /// Datagrams handed in, but for forged ones.
     pub datagrams_received: u64,
     /// Bytes of those datagrams.
     pub datagram_bytes_received: u64,

@@ -178,6 +178,32 @@ async fn a_session_whose_every_send_fails_ends() {
     assert!(stats.send_errors > 1 && stats.datagrams_sent == 0, "{stats:?}");
 }
 
+/// Whatever waits learns of it: a message that finds no room, one that is expected, and a shutdown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_socket_ends_every_pending_call() {
+    let stream = Arc::new(to_broadcast());
+    let receiving = {
+        let stream = Arc::clone(&stream);
+        spawn(async move { kind(stream.recv().await) })
+    };
+    let sending = spawn(async move {
+        let message = vec![0; 100_000];
+        loop {
+            if let Err(error) = stream.send(&message).await {
+                return error.kind();
+            }
+        }
+    });
+    let shutting_down = spawn(async {
+        let mut stream = to_broadcast();
+        stream.write_all(b"x").await.unwrap();
+        kind(stream.shutdown().await)
+    });
+    let outcomes = async { (receiving.await.unwrap(), sending.await.unwrap(), shutting_down.await.unwrap()) };
+    let denied = ErrorKind::PermissionDenied;
+    assert_eq!(within(8, "all of them fail", outcomes).await, (Some(denied), denied, Some(denied)));
+}
+
 /// A reader in another task learns of it too, though it is the writer whose sends fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_writer_wakes_the_reader() {

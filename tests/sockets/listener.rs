@@ -141,6 +141,12 @@ async fn it_is_a_stream_of_sessions() {
     let server = within(5, "the next session", next).await.unwrap().unwrap();
     assert_eq!(server.conv(), client.conv());
     assert_eq!(server.peer_addr().port(), client.local_addr().unwrap().port());
+
+    listener.close();
+    let mut end =
+        async || within(1, "the end", std::future::poll_fn(|cx| Pin::new(&mut listener).poll_next(cx))).await;
+    assert_eq!(end().await.map(kind), Some(Some(ErrorKind::ConnectionAborted)));
+    assert!(end().await.is_none(), "it goes on behind its error");
 }
 
 /// Several tasks accept from one listener: each session goes to one, and none waits while one is there.

@@ -18,9 +18,9 @@ const BURST_TIME: u64 = 2_000;
 /// Time whose worth of bytes a wait is for.
 const WAIT_TIME: u64 = 1_000;
 /// Time whose worth of bytes a run begins with at least, and as many as are worth a system call: on fast paths ACKs come
-/// so often that a segment or two would go with each.
+/// so often that a segment or two would go with each. A burst that is kept may always go.
 const RUN_TIME: u64 = 100;
-const MAX_RUN: i64 = MIN_BURST / 3;
+const MAX_RUN: i64 = KEPT_BURST - 1;
 /// Below that, as on paths of less than 40 MB/s, a segment goes whenever it may.
 const FAST_RUN: i64 = 4_096;
 const MICROS: u64 = 1_000_000;

@@ -254,6 +254,13 @@ impl Simulation {
             assert!(idle_wakeups <= 10 + wakeups / 4, "end {side}: {:?}", end.activity);
             assert_eq!(stats.bytes_written, flow.written, "end {side}");
             assert_eq!(stats.bytes_read, self.flows[1 - side].read, "end {side}");
+            let counts = &end.link.counts;
+            let sent = (stats.datagrams_sent, stats.datagram_bytes_sent);
+            assert_eq!(sent, (counts.offered, counts.bytes_offered), "end {side}: datagrams and bytes sent");
+            let path = &self.ends[1 - side].link.counts;
+            let arrived = path.offered - path.overflowed - path.lost + path.duplicated;
+            let seen = stats.datagrams_received + stats.forged;
+            assert_eq!(seen, arrived, "end {side}: datagrams received");
             let held = [stats.in_flight, stats.recv_queue, stats.out_of_order];
             assert_eq!(held, [0; 3], "end {side} in flight, in order, out of order");
             assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (0, 0), "end {side}");
