@@ -75,7 +75,7 @@ impl Script<'_> {
         NoDelay {
             nodelay: flags & 1 != 0,
             nc: flags & 2 != 0,
-            resend: if flags & 4 != 0 { u32::MAX } else { u32::from(flags >> 4) },
+            resend: if flags & 4 != 0 { 255 } else { u32::from(flags >> 4) },
             interval: Duration::from_millis(1 + u64::from(self.byte()) * 19),
         }
     }
