@@ -17,9 +17,9 @@ const KEPT_BURST: i64 = MIN_BURST / 4;
 const BURST_TIME: u64 = 2_000;
 /// Time whose worth of bytes a wait is for.
 const WAIT_TIME: u64 = 1_000;
-/// Time whose worth of bytes a run begins with at least, and as many as are worth a system call: on fast paths ACKs come
-/// so often that a segment or two would go with each. A burst that is kept may always go.
-const RUN_TIME: u64 = 100;
+/// A run begins with a part of a second's worth of bytes at least, up to what is worth a system call: on fast paths ACKs
+/// come so often that a segment or two would go with each. A burst that is kept may always go.
+const RUNS_A_SECOND: u64 = 10_000;
 const MAX_RUN: i64 = KEPT_BURST - 1;
 /// Below that, as on paths of less than 40 MB/s, a segment goes whenever it may.
 const FAST_RUN: i64 = 4_096;
@@ -65,13 +65,17 @@ impl Pacer {
     }
 
     /// Whether a run of segments may begin, which goes on while it is [permitted](Self::permits).
-    pub(super) fn permits_run(&self) -> bool {
+    pub(super) const fn permits_run(&self) -> bool {
         self.rate == 0 || self.tokens > self.least_run()
     }
 
-    fn least_run(&self) -> i64 {
-        let run = bytes_in(self.rate, RUN_TIME);
-        if run < FAST_RUN { 0 } else { run.min(MAX_RUN) }
+    const fn least_run(&self) -> i64 {
+        let run = (self.rate / RUNS_A_SECOND) as i64;
+        match run {
+            ..FAST_RUN => 0,
+            FAST_RUN..MAX_RUN => run,
+            _ => MAX_RUN,
+        }
     }
 
     #[inline]

@@ -369,7 +369,11 @@ impl RecvBuffer {
     /// Keeps the drained buffer of a segment that arrived early for the next.
     fn recycle_early(&mut self, mut buffer: BytesMut) {
         self.early_buffers -= 1;
-        if self.spare_early.len() < self.early_room() && buffer.try_reclaim(1) {
+        // Little may arrive next in what held much: that would escape the memory limit.
+        if self.spare_early.len() < self.early_room()
+            && buffer.try_reclaim(1)
+            && buffer.capacity() <= self.max_segment
+        {
             self.spare_early.push(buffer);
         }
     }
@@ -574,6 +578,16 @@ mod tests {
             read_all(&mut buffer);
         }
         assert_eq!((buffer.spare_early.len(), buffer.early_buffers), (0, 0));
+    }
+
+    #[test]
+    fn buffers_of_huge_segments_are_not_kept() {
+        let mut buffer = buffer(0, 128);
+        for (sn, len) in [(2, 60_000), (1, 1_376), (0, 10)] {
+            buffer.insert(sn, 0, &vec![1; len]);
+        }
+        assert_eq!(read_all(&mut buffer).len(), 61_386);
+        assert_eq!(buffer.spare_early.iter().map(BytesMut::capacity).collect::<Vec<_>>(), [1_376]);
     }
 
     #[test]
