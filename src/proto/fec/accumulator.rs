@@ -50,14 +50,14 @@ impl ParityAccumulator {
     ///
     /// # Errors
     /// [`FecError::WrongIndex`] if the code has no such data shard.
+    #[inline]
     pub fn add(&mut self, code: &ReedSolomon, index: usize, shard: &[u8]) -> Result<(), FecError> {
         code.check_index(index)?;
         if shard.is_empty() {
             return Ok(());
         }
         self.reserve(code.parity_shards(), shard.len());
-        let rows = self.bytes[self.start..].chunks_mut(self.stride).take(code.parity_shards());
-        self.filled = code.add(index, shard, rows, self.filled);
+        self.filled = code.add(index, shard, &mut self.bytes[self.start..], self.stride, self.filled);
         Ok(())
     }
 
@@ -89,9 +89,13 @@ impl ParityAccumulator {
 
     /// Makes room for so many rows of `len` bytes; what they hold stays.
     fn reserve(&mut self, rows: usize, len: usize) {
-        if len <= self.stride && rows * self.stride <= self.bytes.len() - self.start {
-            return;
+        if len > self.stride || rows * self.stride > self.bytes.len() - self.start {
+            self.grow(rows, len);
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, rows: usize, len: usize) {
         let stride = len.next_multiple_of(ALIGN).max(self.stride);
         let mut bytes = vec![0; rows * stride + ALIGN - 1];
         // Alignment is for speed alone, and need not be known.

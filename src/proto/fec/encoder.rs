@@ -34,6 +34,8 @@ pub(in crate::proto) struct Encoder {
     to_send: usize,
     parity: ParityAccumulator,
     seqid: u32,
+    /// Where the seqids begin again at 0.
+    wrap: u32,
     /// Data packets of the group so far.
     data: usize,
     /// Parity packets of the group that were handed out, while its data is complete.
@@ -49,8 +51,10 @@ impl Encoder {
     /// An encoder whose first group begins at the first multiple of its size from `seqid` on.
     pub(in crate::proto) fn starting_at(code: Arc<ReedSolomon>, seqid: u32) -> Self {
         let group = (code.data_shards() + code.parity_shards()) as u32;
-        let seqid = seqid.div_ceil(group).checked_mul(group).unwrap_or(0) % packet::seqid_wrap(group);
+        let wrap = packet::seqid_wrap(group);
+        let seqid = seqid.div_ceil(group).checked_mul(group).unwrap_or(0) % wrap;
         Self {
+            wrap,
             rows: code.parity_shards(),
             code,
             shorter: None,
@@ -194,7 +198,9 @@ impl Encoder {
     }
 
     fn advance(&mut self, packets: u32) {
-        let group = (self.code.data_shards() + self.code.parity_shards()) as u32;
-        self.seqid = (self.seqid + packets) % packet::seqid_wrap(group);
+        self.seqid += packets;
+        if self.seqid >= self.wrap {
+            self.seqid -= self.wrap;
+        }
     }
 }

@@ -17,10 +17,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::{
-    gf::{Log, Nibbles},
-    pattern::Pattern,
-};
+use super::{gf::Log, pattern::Pattern};
 
 /// Most shards that can be missing and recovered: data shards as well as parity shards must be as many.
 const MAX_MISSING: usize = 128;
@@ -49,11 +46,11 @@ impl Matrix {
         self.differences[row].over(denominator).element()
     }
 
-    /// The tables that make the missing data shards from the present shards of `pattern`: for each present shard in
-    /// order, those of all missing data shards in order.
+    /// The coefficients that make the missing data shards from the present shards of `pattern`: for each present shard
+    /// in order, those of all missing data shards in order.
     ///
     /// The pattern must have exactly as many shards as the code has data shards.
-    pub(super) fn recovery(&self, pattern: &Pattern, tables: &mut Vec<Nibbles>) {
+    pub(super) fn recovery(&self, pattern: &Pattern, coefficients: &mut Vec<u8>) {
         let (data, all) = (self.data, self.differences.len());
         let missing = Points::new(pattern.absent(0..data));
         let parity = Points::new(pattern.present(data..all));
@@ -65,13 +62,15 @@ impl Matrix {
         for (numerator, &y) in numerators.iter_mut().zip(missing.as_slice()) {
             *numerator = to_present(y);
         }
-        tables.clear();
-        tables.reserve_exact(data * missing.as_slice().len());
+        coefficients.clear();
+        coefficients.reserve_exact(data * missing.as_slice().len());
         for x in pattern.present(0..all) {
             let x = x as u8;
             let denominator = to_present(x);
-            tables.extend(missing.as_slice().iter().zip(&numerators).map(|(&y, numerator)| {
-                Nibbles::of(numerator.over(difference(y, x).times(denominator)).element())
+            let fractions = missing.as_slice().iter().zip(&numerators);
+            coefficients.extend(fractions.map(|(&y, numerator)| {
+                let coefficient = numerator.over(difference(y, x).times(denominator));
+                coefficient.element()
             }));
         }
     }

@@ -3,13 +3,11 @@
 use alloc::vec::Vec;
 use core::{fmt, ops::Range};
 
-use super::gf::Nibbles;
-
 /// Loss patterns kept. One lost shard of the common codes (10 data shards) makes no more than so many.
 const MAX_ENTRIES: usize = 16;
-/// Bytes of tables kept, if there is more than one: small codes are never near it, and large ones recover in much more
-/// time than their coefficients take.
-const MAX_BYTES: usize = 32 << 10;
+/// Coefficients kept, a byte each, if there is more than one pattern: small codes are never near it, and large ones
+/// recover in much more time than their coefficients take.
+const MAX_BYTES: usize = 4 << 10;
 
 /// A set of shards, by their number in the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +34,7 @@ impl Pattern {
     }
 }
 
-/// Coefficients of the loss patterns that a decoder met last, at most 32 KiB for all but the largest codes; to be kept
+/// Coefficients of the loss patterns that a decoder met last, at most 4 KiB for all but the largest codes; to be kept
 /// with the decoder, where losses repeat.
 ///
 /// It may serve any number of [`ReedSolomon`](super::ReedSolomon)s and allocates nothing until the first recovery.
@@ -49,7 +47,7 @@ pub struct DecodeCache {
 struct Entry {
     code: (usize, usize),
     pattern: Pattern,
-    tables: Vec<Nibbles>,
+    coefficients: Vec<u8>,
 }
 
 impl DecodeCache {
@@ -58,45 +56,45 @@ impl DecodeCache {
         Self { entries: Vec::new() }
     }
 
-    /// The tables of `pattern` for a code of so many data and parity shards; `compute` writes the `len` tables if they
+    /// The `len` coefficients of `pattern` for a code of so many data and parity shards; `compute` writes them if they
     /// are not at hand.
-    pub(super) fn tables(
+    pub(super) fn coefficients(
         &mut self,
         code: (usize, usize),
         pattern: &Pattern,
         len: usize,
-        compute: impl FnOnce(&mut Vec<Nibbles>),
-    ) -> &[Nibbles] {
+        compute: impl FnOnce(&mut Vec<u8>),
+    ) -> &[u8] {
         let known = self.entries.iter().position(|entry| entry.pattern == *pattern && entry.code == code);
         let at = known.unwrap_or_else(|| {
-            let mut tables = self.make_room(len);
-            compute(&mut tables);
-            self.entries.push(Entry { code, pattern: *pattern, tables });
+            let mut coefficients = self.make_room(len);
+            compute(&mut coefficients);
+            self.entries.push(Entry { code, pattern: *pattern, coefficients });
             self.entries.len() - 1
         });
         self.entries[..=at].rotate_right(1);
-        &self.entries[0].tables
+        &self.entries[0].coefficients
     }
 
     /// Bytes of all that is kept.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        let tables: usize = self.entries.iter().map(|entry| entry.tables.capacity()).sum();
-        tables * size_of::<Nibbles>() + self.entries.capacity() * size_of::<Entry>()
+        let coefficients: usize = self.entries.iter().map(|entry| entry.coefficients.capacity()).sum();
+        coefficients + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Forgets what was used longest ago until `len` more tables fit, and returns its memory for them.
-    fn make_room(&mut self, len: usize) -> Vec<Nibbles> {
+    /// Forgets what was used longest ago until `len` more coefficients fit, and returns its memory for them.
+    fn make_room(&mut self, len: usize) -> Vec<u8> {
         let mut memory = Vec::new();
         loop {
-            let kept: usize = self.entries.iter().map(|entry| entry.tables.capacity()).sum();
-            let fits = |tables: usize| (kept + tables) * size_of::<Nibbles>() <= MAX_BYTES;
+            let kept: usize = self.entries.iter().map(|entry| entry.coefficients.capacity()).sum();
+            let fits = |coefficients: usize| kept + coefficients <= MAX_BYTES;
             if self.entries.is_empty() || (self.entries.len() < MAX_ENTRIES && fits(len)) {
                 // What served a larger code may be too much now.
                 return if fits(memory.capacity()) { memory } else { Vec::new() };
             }
             if let Some(oldest) = self.entries.pop() {
-                memory = oldest.tables;
+                memory = oldest.coefficients;
             }
         }
     }
@@ -121,12 +119,12 @@ mod tests {
     /// Looks a pattern up; whether it had to be computed.
     fn computed(cache: &mut DecodeCache, pattern: &Pattern, len: usize) -> bool {
         let mut computed = false;
-        let tables = cache.tables((10, 3), pattern, len, |tables| {
+        let coefficients = cache.coefficients((10, 3), pattern, len, |coefficients| {
             computed = true;
-            tables.clear();
-            tables.resize(len, Nibbles::ZERO);
+            coefficients.clear();
+            coefficients.resize(len, 0);
         });
-        assert_eq!(tables.len(), len);
+        assert_eq!(coefficients.len(), len);
         computed
     }
 
@@ -156,18 +154,18 @@ mod tests {
     #[test]
     fn the_cache_is_bounded_in_bytes() {
         let mut cache = DecodeCache::new();
-        let large = 3 * MAX_BYTES / size_of::<Nibbles>();
+        let large = 3 * MAX_BYTES;
         for n in 0..4 {
             assert!(computed(&mut cache, &pattern([n]), large));
             assert!(!computed(&mut cache, &pattern([n]), large), "the last one is always kept");
             assert_eq!(cache.entries.len(), 1);
         }
         for n in 10..40 {
-            assert!(computed(&mut cache, &pattern([n]), 200));
+            assert!(computed(&mut cache, &pattern([n]), 500));
         }
-        let kept: usize = cache.entries.iter().map(|entry| entry.tables.capacity()).sum();
-        assert!(kept * size_of::<Nibbles>() <= MAX_BYTES);
-        assert_eq!(cache.entries.len(), MAX_BYTES / size_of::<Nibbles>() / 200);
+        let kept: usize = cache.entries.iter().map(|entry| entry.coefficients.capacity()).sum();
+        assert!(kept <= MAX_BYTES);
+        assert_eq!(cache.entries.len(), MAX_BYTES / 500);
     }
 
     #[test]
@@ -175,9 +173,9 @@ mod tests {
         let mut cache = DecodeCache::new();
         assert!(computed(&mut cache, &pattern([1]), 10));
         let mut fresh = false;
-        cache.tables((10, 4), &pattern([1]), 10, |tables| {
+        cache.coefficients((10, 4), &pattern([1]), 10, |coefficients| {
             fresh = true;
-            tables.resize(10, Nibbles::ZERO);
+            coefficients.resize(10, 0);
         });
         assert!(fresh);
     }

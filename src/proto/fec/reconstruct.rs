@@ -53,7 +53,7 @@ impl ReedSolomon {
     /// Writes the missing data shards, in order, to the first of `out`; returns how many there are, which is 0 if none
     /// was missing. `shards` are the data shards followed by the parity shards.
     ///
-    /// Allocates nothing but a new pattern's tables in `cache`.
+    /// Allocates nothing but a new pattern's coefficients in `cache`.
     ///
     /// ```
     /// use kcp9::fec::{DecodeCache, ReedSolomon};
@@ -129,12 +129,13 @@ impl ReedSolomon {
             return;
         }
         let (data, missing) = (self.data_shards(), plan.missing);
-        let tables = cache.tables((data, self.parity_shards()), &plan.pattern, data * missing, |tables| {
-            self.matrix.recovery(&plan.pattern, tables);
+        let code = (data, self.parity_shards());
+        let coefficients = cache.coefficients(code, &plan.pattern, data * missing, |coefficients| {
+            self.matrix.recovery(&plan.pattern, coefficients);
         });
         let sources = shards.iter().flatten().take(data).map(AsRef::as_ref);
         let rows = out.iter_mut().map(AsMut::as_mut);
-        let filled = self.kernel.add_products(tables, missing, sources, rows, 0);
+        let filled = self.kernel.add_products(coefficients, missing, sources, rows, 0);
         debug_assert_eq!(filled, plan.len, "a missing shard takes a parity shard");
     }
 }

@@ -3,11 +3,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::{
-    FecError,
-    gf::{Kernel, Nibbles},
-    matrix::Matrix,
-};
+use super::{FecError, gf::Kernel, matrix::Matrix};
 
 /// Most shards of a group: the field has so many points.
 const MAX_SHARDS: usize = 256;
@@ -15,8 +11,8 @@ const MAX_SHARDS: usize = 256;
 /// A systematic Reed-Solomon code over GF(2^8): from `data` shards it makes `parity` shards, and any `data` of them all
 /// give back the others.
 ///
-/// Its parity is that of kcp-go, of klauspost/reedsolomon and of the crate `reed-solomon-erasure`. It holds 32 bytes of
-/// tables for each pair of a data shard and a parity shard; all methods take `&self`, so that one in an
+/// Its parity is that of kcp-go, of klauspost/reedsolomon and of the crate `reed-solomon-erasure`. It holds a byte
+/// for each pair of a data shard and a parity shard; all methods take `&self`, so that one in an
 /// [`Arc`](alloc::sync::Arc) serves any number of sessions.
 ///
 /// * Encoding: [`encode`](Self::encode) has all data shards at hand; [`encode_one`](Self::encode_one) adds them one by
@@ -47,8 +43,8 @@ pub struct ReedSolomon {
     parity: usize,
     pub(super) kernel: Kernel,
     pub(super) matrix: Matrix,
-    /// Tables of the coefficients: for each data shard those of all parity shards.
-    tables: Box<[Nibbles]>,
+    /// For each data shard the coefficients of all parity shards.
+    coefficients: Box<[u8]>,
 }
 
 impl ReedSolomon {
@@ -70,11 +66,11 @@ impl ReedSolomon {
             return Err(FecError::ShardCounts { data, parity });
         };
         let matrix = Matrix::new(data, parity);
-        let tables = (0..data)
+        let coefficients = (0..data)
             .flat_map(|column| (data..all).map(move |row| (row, column)))
-            .map(|(row, column)| Nibbles::of(matrix.coefficient(row, column)))
+            .map(|(row, column)| matrix.coefficient(row, column))
             .collect();
-        Ok(Self { data, parity, kernel, matrix, tables })
+        Ok(Self { data, parity, kernel, matrix, coefficients })
     }
 
     /// Number of data shards.
@@ -110,7 +106,7 @@ impl ReedSolomon {
         }
         let sources = data.iter().map(AsRef::as_ref);
         let rows = parity.iter_mut().map(AsMut::as_mut);
-        let filled = self.kernel.add_products(&self.tables, self.parity, sources, rows, 0);
+        let filled = self.kernel.add_products(&self.coefficients, self.parity, sources, rows, 0);
         if filled < len {
             parity.iter_mut().for_each(|row| row.as_mut()[filled..].fill(0));
         }
@@ -148,20 +144,30 @@ impl ReedSolomon {
         if let Some(expected) = lengths.find(|&len| len < shard.len()) {
             return Err(FecError::WrongLength { expected, found: shard.len() });
         }
-        self.add(index, shard, parity.iter_mut().map(AsMut::as_mut), shard.len());
+        let rows = parity.iter_mut().map(AsMut::as_mut);
+        let source = core::iter::once(shard);
+        self.kernel.add_products(self.coefficients_of(index), self.parity, source, rows, shard.len());
         Ok(())
     }
 
-    /// Adds a data shard to all parity rows, whose first `filled` bytes count; see [`Kernel::add_products`].
-    pub(super) fn add<'r>(
+    /// Adds a data shard to all parity rows, which begin at every `stride` bytes of `memory` and whose first `filled`
+    /// bytes count; see [`Kernel::add_product`].
+    #[inline]
+    pub(super) fn add(
         &self,
         index: usize,
         shard: &[u8],
-        rows: impl Iterator<Item = &'r mut [u8]>,
+        memory: &mut [u8],
+        stride: usize,
         filled: usize,
     ) -> usize {
-        let tables = &self.tables[index * self.parity..][..self.parity];
-        self.kernel.add_product(tables, shard, rows, filled)
+        self.kernel.add_product(self.coefficients_of(index), shard, memory, stride, filled)
+    }
+
+    /// The coefficients of a data shard in all parity shards.
+    #[inline]
+    fn coefficients_of(&self, index: usize) -> &[u8] {
+        &self.coefficients[index * self.parity..][..self.parity]
     }
 
     /// Parity row number `index` of all data shards, none longer than `row`, which is zero.
@@ -171,10 +177,11 @@ impl ReedSolomon {
         data: impl Iterator<Item = &'s [u8]> + Clone,
         row: &mut [u8],
     ) {
-        let tables = self.tables.get(index..).unwrap_or_default();
-        self.kernel.add_products(tables, self.parity, data, core::iter::once(row), 0);
+        let coefficients = self.coefficients.get(index..).unwrap_or_default();
+        self.kernel.add_products(coefficients, self.parity, data, core::iter::once(row), 0);
     }
 
+    #[inline]
     pub(super) fn check_index(&self, index: usize) -> Result<(), FecError> {
         if index < self.data { Ok(()) } else { Err(FecError::WrongIndex { index, data: self.data }) }
     }

@@ -6,6 +6,7 @@ use core::arch::x86_64::{
     _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256,
     _mm256_xor_si256,
 };
+use core::ops::Range;
 
 use super::{
     Nibbles,
@@ -33,29 +34,37 @@ impl Avx2 {
     }
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
+    #[inline]
     pub(super) fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
         // SAFETY: `self` proves that the CPU has AVX2.
-        unsafe { combine(tables, stride, sources, rows, add) }
+        unsafe { combine(coefficients, stride, sources, rows, range, add) }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mut [u8]], add: bool) {
+fn combine(
+    coefficients: &[u8],
+    stride: usize,
+    sources: &[&[u8]],
+    rows: &mut [&mut [u8]],
+    range: Range<usize>,
+    add: bool,
+) {
     // SAFETY: this function enables AVX2.
-    unsafe { vector::combine::<__m256i, 2>(tables, stride, sources, rows, add) }
+    unsafe { vector::combine::<__m256i, 2>(coefficients, stride, sources, rows, range, add) }
 }
 
 // SAFETY: loads and stores are of 32 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for __m256i {
     const LEN: usize = 32;
-    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
     type Tail = Overlap<Self>;
@@ -94,7 +103,8 @@ unsafe impl Vector for __m256i {
     }
 
     #[inline(always)]
-    unsafe fn factor(table: &Nibbles) -> (Self, Self) {
+    unsafe fn factor(coefficient: u8) -> (Self, Self) {
+        let table = Nibbles::of(coefficient);
         // SAFETY: both halves are 16 bytes long and aligned to 16, as `Nibbles` is to 32.
         unsafe {
             let lo = _mm_load_si128(table.lo.as_ptr().cast::<__m128i>());

@@ -1,7 +1,7 @@
 //! Multiplication as GFNI does it: `gf2p8affineqb` applies a matrix of bits to bytes, and the product with a constant is
 //! such a matrix in any field of 256 elements. (`gf2p8mulb` knows the field of AES only, whose polynomial is another.)
 
-use super::{Nibbles, ROWS, SOURCES, tables::multiply};
+use super::tables::multiply;
 
 /// The matrices of every coefficient.
 static MATRICES: [BitMatrix; 256] = all_matrices();
@@ -13,40 +13,14 @@ static MATRICES: [BitMatrix; 256] = all_matrices();
 pub(super) struct BitMatrix(pub(super) u64);
 
 impl BitMatrix {
-    pub(super) const ZERO: Self = Self(0);
-
+    #[inline]
     pub(super) fn of(coefficient: u8) -> Self {
         MATRICES[usize::from(coefficient)]
     }
 }
 
-/// The matrices of a block, with a stride of [`ROWS`]: looked up once, for all of its columns.
-pub(super) struct BlockMatrices([[BitMatrix; ROWS]; SOURCES]);
-
-impl BlockMatrices {
-    /// Those of `tables[source * stride + row]`.
-    ///
-    /// # Panics
-    /// If there are more rows or sources than a block has, or fewer tables than that.
-    #[inline]
-    pub(super) fn of(tables: &[Nibbles], stride: usize, sources: usize, rows: usize) -> Self {
-        let mut matrices = [[BitMatrix::ZERO; ROWS]; SOURCES];
-        for (source, matrices) in matrices[..sources].iter_mut().enumerate() {
-            for (matrix, table) in matrices[..rows].iter_mut().zip(&tables[source * stride..][..rows]) {
-                *matrix = BitMatrix::of(table.coefficient());
-            }
-        }
-        Self(matrices)
-    }
-
-    #[inline]
-    pub(super) fn as_slice(&self) -> &[BitMatrix] {
-        self.0.as_flattened()
-    }
-}
-
 const fn all_matrices() -> [BitMatrix; 256] {
-    let mut all = [BitMatrix::ZERO; 256];
+    let mut all = [BitMatrix(0); 256];
     let mut coefficient = 0;
     while coefficient < all.len() {
         // Column `j` is the product with x^j.
@@ -85,13 +59,5 @@ mod tests {
                 assert_eq!(affine(BitMatrix::of(c), x), multiply(c, x), "{c} * {x}");
             }
         }
-    }
-
-    #[test]
-    fn the_matrices_of_a_block_are_those_of_its_tables() {
-        let tables = [7, 8, 9, 0, 1, 255, 254, 2, 3].map(Nibbles::of);
-        let matrices = BlockMatrices::of(&tables, 3, 3, 2);
-        let expected = [[7, 8, 0, 0], [0, 1, 0, 0], [254, 2, 0, 0], [0; 4]].map(|row| row.map(BitMatrix::of));
-        assert_eq!(matrices.as_slice()[..4 * ROWS], *expected.as_flattened());
     }
 }

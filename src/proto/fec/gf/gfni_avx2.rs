@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{__m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x, _mm256_xor_si256};
+use core::ops::Range;
 
 use super::{
-    Nibbles, ROWS,
-    bit_matrix::{BitMatrix, BlockMatrices},
+    bit_matrix::BitMatrix,
     ssse3::Ssse3,
     vector::{self, Overlap, Vector},
 };
@@ -31,24 +31,32 @@ impl GfniAvx2 {
     }
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
+    #[inline]
     pub(super) fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
-        let matrices = BlockMatrices::of(tables, stride, sources.len(), rows.len());
-        // SAFETY: `self` proves that the CPU has GFNI and AVX2.
-        unsafe { combine(&matrices, sources, rows, add) }
+        // SAFETY: `self` proves that the CPU has the instruction sets.
+        unsafe { combine(coefficients, stride, sources, rows, range, add) }
     }
 }
 
 #[target_feature(enable = "gfni,avx2")]
-fn combine(matrices: &BlockMatrices, sources: &[&[u8]], rows: &mut [&mut [u8]], add: bool) {
+fn combine(
+    coefficients: &[u8],
+    stride: usize,
+    sources: &[&[u8]],
+    rows: &mut [&mut [u8]],
+    range: Range<usize>,
+    add: bool,
+) {
     // SAFETY: this function enables GFNI and AVX2.
-    unsafe { vector::combine::<Affine256, 2>(matrices.as_slice(), ROWS, sources, rows, add) }
+    unsafe { vector::combine::<Affine256, 2>(coefficients, stride, sources, rows, range, add) }
 }
 
 /// AVX2's register, multiplied by GFNI.
@@ -58,7 +66,6 @@ struct Affine256(__m256i);
 // SAFETY: loads and stores are those of AVX2; the others touch no memory but the matrices behind references.
 unsafe impl Vector for Affine256 {
     const LEN: usize = <__m256i as Vector>::LEN;
-    type Table = BitMatrix;
     type Factor = __m256i;
     type Split = Self;
     type Tail = Overlap<Self>;
@@ -93,9 +100,9 @@ unsafe impl Vector for Affine256 {
     }
 
     #[inline(always)]
-    unsafe fn factor(&BitMatrix(matrix): &BitMatrix) -> __m256i {
+    unsafe fn factor(coefficient: u8) -> __m256i {
         // SAFETY: needs the instruction set only.
-        unsafe { _mm256_set1_epi64x(matrix as i64) }
+        unsafe { _mm256_set1_epi64x(BitMatrix::of(coefficient).0 as i64) }
     }
 
     #[inline(always)]

@@ -1,21 +1,28 @@
 //! GFNI with AVX-512: 64 bytes a register, products by `vgf2p8affineqb`, tails by masks.
+//!
+//! Adding a single source to the rows is left to AVX2's registers: that is as many stores as products, of which a CPU
+//! with half as wide a path to its cache (Zen 4) makes no more by wide registers, and more of the wide loads straddle
+//! cache lines.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
     __m512i, __mmask64, _mm512_and_si512, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
     _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_storeu_si512, _mm512_xor_si512,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
+use core::ops::Range;
 
 use super::{
-    Nibbles, ROWS,
-    bit_matrix::{BitMatrix, BlockMatrices},
+    bit_matrix::BitMatrix,
+    gfni_avx2::GfniAvx2,
     vector::{self, Part, Tail, Vector},
 };
 
 /// Proof that the CPU has GFNI, AVX-512F and AVX-512BW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GfniAvx512(());
+pub(super) struct GfniAvx512 {
+    narrow: GfniAvx2,
+}
 
 impl GfniAvx512 {
     /// Bytes below which there is nothing to do.
@@ -29,34 +36,44 @@ impl GfniAvx512 {
         #[cfg(not(feature = "std"))]
         let present =
             cfg!(all(target_feature = "gfni", target_feature = "avx512f", target_feature = "avx512bw"));
-        present.then_some(Self(()))
+        GfniAvx2::detect().filter(|_| present).map(|narrow| Self { narrow })
     }
 
     /// See [`Kernel::combine`](super::Kernel::combine).
+    #[inline]
     pub(super) fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
-        let matrices = BlockMatrices::of(tables, stride, sources.len(), rows.len());
-        // SAFETY: `self` proves that the CPU has GFNI, AVX-512F and AVX-512BW.
-        unsafe { combine(&matrices, sources, rows, add) }
+        if add && sources.len() == 1 && range.len() >= GfniAvx2::MIN_LEN {
+            return self.narrow.combine(coefficients, stride, sources, rows, range, add);
+        }
+        // SAFETY: `self` proves that the CPU has the instruction sets.
+        unsafe { combine(coefficients, stride, sources, rows, range, add) }
     }
 }
 
 #[target_feature(enable = "gfni,avx512f,avx512bw")]
-fn combine(matrices: &BlockMatrices, sources: &[&[u8]], rows: &mut [&mut [u8]], add: bool) {
+fn combine(
+    coefficients: &[u8],
+    stride: usize,
+    sources: &[&[u8]],
+    rows: &mut [&mut [u8]],
+    range: Range<usize>,
+    add: bool,
+) {
     // SAFETY: this function enables GFNI, AVX-512F and AVX-512BW.
-    unsafe { vector::combine::<__m512i, 2>(matrices.as_slice(), ROWS, sources, rows, add) }
+    unsafe { vector::combine::<__m512i, 4>(coefficients, stride, sources, rows, range, add) }
 }
 
 // SAFETY: loads and stores are of 64 bytes; the others touch no memory but the matrices behind references.
 unsafe impl Vector for __m512i {
     const LEN: usize = 64;
-    type Table = BitMatrix;
     type Factor = Self;
     type Split = Self;
     type Tail = Masked;
@@ -91,15 +108,29 @@ unsafe impl Vector for __m512i {
     }
 
     #[inline(always)]
-    unsafe fn factor(&BitMatrix(matrix): &BitMatrix) -> Self {
+    unsafe fn factor(coefficient: u8) -> Self {
         // SAFETY: needs the instruction set only.
-        unsafe { _mm512_set1_epi64(matrix as i64) }
+        unsafe { _mm512_set1_epi64(BitMatrix::of(coefficient).0 as i64) }
     }
 
     #[inline(always)]
     unsafe fn add_product(sum: Self, factor: Self, split: Self) -> Self {
         // SAFETY: needs the instruction sets only.
         unsafe { _mm512_xor_si512(sum, _mm512_gf2p8affine_epi64_epi8::<0>(split, factor)) }
+    }
+
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    unsafe fn add_products(sum: Self, factors: [Self; 2], splits: [Self; 2]) -> Self {
+        // The truth table of the sum of three bits.
+        const SUM: i32 = 0b1001_0110;
+        // SAFETY: needs the instruction sets only.
+        unsafe {
+            let first = _mm512_gf2p8affine_epi64_epi8::<0>(splits[0], factors[0]);
+            let second = _mm512_gf2p8affine_epi64_epi8::<0>(splits[1], factors[1]);
+            _mm512_ternarylogic_epi64::<SUM>(sum, first, second)
+        }
     }
 }
 

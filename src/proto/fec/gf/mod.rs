@@ -25,12 +25,13 @@ mod vector;
 
 use core::{fmt, ops::Range};
 
-pub(super) use self::tables::{Log, Nibbles};
+pub(super) use self::tables::Log;
+use self::tables::Nibbles;
 
 /// Rows computed at once: with two registers a row, as many as the 16 registers of AVX2 hold. More would save loads only,
 /// of which there are fewer than products.
 const ROWS: usize = 4;
-/// Sources combined at once: their tables and the slices that name them stay in the first-level cache and on the stack.
+/// Sources combined at once: the slices that name them are on the stack.
 const SOURCES: usize = 16;
 
 /// The instructions that a [`ReedSolomon`](super::ReedSolomon) computes with.
@@ -98,75 +99,101 @@ impl Kernel {
         }
     }
 
-    /// Sets each row (at most [`ROWS`], of one length) to the sum over `sources` (at most [`SOURCES`], no shorter) of
-    /// the products with `tables[source * stride + row]`; with `add`, adds that sum to it.
+    /// Sets the bytes `range` of each row (at most [`ROWS`]) to the sum over `sources` (at most [`SOURCES`], no shorter
+    /// than the range) of the products with `coefficients[source * stride + row]`; with `add`, adds that sum to them.
+    #[inline(always)]
     fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        let len = rows.first().map_or(0, |row| row.len());
+        let len = range.len();
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Set::GfniAvx512(gfni) if len >= gfni_avx512::GfniAvx512::MIN_LEN => {
-                gfni.combine(tables, stride, sources, rows, add);
+                gfni.combine(coefficients, stride, sources, rows, range, add);
             }
             #[cfg(target_arch = "x86_64")]
             Set::GfniAvx2(gfni) if len >= gfni_avx2::GfniAvx2::MIN_LEN => {
-                gfni.combine(tables, stride, sources, rows, add);
+                gfni.combine(coefficients, stride, sources, rows, range, add);
             }
             #[cfg(target_arch = "x86_64")]
-            Set::GfniAvx2(gfni) => Self(Set::Ssse3(gfni.shorter)).combine(tables, stride, sources, rows, add),
+            Set::GfniAvx2(gfni) => {
+                Self(Set::Ssse3(gfni.shorter)).combine(coefficients, stride, sources, rows, range, add)
+            }
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => avx2.combine(tables, stride, sources, rows, add),
+            Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => {
+                avx2.combine(coefficients, stride, sources, rows, range, add)
+            }
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(avx2) => Self(Set::Ssse3(avx2.shorter)).combine(tables, stride, sources, rows, add),
+            Set::Avx2(avx2) => {
+                Self(Set::Ssse3(avx2.shorter)).combine(coefficients, stride, sources, rows, range, add)
+            }
             #[cfg(target_arch = "x86_64")]
             Set::Ssse3(ssse3) if len >= ssse3::Ssse3::MIN_LEN => {
-                ssse3.combine(tables, stride, sources, rows, add);
+                ssse3.combine(coefficients, stride, sources, rows, range, add);
             }
             #[cfg(target_arch = "aarch64")]
-            Set::Neon(neon) if len >= neon::Neon::MIN_LEN => neon.combine(tables, stride, sources, rows, add),
+            Set::Neon(neon) if len >= neon::Neon::MIN_LEN => {
+                neon.combine(coefficients, stride, sources, rows, range, add)
+            }
             // Also rows shorter than any register: a shard has at least the size field and a segment's header, which
             // together are longer, so these are ends of longer shards only.
-            _ => scalar::combine(tables, stride, sources, rows, add),
+            _ => scalar::combine(coefficients, stride, sources, rows, range, add),
         }
     }
 
-    /// Adds the products of `sources` with `tables[source * stride + row]` to `rows`. Bytes of the rows from `filled`
-    /// on count as zero whatever they hold, as do those that a source lacks. Returns how many bytes of the rows count
-    /// after that.
+    /// Adds the products of `sources` with `coefficients[source * stride + row]` to `rows`. Bytes of the rows from
+    /// `filled` on count as zero whatever they hold, as do those that a source lacks. Returns how many bytes of the rows
+    /// count after that.
     ///
     /// No source may be longer than a row.
     pub(super) fn add_products<'r, 's>(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: impl Iterator<Item = &'s [u8]> + Clone,
         rows: impl Iterator<Item = &'r mut [u8]>,
         filled: usize,
     ) -> usize {
         let mut longest = filled;
-        self.blocks(tables, stride, rows, filled, |block| {
+        self.blocks(coefficients, stride, rows, filled, |block| {
             block.add(sources.clone());
             longest = longest.max(block.filled);
         });
         longest
     }
 
-    /// [`Kernel::add_products`] of one source.
-    pub(super) fn add_product<'r>(
+    /// [`Kernel::add_products`] of one source to as many rows as there are coefficients, which follow each other in
+    /// `memory` at every `stride` bytes: what a sender does with every packet.
+    #[inline]
+    pub(super) fn add_product(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         source: &[u8],
-        rows: impl Iterator<Item = &'r mut [u8]>,
+        mut memory: &mut [u8],
+        stride: usize,
         filled: usize,
     ) -> usize {
-        self.blocks(tables, tables.len(), rows, filled, |block| block.add_from(0, 0, source));
+        let both = filled.min(source.len());
+        for coefficients in coefficients.chunks(ROWS) {
+            let mut block: [&mut [u8]; ROWS] = Default::default();
+            let block = &mut block[..coefficients.len()];
+            for slot in block.iter_mut() {
+                (*slot, memory) = memory.split_at_mut(stride);
+            }
+            if both > 0 {
+                self.combine(coefficients, ROWS, &[source], block, 0..both, true);
+            }
+            if both < source.len() {
+                self.combine(coefficients, ROWS, &[&source[both..]], block, both..source.len(), false);
+            }
+        }
         filled.max(source.len())
     }
 
@@ -174,7 +201,7 @@ impl Kernel {
     #[inline]
     fn blocks<'r>(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         mut rows: impl Iterator<Item = &'r mut [u8]>,
         filled: usize,
@@ -184,13 +211,17 @@ impl Kernel {
         loop {
             let mut block: [&mut [u8]; ROWS] = Default::default();
             let mut taken = 0;
-            for (slot, row) in block.iter_mut().zip(&mut rows) {
-                *slot = row;
+            // Not by `zip`, which would ask how many rows there are: a division, for chunks.
+            while taken < ROWS
+                && let Some(row) = rows.next()
+            {
+                block[taken] = row;
                 taken += 1;
             }
+            let rows = &mut block[..taken];
             if taken > 0 {
-                let tables = tables.get(first..).unwrap_or_default();
-                work(&mut Block { kernel: self, tables, stride, rows: &mut block[..taken], filled });
+                let coefficients = coefficients.get(first..).unwrap_or_default();
+                work(&mut Block { kernel: self, coefficients, stride, rows, filled });
             }
             if taken < ROWS {
                 return;
@@ -209,7 +240,7 @@ impl fmt::Debug for Kernel {
 /// Up to [`ROWS`] rows, of which the first `filled` bytes count.
 struct Block<'b, 'r> {
     kernel: Kernel,
-    tables: &'b [Nibbles],
+    coefficients: &'b [u8],
     stride: usize,
     rows: &'b mut [&'r mut [u8]],
     filled: usize,
@@ -229,7 +260,10 @@ impl Block<'_, '_> {
             self.part(first, batch, both..common, false);
             self.filled = self.filled.max(common);
             for (n, source) in batch.iter().enumerate() {
-                self.add_from(first + n, common, &source[common - both..]);
+                let longer = &source[common - both..];
+                if !longer.is_empty() {
+                    self.add_from(first + n, common, longer);
+                }
             }
             first += taken;
         }
@@ -240,9 +274,9 @@ impl Block<'_, '_> {
     fn add_from(&mut self, number: usize, from: usize, source: &[u8]) {
         let end = from + source.len();
         let middle = self.filled.clamp(from, end);
-        let (both, rest) = source.split_at(middle - from);
-        self.part(number, &[both], from..middle, true);
-        self.part(number, &[rest], middle..end, false);
+        for (range, add) in [(from..middle, true), (middle..end, false)] {
+            self.part(number, &[&source[range.start - from..range.end - from]], range, add);
+        }
         self.filled = self.filled.max(end);
     }
 
@@ -252,13 +286,7 @@ impl Block<'_, '_> {
         if range.is_empty() {
             return;
         }
-        let mut parts: [&mut [u8]; ROWS] = Default::default();
-        let mut count = 0;
-        for (part, row) in parts.iter_mut().zip(self.rows.iter_mut()) {
-            *part = &mut row[range.clone()];
-            count += 1;
-        }
-        let tables = &self.tables[number * self.stride..];
-        self.kernel.combine(tables, self.stride, sources, &mut parts[..count], add);
+        let coefficients = &self.coefficients[number * self.stride..];
+        self.kernel.combine(coefficients, self.stride, sources, self.rows, range, add);
     }
 }

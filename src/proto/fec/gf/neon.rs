@@ -4,6 +4,7 @@
 use core::arch::aarch64::{
     uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
 };
+use core::ops::Range;
 
 use super::{
     Nibbles,
@@ -25,27 +26,34 @@ impl Neon {
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
     pub(super) fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
         // SAFETY: `self` proves that the CPU has NEON.
-        unsafe { combine(tables, stride, sources, rows, add) }
+        unsafe { combine(coefficients, stride, sources, rows, range, add) }
     }
 }
 
 #[target_feature(enable = "neon")]
-fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mut [u8]], add: bool) {
+fn combine(
+    coefficients: &[u8],
+    stride: usize,
+    sources: &[&[u8]],
+    rows: &mut [&mut [u8]],
+    range: Range<usize>,
+    add: bool,
+) {
     // SAFETY: this function enables NEON.
-    unsafe { vector::combine::<uint8x16_t, 2>(tables, stride, sources, rows, add) }
+    unsafe { vector::combine::<uint8x16_t, 2>(coefficients, stride, sources, rows, range, add) }
 }
 
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for uint8x16_t {
     const LEN: usize = 16;
-    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
     type Tail = Overlap<Self>;
@@ -81,7 +89,8 @@ unsafe impl Vector for uint8x16_t {
     }
 
     #[inline(always)]
-    unsafe fn factor(table: &Nibbles) -> (Self, Self) {
+    unsafe fn factor(coefficient: u8) -> (Self, Self) {
+        let table = Nibbles::of(coefficient);
         // SAFETY: both halves are 16 bytes long.
         unsafe { (vld1q_u8(table.lo.as_ptr()), vld1q_u8(table.hi.as_ptr())) }
     }

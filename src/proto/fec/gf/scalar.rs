@@ -1,5 +1,7 @@
 //! The portable kernel, and the oracle of the others.
 
+use core::ops::Range;
+
 use super::Nibbles;
 
 /// Below so many bytes the two lookups a byte cost less than the table that makes them one.
@@ -7,17 +9,19 @@ const TABLE_PAYS_FROM: usize = 128;
 
 /// See [`Kernel::combine`](super::Kernel::combine).
 pub(super) fn combine(
-    tables: &[Nibbles],
+    coefficients: &[u8],
     stride: usize,
     sources: &[&[u8]],
     rows: &mut [&mut [u8]],
+    range: Range<usize>,
     add: bool,
 ) {
     if !add {
-        rows.iter_mut().for_each(|row| row.fill(0));
+        rows.iter_mut().for_each(|row| row[range.clone()].fill(0));
     }
-    for (source, tables) in sources.iter().zip(tables.chunks(stride)) {
-        for (row, table) in rows.iter_mut().zip(tables) {
+    for (source, coefficients) in sources.iter().zip(coefficients.chunks(stride)) {
+        for (row, &coefficient) in rows.iter_mut().zip(coefficients) {
+            let (row, table) = (&mut row[range.clone()], Nibbles::of(coefficient));
             if source.len() < TABLE_PAYS_FROM {
                 for (sum, &x) in row.iter_mut().zip(*source) {
                     *sum ^= table.product(x);

@@ -5,6 +5,7 @@ use core::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_load_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_setzero_si128,
     _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128,
 };
+use core::ops::Range;
 
 use super::{
     Nibbles,
@@ -30,27 +31,34 @@ impl Ssse3 {
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
     pub(super) fn combine(
         self,
-        tables: &[Nibbles],
+        coefficients: &[u8],
         stride: usize,
         sources: &[&[u8]],
         rows: &mut [&mut [u8]],
+        range: Range<usize>,
         add: bool,
     ) {
         // SAFETY: `self` proves that the CPU has SSSE3.
-        unsafe { combine(tables, stride, sources, rows, add) }
+        unsafe { combine(coefficients, stride, sources, rows, range, add) }
     }
 }
 
 #[target_feature(enable = "ssse3")]
-fn combine(tables: &[Nibbles], stride: usize, sources: &[&[u8]], rows: &mut [&mut [u8]], add: bool) {
+fn combine(
+    coefficients: &[u8],
+    stride: usize,
+    sources: &[&[u8]],
+    rows: &mut [&mut [u8]],
+    range: Range<usize>,
+    add: bool,
+) {
     // SAFETY: this function enables SSSE3.
-    unsafe { vector::combine::<__m128i, 2>(tables, stride, sources, rows, add) }
+    unsafe { vector::combine::<__m128i, 2>(coefficients, stride, sources, rows, range, add) }
 }
 
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
 unsafe impl Vector for __m128i {
     const LEN: usize = 16;
-    type Table = Nibbles;
     type Factor = (Self, Self);
     type Split = (Self, Self);
     type Tail = Overlap<Self>;
@@ -89,7 +97,8 @@ unsafe impl Vector for __m128i {
     }
 
     #[inline(always)]
-    unsafe fn factor(table: &Nibbles) -> (Self, Self) {
+    unsafe fn factor(coefficient: u8) -> (Self, Self) {
+        let table = Nibbles::of(coefficient);
         // SAFETY: both halves are 16 bytes long and aligned to 16, as `Nibbles` is to 32.
         unsafe { (_mm_load_si128(table.lo.as_ptr().cast()), _mm_load_si128(table.hi.as_ptr().cast())) }
     }

@@ -9,30 +9,22 @@ const ORDER: usize = 255;
 static EXP: [u8; 2 * ORDER] = powers();
 /// Logarithms to the base 2; that of zero does not exist and reads 0.
 static LOG: [u8; 256] = logarithms();
-/// The tables of every coefficient: 8 KiB, from which those of a matrix are copied.
+/// The tables of every coefficient: 8 KiB.
 static NIBBLES: [Nibbles; 256] = all_nibbles();
 
 /// The products of one coefficient with each low and each high half of a byte: `lo[x & 15] ^ hi[x >> 4]` is the
 /// product with `x`. The byte shuffles of SSSE3, AVX2 and NEON look up 16-byte tables, which these are.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
-pub(in crate::proto::fec) struct Nibbles {
+pub(super) struct Nibbles {
     pub(super) lo: [u8; 16],
     pub(super) hi: [u8; 16],
 }
 
 impl Nibbles {
-    pub(in crate::proto::fec) const ZERO: Self = Self { lo: [0; 16], hi: [0; 16] };
-
-    pub(in crate::proto::fec) fn of(coefficient: u8) -> Self {
-        NIBBLES[usize::from(coefficient)]
-    }
-
-    /// The coefficient itself: its product with 1.
-    #[cfg(target_arch = "x86_64")]
     #[inline]
-    pub(super) const fn coefficient(&self) -> u8 {
-        self.lo[1]
+    pub(super) fn of(coefficient: u8) -> &'static Self {
+        &NIBBLES[usize::from(coefficient)]
     }
 
     /// The product of the coefficient with `x`.
@@ -125,7 +117,7 @@ const fn logarithms() -> [u8; 256] {
 }
 
 const fn all_nibbles() -> [Nibbles; 256] {
-    let mut all = [Nibbles::ZERO; 256];
+    let mut all = [Nibbles { lo: [0; 16], hi: [0; 16] }; 256];
     let mut coefficient = 0;
     while coefficient < 256 {
         let mut x = 0;

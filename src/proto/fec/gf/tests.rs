@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 use core::array;
 
-use super::*;
+use super::{tables::multiply, *};
 
 /// Lengths around every tail, and those of full datagrams. Miri has time for fewer.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -54,19 +54,19 @@ fn scalar_is_the_sum_of_products() {
         for add in [false, true] {
             let sources: Vec<_> = (0..3).map(|n| noise(len, n)).collect();
             let slices: Vec<_> = sources.iter().map(Vec::as_slice).collect();
-            let tables: Vec<_> = (0..6).map(|n| Nibbles::of(n * 41 + 1)).collect();
+            let factors: Vec<_> = (0..6).map(|n| n * 41 + 1).collect();
             let mut rows = vec![noise(len, 9), noise(len, 10)];
             let expected: Vec<Vec<u8>> = (0..2)
                 .map(|row| {
                     let sum = |at: usize| {
-                        let products = (0..3).map(|s| tables[2 * s + row].product(sources[s][at]));
+                        let products = (0..3).map(|s| multiply(factors[2 * s + row], sources[s][at]));
                         products.fold(if add { rows[row][at] } else { 0 }, |a, b| a ^ b)
                     };
                     (0..len).map(sum).collect()
                 })
                 .collect();
             let mut slices_of_rows: Vec<_> = rows.iter_mut().map(Vec::as_mut_slice).collect();
-            scalar::combine(&tables, 2, &slices, &mut slices_of_rows, add);
+            scalar::combine(&factors, 2, &slices, &mut slices_of_rows, 0..len, add);
             assert_eq!(rows, expected);
         }
     }
@@ -78,14 +78,21 @@ fn kernels_agree_for_every_coefficient_and_length() {
         for len in lengths() {
             let source = noise(len + 3, len as u8);
             for coefficients in coefficients() {
-                let tables = coefficients.map(Nibbles::of);
                 for add in [false, true] {
                     // Offsets of source and rows go through all alignments as the length does.
                     let (mut rows, mut expected) =
                         (Rows::new(ROWS, len % 37, len), Rows::new(ROWS, len % 37, len));
                     let source = &source[len % 3..][..len];
-                    kernel.combine(&tables, ROWS, &[source], &mut rows.slices(), add);
-                    scalar::combine(&tables, ROWS, &[source], &mut expected.slices(), add);
+                    let range = 0..len;
+                    kernel.combine(&coefficients, ROWS, &[source], &mut rows.slices(), range.clone(), add);
+                    scalar::combine(
+                        &coefficients,
+                        ROWS,
+                        &[source],
+                        &mut expected.slices(),
+                        range.clone(),
+                        add,
+                    );
                     assert_eq!(
                         rows.memory, expected.memory,
                         "{kernel:?}, {len} bytes, {coefficients:?}, {add}"
@@ -107,11 +114,28 @@ fn kernels_agree_for_every_number_of_rows_and_sources() {
                 let slices: Vec<_> = sources.iter().enumerate().map(|(n, source)| &source[n / 2..]).collect();
                 for taken in 1..=ROWS {
                     let stride = taken + count % 3;
-                    let tables: Vec<_> = noise(stride * count, 3).into_iter().map(Nibbles::of).collect();
+                    let coefficients = noise(stride * count, 3);
                     for add in [false, true] {
-                        let (mut rows, mut expected) = (Rows::new(taken, 5, len), Rows::new(taken, 5, len));
-                        kernel.combine(&tables, stride, &slices, &mut rows.slices(), add);
-                        scalar::combine(&tables, stride, &slices, &mut expected.slices(), add);
+                        // Nor is what is outside the range touched.
+                        let (range, longer) = (3..3 + len, len + 7);
+                        let (mut rows, mut expected) =
+                            (Rows::new(taken, 5, longer), Rows::new(taken, 5, longer));
+                        kernel.combine(
+                            &coefficients,
+                            stride,
+                            &slices,
+                            &mut rows.slices(),
+                            range.clone(),
+                            add,
+                        );
+                        scalar::combine(
+                            &coefficients,
+                            stride,
+                            &slices,
+                            &mut expected.slices(),
+                            range.clone(),
+                            add,
+                        );
                         assert_eq!(
                             rows.memory, expected.memory,
                             "{kernel:?}, {len} bytes, {count} x {taken}, {add}"
@@ -133,12 +157,11 @@ fn shorter_shards_count_as_padded() {
                 let lengths = noise(2 * SOURCES + 3, round as u8 + 1);
                 let sources: Vec<_> =
                     lengths.iter().map(|&len| noise(usize::from(len) % most, len)).collect();
-                let tables: Vec<_> =
-                    (0..rows * sources.len()).map(|n| Nibbles::of((n * 7 + 1) as u8)).collect();
+                let coefficients: Vec<_> = (0..rows * sources.len()).map(|n| (n * 7 + 1) as u8).collect();
                 let before: Vec<_> = (0..rows).map(|row| noise(most, row as u8)).collect();
                 let mut memory = before.clone();
                 let end = kernel.add_products(
-                    &tables,
+                    &coefficients,
                     rows,
                     sources.iter().map(Vec::as_slice),
                     memory.iter_mut().map(Vec::as_mut_slice),
@@ -148,10 +171,9 @@ fn shorter_shards_count_as_padded() {
                 for (row, (memory, before)) in memory.iter().zip(before).enumerate() {
                     for at in 0..end {
                         let start = if at < filled { before[at] } else { 0 };
-                        let products = sources
-                            .iter()
-                            .enumerate()
-                            .filter_map(|(n, source)| Some(tables[n * rows + row].product(*source.get(at)?)));
+                        let products = sources.iter().enumerate().filter_map(|(n, source)| {
+                            Some(multiply(coefficients[n * rows + row], *source.get(at)?))
+                        });
                         assert_eq!(memory[at], products.fold(start, |a, b| a ^ b), "{kernel:?}");
                     }
                     assert_eq!(memory[end..], before[end..], "bytes beyond the longest stay");

@@ -4,6 +4,8 @@
 //! sources pass by, so a source is read once and a row written once, however many sources there are.
 #![allow(unsafe_code)]
 
+use core::ops::Range;
+
 use super::ROWS;
 
 /// A register of bytes.
@@ -15,8 +17,6 @@ use super::ROWS;
 pub(super) unsafe trait Vector: Copy {
     /// Bytes in a register.
     const LEN: usize;
-    /// A coefficient as it lies in memory.
-    type Table;
     /// A coefficient as the multiplication takes it.
     type Factor: Copy;
     /// A vector made ready to be multiplied by several coefficients.
@@ -31,9 +31,19 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn zero() -> Self;
     unsafe fn and(self, other: Self) -> Self;
     unsafe fn split(self) -> Self::Split;
-    unsafe fn factor(table: &Self::Table) -> Self::Factor;
+    unsafe fn factor(coefficient: u8) -> Self::Factor;
     /// `sum` plus the product.
     unsafe fn add_product(sum: Self, factor: Self::Factor, split: Self::Split) -> Self;
+
+    /// Whether [`add_products`](Self::add_products) is less work than two times [`add_product`](Self::add_product), and
+    /// there are registers for it.
+    const PAIRED: bool = false;
+    /// `sum` plus both products.
+    #[inline(always)]
+    unsafe fn add_products(sum: Self, factors: [Self::Factor; 2], splits: [Self::Split; 2]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::add_product(Self::add_product(sum, factors[0], splits[0]), factors[1], splits[1]) }
+    }
 }
 
 /// How sources and rows are read and rows are written at a place: what of a vector there is.
@@ -145,8 +155,8 @@ static KEEP_FROM: [u8; 2 * MAX_LEN] = {
 };
 
 /// What a kernel works on, its lengths checked.
-struct Job<'a, T> {
-    tables: &'a [T],
+struct Job<'a> {
+    coefficients: &'a [u8],
     stride: usize,
     sources: &'a [&'a [u8]],
 }
@@ -160,40 +170,40 @@ struct Job<'a, T> {
 /// If the lengths are not those that `Kernel::combine` asks for, or below what the tail needs.
 #[inline(always)]
 pub(super) unsafe fn combine<V: Vector, const W: usize>(
-    tables: &[V::Table],
+    coefficients: &[u8],
     stride: usize,
     sources: &[&[u8]],
     rows: &mut [&mut [u8]],
+    range: Range<usize>,
     add: bool,
 ) {
-    let len = rows.first().map_or(0, |row| row.len());
-    assert!(len >= V::Tail::MIN_LEN && rows.len() <= ROWS && rows.iter().all(|row| row.len() == len));
+    let len = range.end.saturating_sub(range.start);
+    assert!(len >= V::Tail::MIN_LEN && rows.len() <= ROWS && rows.iter().all(|row| row.len() >= range.end));
     assert!(sources.iter().all(|source| source.len() >= len));
     assert!(!sources.is_empty() && rows.len() <= stride);
-    assert!(tables.len() >= (sources.len() - 1) * stride + rows.len());
-    let job = Job { tables, stride, sources };
-    // SAFETY: all rows are `len` bytes long, no source is shorter, `len` is what the tail needs, and there is a table
-    // for each source and row: asserted above. The instruction set is the caller's promise.
+    assert!(coefficients.len() >= (sources.len() - 1) * stride + rows.len());
+    let job = Job { coefficients, stride, sources };
+    // SAFETY: all rows have `len` bytes from `range.start` on, no source is shorter, `len` is what the tail needs, and
+    // there is a coefficient for each source and row: asserted above. The instruction set is the caller's promise.
     unsafe {
+        let at = range.start;
+        let start = |row: &mut &mut [u8]| row.as_mut_ptr().add(at);
         match rows {
-            [a] => job.run::<V, W, 1>([a.as_mut_ptr()], len, add),
-            [a, b] => job.run::<V, W, 2>([a.as_mut_ptr(), b.as_mut_ptr()], len, add),
-            [a, b, c] => job.run::<V, W, 3>([a.as_mut_ptr(), b.as_mut_ptr(), c.as_mut_ptr()], len, add),
-            [a, b, c, d] => {
-                let rows = [a.as_mut_ptr(), b.as_mut_ptr(), c.as_mut_ptr(), d.as_mut_ptr()];
-                job.run::<V, W, 4>(rows, len, add);
-            }
+            [a] => job.run::<V, W, 1>([start(a)], len, add),
+            [a, b] => job.run::<V, W, 2>([start(a), start(b)], len, add),
+            [a, b, c] => job.run::<V, W, 3>([start(a), start(b), start(c)], len, add),
+            [a, b, c, d] => job.run::<V, W, 4>([start(a), start(b), start(c), start(d)], len, add),
             _ => unreachable!("at most {ROWS} rows"),
         }
     }
 }
 
-impl<T> Job<'_, T> {
+impl Job<'_> {
     /// # Safety
     /// As for [`combine`]; `len` must be at least `V::Tail::MIN_LEN`, and no source and no memory behind `rows` be
     /// shorter.
     #[inline(always)]
-    unsafe fn run<V: Vector<Table = T>, const W: usize, const N: usize>(
+    unsafe fn run<V: Vector, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         len: usize,
@@ -202,7 +212,7 @@ impl<T> Job<'_, T> {
         // SAFETY: the caller's promises are passed on.
         unsafe {
             match self.sources {
-                [source] if add => self.fold::<V, W, N>(source, rows, len),
+                [source] if add => self.fold::<V, N>(source, rows, len),
                 _ => self.columns::<V, W, N>(rows, len, add),
             }
         }
@@ -211,7 +221,7 @@ impl<T> Job<'_, T> {
     /// # Safety
     /// As for [`Job::run`].
     #[inline(always)]
-    unsafe fn columns<V: Vector<Table = T>, const W: usize, const N: usize>(
+    unsafe fn columns<V: Vector, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         len: usize,
@@ -240,15 +250,15 @@ impl<T> Job<'_, T> {
     /// # Safety
     /// As for [`Job::run`], and `part` must touch no more than is left of the rows from `at` on, `W` times.
     #[inline(always)]
-    unsafe fn column<V: Vector<Table = T>, P: Part<V>, const W: usize, const N: usize>(
+    unsafe fn column<V: Vector, P: Part<V>, const W: usize, const N: usize>(
         &self,
         rows: [*mut u8; N],
         at: usize,
         part: P,
         add: bool,
     ) {
-        // SAFETY: the column lies within sources and rows, as the caller promises, and `tables` has a table for each
-        // source and row.
+        // SAFETY: the column lies within sources and rows, as the caller promises, and there is a coefficient for
+        // each source and row.
         unsafe {
             let mut sums = [[V::zero(); W]; N];
             if add {
@@ -258,19 +268,28 @@ impl<T> Job<'_, T> {
                     }
                 }
             }
-            let mut tables = self.tables.as_ptr();
-            for source in self.sources {
-                let mut split = [V::zero().split(); W];
-                for (w, split) in split.iter_mut().enumerate() {
-                    *split = part.source(source.as_ptr().add(at + w * V::LEN)).split();
-                }
+            let mut coefficients = self.coefficients.as_ptr();
+            let (pairs, single) = if V::PAIRED { self.sources.as_chunks() } else { (&[][..], self.sources) };
+            for &[first, second] in pairs {
+                let splits = [split_at::<V, P, W>(first, at, part), split_at::<V, P, W>(second, at, part)];
+                let next = coefficients.wrapping_add(self.stride);
                 for (n, sums) in sums.iter_mut().enumerate() {
-                    let factor = V::factor(&*tables.add(n));
-                    for (sum, split) in sums.iter_mut().zip(split) {
+                    let factors = [V::factor(*coefficients.add(n)), V::factor(*next.add(n))];
+                    for (w, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::add_products(*sum, factors, [splits[0][w], splits[1][w]]);
+                    }
+                }
+                coefficients = next.wrapping_add(self.stride);
+            }
+            for source in single {
+                let splits = split_at::<V, P, W>(source, at, part);
+                for (n, sums) in sums.iter_mut().enumerate() {
+                    let factor = V::factor(*coefficients.add(n));
+                    for (sum, split) in sums.iter_mut().zip(splits) {
                         *sum = V::add_product(*sum, factor, split);
                     }
                 }
-                tables = tables.wrapping_add(self.stride);
+                coefficients = coefficients.wrapping_add(self.stride);
             }
             for (row, sums) in rows.iter().zip(sums) {
                 for (w, sum) in sums.into_iter().enumerate() {
@@ -285,31 +304,22 @@ impl<T> Job<'_, T> {
     /// # Safety
     /// As for [`Job::run`].
     #[inline(always)]
-    unsafe fn fold<V: Vector<Table = T>, const W: usize, const N: usize>(
-        &self,
-        source: &[u8],
-        rows: [*mut u8; N],
-        len: usize,
-    ) {
-        let wide = len - len % (W * V::LEN);
-        // SAFETY: `tables` has `N` tables, and no vector starts less than its length before `len`.
+    unsafe fn fold<V: Vector, const N: usize>(&self, source: &[u8], rows: [*mut u8; N], len: usize) {
+        let whole = len - len % V::LEN;
+        // SAFETY: there are `N` coefficients, and no vector starts less than its length before `len`.
         unsafe {
-            let mut factors = [V::factor(&self.tables[0]); N];
+            let mut factors = [V::factor(self.coefficients[0]); N];
             for (n, factor) in factors.iter_mut().enumerate() {
-                *factor = V::factor(&*self.tables.as_ptr().add(n));
+                *factor = V::factor(*self.coefficients.as_ptr().add(n));
             }
-            let mut end = len;
-            while end > wide {
-                let part = last_part::<V>(end - wide);
-                add_at::<V, _, N>(source, factors, rows, end - V::Tail::reach(part), V::Tail::of(part));
-                end -= part;
+            if whole < len {
+                let tail = len - whole;
+                add_at::<V, _, N>(source, factors, rows, len - V::Tail::reach(tail), V::Tail::of(tail));
             }
             let mut at = 0;
-            while at < wide {
-                for w in 0..W {
-                    add_at::<V, _, N>(source, factors, rows, at + w * V::LEN, Whole);
-                }
-                at += W * V::LEN;
+            while at < whole {
+                add_at::<V, _, N>(source, factors, rows, at, Whole);
+                at += V::LEN;
             }
         }
     }
@@ -322,6 +332,26 @@ const fn last_part<V: Vector>(left: usize) -> usize {
     match left % V::LEN {
         0 => V::LEN,
         tail => tail,
+    }
+}
+
+/// The source's `W` vectors at `at`, ready to be multiplied.
+///
+/// # Safety
+/// The CPU must have the instruction set, and `part` touch no more than is left of the source from `at` on, `W` times.
+#[inline(always)]
+unsafe fn split_at<V: Vector, P: Part<V>, const W: usize>(
+    source: &[u8],
+    at: usize,
+    part: P,
+) -> [V::Split; W] {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut splits = [V::zero().split(); W];
+        for (w, split) in splits.iter_mut().enumerate() {
+            *split = part.source(source.as_ptr().add(at + w * V::LEN)).split();
+        }
+        splits
     }
 }
 
