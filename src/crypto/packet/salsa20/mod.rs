@@ -3,10 +3,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod diagonals;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 
-use cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
+use cipher::{KeyIvInit, StreamCipher};
 use zeroize::Zeroizing;
 
 use super::encryption::Encryption;
@@ -46,17 +50,18 @@ impl Encryption for Salsa20 {
 /// Xors the key stream into `data`.
 fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    let done = avx2::apply(key, nonce, data);
-    #[cfg(not(target_arch = "x86_64"))]
-    let done = 0;
-    apply_from(key, nonce, data, done);
+    {
+        if let Some(avx512) = avx512::Avx512::detect() {
+            return avx512.apply(key, nonce, data);
+        }
+        if let Some(avx2) = avx2::Avx2::detect() {
+            return avx2.apply(key, nonce, data);
+        }
+    }
+    portable(key, nonce, data);
 }
 
-/// Xors the key stream into `data` but for its first `done` bytes, one block after the other.
-fn apply_from(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8], done: usize) {
-    if done < data.len() {
-        let mut cipher = salsa20::Salsa20::new(key.into(), nonce.into());
-        cipher.seek(done);
-        cipher.apply_keystream(&mut data[done..]);
-    }
+/// One block after the other.
+fn portable(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
+    salsa20::Salsa20::new(key.into(), nonce.into()).apply_keystream(data);
 }

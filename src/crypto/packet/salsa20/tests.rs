@@ -1,23 +1,33 @@
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
 use super::*;
 
-/// The key stream through the crate alone.
-fn reference(key: &[u8; 32], nonce: &[u8; 8], data: &mut [u8]) {
-    apply_from(key, nonce, data, 0);
+type Apply = fn(&[u8; 32], &[u8; NONCE_LEN], &mut [u8]);
+
+/// Each way that the processor has, by its name.
+fn ways() -> Vec<(&'static str, Apply)> {
+    let avx2: Apply = |key, nonce, data| avx2::Avx2::detect().unwrap().apply(key, nonce, data);
+    let avx512: Apply = |key, nonce, data| avx512::Avx512::detect().unwrap().apply(key, nonce, data);
+    let mut ways: Vec<(_, Apply)> = vec![("chosen", apply)];
+    ways.extend(avx2::Avx2::detect().map(|_| ("avx2", avx2)));
+    ways.extend(avx512::Avx512::detect().map(|_| ("avx512", avx512)));
+    ways
 }
 
 #[test]
-fn eight_blocks_at_a_time_are_the_same_key_stream() {
+fn several_blocks_at_a_time_are_the_same_key_stream() {
     let key = core::array::from_fn(|at| at as u8 ^ 0xa5);
     let nonce = *b"8 bytes.";
     let data: Vec<u8> = (0..2_003).map(|at| (at % 251) as u8).collect();
     for offset in 0..3 {
         for len in 0..=2_000 {
-            let (mut ours, mut theirs) = (data.clone(), data.clone());
-            apply(&key, &nonce, &mut ours[offset..offset + len]);
-            reference(&key, &nonce, &mut theirs[offset..offset + len]);
-            assert!(ours == theirs, "{len} bytes at {offset}");
+            let mut theirs = data.clone();
+            portable(&key, &nonce, &mut theirs[offset..offset + len]);
+            for (name, apply) in ways() {
+                let mut ours = data.clone();
+                apply(&key, &nonce, &mut ours[offset..offset + len]);
+                assert!(ours == theirs, "{name}: {len} bytes at {offset}");
+            }
         }
     }
 }
@@ -26,9 +36,12 @@ fn eight_blocks_at_a_time_are_the_same_key_stream() {
 fn a_datagram_of_any_size_is_taken() {
     let (key, nonce) = ([7; 32], [9; 8]);
     for len in [4_096, 65_507, 65_535] {
-        let (mut ours, mut theirs) = (alloc::vec![3; len], alloc::vec![3; len]);
-        apply(&key, &nonce, &mut ours);
-        reference(&key, &nonce, &mut theirs);
-        assert!(ours == theirs, "{len} bytes");
+        let mut theirs = vec![3; len];
+        portable(&key, &nonce, &mut theirs);
+        for (name, apply) in ways() {
+            let mut ours = vec![3; len];
+            apply(&key, &nonce, &mut ours);
+            assert!(ours == theirs, "{name}: {len} bytes");
+        }
     }
 }

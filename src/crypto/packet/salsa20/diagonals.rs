@@ -1,0 +1,189 @@
+//! Salsa20 of several blocks at once, with the vectors of an instruction set.
+//!
+//! A block's 16 words are held by diagonals, four in each 128-bit lane of a vector, so that the four quarter rounds of a
+//! round are one sequence of instructions on whole vectors, for as many blocks as a vector has lanes:
+//!
+//! ```text
+//!  0  1  2  3      a =  0  5 10 15
+//!  4  5  6  7      b =  4  9 14  3
+//!  8  9 10 11      c =  8 13  2  7
+//! 12 13 14 15      d = 12  1  6 11
+//! ```
+//!
+//! Turning the words of `b`, `c` and `d` by one, two and three places changes columns into rows and back. The blocks of a
+//! vector are a chain of dependent instructions; several chains side by side fill the gaps, and three of them are the
+//! most whose vectors all stay in the registers of AVX2, and enough to keep those of AVX-512 busy.
+#![allow(unsafe_code, reason = "vector instructions")]
+
+use super::NONCE_LEN;
+
+/// Bytes of a block.
+const BLOCK: usize = 64;
+/// Chains side by side.
+const CHAINS: usize = 3;
+
+/// A vector of 32-bit words, four for each of some blocks.
+///
+/// # Safety
+/// The implementation must not touch memory but the bytes behind its arguments. All methods require that the processor
+/// has the instruction set, and are `inline(always)` to be compiled with it inside the functions that enable it.
+pub(super) unsafe trait Vector: Copy {
+    /// Blocks, each a lane of 128 bits.
+    const BLOCKS: usize;
+
+    /// The first `4 * BLOCKS` words.
+    unsafe fn load(words: &[u32; 16]) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn or(self, other: Self) -> Self;
+    /// `self ^ ((x + y) <<< LEFT)`, and `RIGHT` is 32 - `LEFT`.
+    unsafe fn xor_rotated_sum<const LEFT: i32, const RIGHT: i32>(self, x: Self, y: Self) -> Self;
+    /// Word `n` of each lane becomes the word that bits `2 * n` and `2 * n + 1` of `ORDER` name.
+    unsafe fn shuffle<const ORDER: i32>(self) -> Self;
+    /// The first word of each lane of the first vector, the second of the second, and so on.
+    unsafe fn diagonal(vectors: [Self; 4]) -> Self;
+    /// Xors the blocks, whose lanes are in `rows`, into `data`, which may be shorter than they are.
+    unsafe fn xor_into(rows: [Self; 4], data: &mut [u8]);
+}
+
+/// Xors the key stream into `data`.
+///
+/// # Safety
+/// The processor must have the instruction set of `V`.
+#[inline(always)]
+pub(super) unsafe fn apply<V: Vector>(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut state = State::<V>::new(key, nonce);
+        for group in data.chunks_mut(CHAINS * V::BLOCKS * BLOCK) {
+            match group.len().div_ceil(V::BLOCKS * BLOCK) {
+                1 => state.xor_into::<1>(group),
+                2 => state.xor_into::<2>(group),
+                _ => state.xor_into::<CHAINS>(group),
+            }
+        }
+    }
+}
+
+/// The input of blocks, but for their numbers.
+struct State<V> {
+    a: V,
+    b: V,
+    c: V,
+    d: V,
+    /// Number of the next block, words 8 and 9.
+    block: u64,
+}
+
+impl<V: Vector> State<V> {
+    #[inline(always)]
+    unsafe fn new(key: &[u8; 32], nonce: &[u8; NONCE_LEN]) -> Self {
+        let word = |bytes: &[u8], at: usize| {
+            u32::from_le_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]])
+        };
+        let constant = b"expand 32-byte k";
+        let all = |words: [u32; 4]| core::array::from_fn(|at| words[at % 4]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                a: V::load(&all([
+                    word(constant, 0),
+                    word(constant, 1),
+                    word(constant, 2),
+                    word(constant, 3),
+                ])),
+                b: V::load(&all([word(key, 3), 0, word(key, 7), word(key, 2)])),
+                c: V::load(&all([0, word(key, 6), word(key, 1), word(nonce, 1)])),
+                d: V::load(&all([word(key, 5), word(key, 0), word(nonce, 0), word(key, 4)])),
+                block: 0,
+            }
+        }
+    }
+
+    /// Xors the key stream of `N` vectors of blocks into `data`, which they cover, and goes on to the next.
+    #[inline(always)]
+    unsafe fn xor_into<const N: usize>(&mut self, data: &mut [u8]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let a0 = self.a;
+            let d0 = self.d;
+            let (mut b0, mut c0) = ([self.b; N], [self.c; N]);
+            for (b, c) in b0.iter_mut().zip(&mut c0) {
+                let (low, high) = self.next_numbers();
+                *b = b.or(high);
+                *c = c.or(low);
+            }
+
+            let (mut a, mut b, mut c, mut d) = ([a0; N], b0, c0, [d0; N]);
+            for _ in 0..10 {
+                round(&mut a, &mut b, &mut c, &mut d);
+                turn(&mut b, &mut c, &mut d);
+                // Rows: what was `d` takes the place of `b`.
+                round(&mut a, &mut d, &mut c, &mut b);
+                turn(&mut d, &mut c, &mut b);
+            }
+
+            for (at, data) in data.chunks_mut(V::BLOCKS * BLOCK).enumerate().take(N) {
+                let (a, b, c, d) = (a[at].add(a0), b[at].add(b0[at]), c[at].add(c0[at]), d[at].add(d0));
+                // Not by `map`: what closures call is not compiled with the instruction set.
+                let rows = [
+                    V::diagonal([a, d, c, b]),
+                    V::diagonal([b, a, d, c]),
+                    V::diagonal([c, b, a, d]),
+                    V::diagonal([d, c, b, a]),
+                ];
+                V::xor_into(rows, data);
+            }
+        }
+    }
+
+    /// The numbers of a vector's blocks: word 8, which comes first in `c`, and word 9, second in `b`.
+    #[inline(always)]
+    unsafe fn next_numbers(&mut self) -> (V, V) {
+        let (mut low, mut high) = ([0; 16], [0; 16]);
+        for lane in 0..V::BLOCKS {
+            let number = self.block.wrapping_add(lane as u64);
+            low[4 * lane] = number as u32;
+            high[4 * lane + 1] = (number >> 32) as u32;
+        }
+        self.block = self.block.wrapping_add(V::BLOCKS as u64);
+        // SAFETY: the caller's promise.
+        unsafe { (V::load(&low), V::load(&high)) }
+    }
+}
+
+/// Four quarter rounds for each block.
+#[inline(always)]
+unsafe fn round<V: Vector, const N: usize>(a: &mut [V; N], b: &mut [V; N], c: &mut [V; N], d: &mut [V; N]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        step::<7, 25, V, N>(b, a, d);
+        step::<9, 23, V, N>(c, b, a);
+        step::<13, 19, V, N>(d, c, b);
+        step::<18, 14, V, N>(a, d, c);
+    }
+}
+
+#[inline(always)]
+unsafe fn step<const LEFT: i32, const RIGHT: i32, V: Vector, const N: usize>(
+    to: &mut [V; N],
+    x: &[V; N],
+    y: &[V; N],
+) {
+    for at in 0..N {
+        // SAFETY: the caller's promise.
+        to[at] = unsafe { to[at].xor_rotated_sum::<LEFT, RIGHT>(x[at], y[at]) };
+    }
+}
+
+/// Turns columns into rows; with the roles of `b` and `d` exchanged, back.
+#[inline(always)]
+unsafe fn turn<V: Vector, const N: usize>(b: &mut [V; N], c: &mut [V; N], d: &mut [V; N]) {
+    for at in 0..N {
+        // SAFETY: the caller's promise.
+        unsafe {
+            b[at] = b[at].shuffle::<0b10_01_00_11>();
+            c[at] = c[at].shuffle::<0b01_00_11_10>();
+            d[at] = d[at].shuffle::<0b00_11_10_01>();
+        }
+    }
+}
