@@ -1,17 +1,15 @@
 //! AVX2: 32 bytes a register, products by `vpshufb`.
 #![allow(unsafe_code)]
 
+use super::{
+    Nibbles, Sum,
+    ssse3::Ssse3,
+    vector::{self, Overlap, Vector},
+};
 use core::arch::x86_64::{
     __m128i, __m256i, _mm_load_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
     _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256,
     _mm256_xor_si256,
-};
-use core::ops::Range;
-
-use super::{
-    Nibbles,
-    ssse3::Ssse3,
-    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has AVX2.
@@ -35,31 +33,16 @@ impl Avx2 {
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
     #[inline]
-    pub(super) fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
+    pub(super) fn combine(self, sum: Sum<'_, '_, '_>) {
         // SAFETY: `self` proves that the CPU has AVX2.
-        unsafe { combine(coefficients, stride, sources, rows, range, add) }
+        unsafe { combine(sum) }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables AVX2.
-    unsafe { vector::combine::<__m256i, 2>(coefficients, stride, sources, rows, range, add) }
+    unsafe { vector::combine::<__m256i, 2>(sum) }
 }
 
 // SAFETY: loads and stores are of 32 bytes; the others touch no memory but the tables behind references.

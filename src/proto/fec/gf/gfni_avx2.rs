@@ -1,14 +1,13 @@
 //! GFNI with AVX2: 32 bytes a register, products by `vgf2p8affineqb`.
 #![allow(unsafe_code)]
 
-use core::arch::x86_64::{__m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x, _mm256_xor_si256};
-use core::ops::Range;
-
 use super::{
+    Sum,
     bit_matrix::BitMatrix,
     ssse3::Ssse3,
     vector::{self, Overlap, Vector},
 };
+use core::arch::x86_64::{__m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x, _mm256_xor_si256};
 
 /// Proof that the CPU has GFNI and AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,31 +31,16 @@ impl GfniAvx2 {
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
     #[inline]
-    pub(super) fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
+    pub(super) fn combine(self, sum: Sum<'_, '_, '_>) {
         // SAFETY: `self` proves that the CPU has the instruction sets.
-        unsafe { combine(coefficients, stride, sources, rows, range, add) }
+        unsafe { combine(sum) }
     }
 }
 
 #[target_feature(enable = "gfni,avx2")]
-fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables GFNI and AVX2.
-    unsafe { vector::combine::<Affine256, 2>(coefficients, stride, sources, rows, range, add) }
+    unsafe { vector::combine::<Affine256, 2>(sum) }
 }
 
 /// AVX2's register, multiplied by GFNI.

@@ -5,17 +5,16 @@
 //! cache lines.
 #![allow(unsafe_code)]
 
+use super::{
+    Sum,
+    bit_matrix::BitMatrix,
+    gfni_avx2::GfniAvx2,
+    vector::{self, Part, Tail, Vector},
+};
 use core::arch::x86_64::{
     __m512i, __mmask64, _mm512_and_si512, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
     _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
     _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
-};
-use core::ops::Range;
-
-use super::{
-    bit_matrix::BitMatrix,
-    gfni_avx2::GfniAvx2,
-    vector::{self, Part, Tail, Vector},
 };
 
 /// Proof that the CPU has GFNI, AVX-512F and AVX-512BW.
@@ -41,34 +40,19 @@ impl GfniAvx512 {
 
     /// See [`Kernel::combine`](super::Kernel::combine).
     #[inline]
-    pub(super) fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
-        if add && sources.len() == 1 && range.len() >= GfniAvx2::MIN_LEN {
-            return self.narrow.combine(coefficients, stride, sources, rows, range, add);
+    pub(super) fn combine(self, sum: Sum<'_, '_, '_>) {
+        if sum.add && sum.sources.len() == 1 && sum.range.len() >= GfniAvx2::MIN_LEN {
+            return self.narrow.combine(sum);
         }
         // SAFETY: `self` proves that the CPU has the instruction sets.
-        unsafe { combine(coefficients, stride, sources, rows, range, add) }
+        unsafe { combine(sum) }
     }
 }
 
 #[target_feature(enable = "gfni,avx512f,avx512bw")]
-fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables GFNI, AVX-512F and AVX-512BW.
-    unsafe { vector::combine::<__m512i, 4>(coefficients, stride, sources, rows, range, add) }
+    unsafe { vector::combine::<__m512i, 4>(sum) }
 }
 
 // SAFETY: loads and stores are of 64 bytes; the others touch no memory but the matrices behind references.

@@ -34,6 +34,17 @@ const ROWS: usize = 4;
 /// Sources combined at once: the slices that name them are on the stack.
 const SOURCES: usize = 16;
 
+/// Sets the bytes `range` of each row (at most [`ROWS`]) to the sum over `sources` (at most [`SOURCES`], no shorter than
+/// the range) of the products with `coefficients[source * stride + row]`; with `add`, adds that sum to them.
+struct Sum<'a, 's, 'r> {
+    coefficients: &'a [u8],
+    stride: usize,
+    sources: &'a [&'s [u8]],
+    rows: &'a mut [&'r mut [u8]],
+    range: Range<usize>,
+    add: bool,
+}
+
 /// The instructions that a [`ReedSolomon`](super::ReedSolomon) computes with.
 ///
 /// All give the same bytes. With the feature `std` the CPU is asked at run time; without it, instruction sets count
@@ -99,52 +110,35 @@ impl Kernel {
         }
     }
 
-    /// Sets the bytes `range` of each row (at most [`ROWS`]) to the sum over `sources` (at most [`SOURCES`], no shorter
-    /// than the range) of the products with `coefficients[source * stride + row]`; with `add`, adds that sum to them.
+    /// Computes the sum.
     #[inline(always)]
-    fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
+    fn combine(self, sum: Sum<'_, '_, '_>) {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        let len = range.len();
+        let len = sum.range.len();
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Set::GfniAvx512(gfni) if len >= gfni_avx512::GfniAvx512::MIN_LEN => {
-                gfni.combine(coefficients, stride, sources, rows, range, add);
+                gfni.combine(sum);
             }
             #[cfg(target_arch = "x86_64")]
             Set::GfniAvx2(gfni) if len >= gfni_avx2::GfniAvx2::MIN_LEN => {
-                gfni.combine(coefficients, stride, sources, rows, range, add);
+                gfni.combine(sum);
             }
             #[cfg(target_arch = "x86_64")]
-            Set::GfniAvx2(gfni) => {
-                Self(Set::Ssse3(gfni.shorter)).combine(coefficients, stride, sources, rows, range, add)
-            }
+            Set::GfniAvx2(gfni) => Self(Set::Ssse3(gfni.shorter)).combine(sum),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => {
-                avx2.combine(coefficients, stride, sources, rows, range, add)
-            }
+            Set::Avx2(avx2) if len >= avx2::Avx2::MIN_LEN => avx2.combine(sum),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(avx2) => {
-                Self(Set::Ssse3(avx2.shorter)).combine(coefficients, stride, sources, rows, range, add)
-            }
+            Set::Avx2(avx2) => Self(Set::Ssse3(avx2.shorter)).combine(sum),
             #[cfg(target_arch = "x86_64")]
             Set::Ssse3(ssse3) if len >= ssse3::Ssse3::MIN_LEN => {
-                ssse3.combine(coefficients, stride, sources, rows, range, add);
+                ssse3.combine(sum);
             }
             #[cfg(target_arch = "aarch64")]
-            Set::Neon(neon) if len >= neon::Neon::MIN_LEN => {
-                neon.combine(coefficients, stride, sources, rows, range, add)
-            }
+            Set::Neon(neon) if len >= neon::Neon::MIN_LEN => neon.combine(sum),
             // Also rows shorter than any register: a shard has at least the size field and a segment's header, which
             // together are longer, so these are ends of longer shards only.
-            _ => scalar::combine(coefficients, stride, sources, rows, range, add),
+            _ => scalar::combine(sum),
         }
     }
 
@@ -188,10 +182,12 @@ impl Kernel {
                 (*slot, memory) = memory.split_at_mut(stride);
             }
             if both > 0 {
-                self.combine(coefficients, ROWS, &[source], block, 0..both, true);
+                let (sources, range) = (&[source], 0..both);
+                self.combine(Sum { coefficients, stride: ROWS, sources, rows: block, range, add: true });
             }
             if both < source.len() {
-                self.combine(coefficients, ROWS, &[&source[both..]], block, both..source.len(), false);
+                let (sources, range) = (&[&source[both..]], both..source.len());
+                self.combine(Sum { coefficients, stride: ROWS, sources, rows: block, range, add: false });
             }
         }
         filled.max(source.len())
@@ -287,6 +283,6 @@ impl Block<'_, '_> {
             return;
         }
         let coefficients = &self.coefficients[number * self.stride..];
-        self.kernel.combine(coefficients, self.stride, sources, self.rows, range, add);
+        self.kernel.combine(Sum { coefficients, stride: self.stride, sources, rows: self.rows, range, add });
     }
 }

@@ -1,14 +1,12 @@
 //! NEON: 16 bytes a register, products by `tbl`.
 #![allow(unsafe_code)]
 
+use super::{
+    Nibbles, Sum,
+    vector::{self, Overlap, Vector},
+};
 use core::arch::aarch64::{
     uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
-};
-use core::ops::Range;
-
-use super::{
-    Nibbles,
-    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has NEON, which all 64-bit ARM targets with hardware floating point do.
@@ -24,31 +22,16 @@ impl Neon {
     }
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
-    pub(super) fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
+    pub(super) fn combine(self, sum: Sum<'_, '_, '_>) {
         // SAFETY: `self` proves that the CPU has NEON.
-        unsafe { combine(coefficients, stride, sources, rows, range, add) }
+        unsafe { combine(sum) }
     }
 }
 
 #[target_feature(enable = "neon")]
-fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables NEON.
-    unsafe { vector::combine::<uint8x16_t, 2>(coefficients, stride, sources, rows, range, add) }
+    unsafe { vector::combine::<uint8x16_t, 2>(sum) }
 }
 
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.

@@ -1,21 +1,12 @@
 //! The portable kernel, and the oracle of the others.
 
-use core::ops::Range;
-
-use super::Nibbles;
+use super::{Nibbles, Sum};
 
 /// Below so many bytes the two lookups a byte cost less than the table that makes them one.
 const TABLE_PAYS_FROM: usize = 128;
 
 /// See [`Kernel::combine`](super::Kernel::combine).
-pub(super) fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+pub(super) fn combine(Sum { coefficients, stride, sources, rows, range, add }: Sum<'_, '_, '_>) {
     if !add {
         rows.iter_mut().for_each(|row| row[range.clone()].fill(0));
     }

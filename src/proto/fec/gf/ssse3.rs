@@ -1,15 +1,13 @@
 //! SSSE3: 16 bytes a register, products by `pshufb`.
 #![allow(unsafe_code)]
 
+use super::{
+    Nibbles, Sum,
+    vector::{self, Overlap, Vector},
+};
 use core::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_load_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_setzero_si128,
     _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128,
-};
-use core::ops::Range;
-
-use super::{
-    Nibbles,
-    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has SSSE3.
@@ -29,31 +27,16 @@ impl Ssse3 {
     }
 
     /// See [`Kernel::combine`](super::Kernel::combine); for rows of `MIN_LEN` bytes or more.
-    pub(super) fn combine(
-        self,
-        coefficients: &[u8],
-        stride: usize,
-        sources: &[&[u8]],
-        rows: &mut [&mut [u8]],
-        range: Range<usize>,
-        add: bool,
-    ) {
+    pub(super) fn combine(self, sum: Sum<'_, '_, '_>) {
         // SAFETY: `self` proves that the CPU has SSSE3.
-        unsafe { combine(coefficients, stride, sources, rows, range, add) }
+        unsafe { combine(sum) }
     }
 }
 
 #[target_feature(enable = "ssse3")]
-fn combine(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables SSSE3.
-    unsafe { vector::combine::<__m128i, 2>(coefficients, stride, sources, rows, range, add) }
+    unsafe { vector::combine::<__m128i, 2>(sum) }
 }
 
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.

@@ -42,9 +42,18 @@ impl Rows {
         Self { memory, offset, len }
     }
 
-    fn slices(&mut self) -> Vec<&mut [u8]> {
-        let range = self.offset..self.offset + self.len;
-        self.memory.iter_mut().map(|row| &mut row[range.clone()]).collect()
+    fn combine(
+        mut self,
+        kernel: Kernel,
+        (coefficients, stride): (&[u8], usize),
+        sources: &[&[u8]],
+        range: Range<usize>,
+        add: bool,
+    ) -> Vec<Vec<u8>> {
+        let slice = self.offset..self.offset + self.len;
+        let mut rows: Vec<_> = self.memory.iter_mut().map(|row| &mut row[slice.clone()]).collect();
+        kernel.combine(Sum { coefficients, stride, sources, rows: &mut rows, range, add });
+        self.memory
     }
 }
 
@@ -66,7 +75,14 @@ fn scalar_is_the_sum_of_products() {
                 })
                 .collect();
             let mut slices_of_rows: Vec<_> = rows.iter_mut().map(Vec::as_mut_slice).collect();
-            scalar::combine(&factors, 2, &slices, &mut slices_of_rows, 0..len, add);
+            scalar::combine(Sum {
+                coefficients: &factors,
+                stride: 2,
+                sources: &slices,
+                rows: &mut slices_of_rows,
+                range: 0..len,
+                add,
+            });
             assert_eq!(rows, expected);
         }
     }
@@ -80,23 +96,12 @@ fn kernels_agree_for_every_coefficient_and_length() {
             for coefficients in coefficients() {
                 for add in [false, true] {
                     // Offsets of source and rows go through all alignments as the length does.
-                    let (mut rows, mut expected) =
-                        (Rows::new(ROWS, len % 37, len), Rows::new(ROWS, len % 37, len));
                     let source = &source[len % 3..][..len];
-                    let range = 0..len;
-                    kernel.combine(&coefficients, ROWS, &[source], &mut rows.slices(), range.clone(), add);
-                    scalar::combine(
-                        &coefficients,
-                        ROWS,
-                        &[source],
-                        &mut expected.slices(),
-                        range.clone(),
-                        add,
-                    );
-                    assert_eq!(
-                        rows.memory, expected.memory,
-                        "{kernel:?}, {len} bytes, {coefficients:?}, {add}"
-                    );
+                    let [ours, expected] = [kernel, Kernel(Set::Scalar)].map(|kernel| {
+                        let rows = Rows::new(ROWS, len % 37, len);
+                        rows.combine(kernel, (&coefficients, ROWS), &[source], 0..len, add)
+                    });
+                    assert_eq!(ours, expected, "{kernel:?}, {len} bytes, {coefficients:?}, {add}");
                 }
             }
         }
@@ -117,29 +122,11 @@ fn kernels_agree_for_every_number_of_rows_and_sources() {
                     let coefficients = noise(stride * count, 3);
                     for add in [false, true] {
                         // Nor is what is outside the range touched.
-                        let (range, longer) = (3..3 + len, len + 7);
-                        let (mut rows, mut expected) =
-                            (Rows::new(taken, 5, longer), Rows::new(taken, 5, longer));
-                        kernel.combine(
-                            &coefficients,
-                            stride,
-                            &slices,
-                            &mut rows.slices(),
-                            range.clone(),
-                            add,
-                        );
-                        scalar::combine(
-                            &coefficients,
-                            stride,
-                            &slices,
-                            &mut expected.slices(),
-                            range.clone(),
-                            add,
-                        );
-                        assert_eq!(
-                            rows.memory, expected.memory,
-                            "{kernel:?}, {len} bytes, {count} x {taken}, {add}"
-                        );
+                        let [ours, expected] = [kernel, Kernel(Set::Scalar)].map(|kernel| {
+                            let rows = Rows::new(taken, 5, len + 7);
+                            rows.combine(kernel, (&coefficients, stride), &slices, 3..3 + len, add)
+                        });
+                        assert_eq!(ours, expected, "{kernel:?}, {len} bytes, {count} x {taken}, {add}");
                     }
                 }
             }

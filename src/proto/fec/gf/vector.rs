@@ -4,9 +4,7 @@
 //! sources pass by, so a source is read once and a row written once, however many sources there are.
 #![allow(unsafe_code)]
 
-use core::ops::Range;
-
-use super::ROWS;
+use super::{ROWS, Sum};
 
 /// A register of bytes.
 ///
@@ -169,14 +167,8 @@ struct Job<'a> {
 /// # Panics
 /// If the lengths are not those that `Kernel::combine` asks for, or below what the tail needs.
 #[inline(always)]
-pub(super) unsafe fn combine<V: Vector, const W: usize>(
-    coefficients: &[u8],
-    stride: usize,
-    sources: &[&[u8]],
-    rows: &mut [&mut [u8]],
-    range: Range<usize>,
-    add: bool,
-) {
+pub(super) unsafe fn combine<V: Vector, const W: usize>(sum: Sum<'_, '_, '_>) {
+    let Sum { coefficients, stride, sources, rows, range, add } = sum;
     let len = range.end.saturating_sub(range.start);
     assert!(len >= V::Tail::MIN_LEN && rows.len() <= ROWS && rows.iter().all(|row| row.len() >= range.end));
     assert!(sources.iter().all(|source| source.len() >= len));
