@@ -1,7 +1,7 @@
 //! Packets of 1,400 bytes sealed and opened, by kind and by library; `go-aead` does the same in Go.
 //!
-//! `built` is what [`CipherKind::build`] gives: ring's with the feature `ring`, else RustCrypto's, as `rust-crypto` always
-//! is.
+//! `built` is what [`CipherKind::build`] gives: this crate's where the processor has AVX-512 and VAES, else ring's with
+//! the feature `ring`, else RustCrypto's, as `rust-crypto` always is.
 
 use std::{hint::black_box, sync::Arc};
 

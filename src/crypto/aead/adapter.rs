@@ -4,7 +4,7 @@ use core::fmt;
 
 use aead::{AeadCore, AeadInOut, Nonce, Tag, array::typenum::Unsigned};
 
-use super::{identity, nonce_limit, split};
+use super::{identity, nonce_limit};
 use crate::crypto::{
     cipher::PacketCipher,
     error::{OpenError, SealError},
@@ -109,6 +109,14 @@ impl<A: AeadInOut + Send + Sync> PacketCipher for Aead<A> {
         let tag: &Tag<A> = (&*tag).try_into().map_err(|_| OpenError::TooShort)?;
         self.cipher.decrypt_inout_detached(nonce, &[], payload.into(), tag).map_err(|_| OpenError::BadTag)
     }
+}
+
+/// Nonce, payload and tag of a packet.
+fn split(packet: &mut [u8], nonce_len: usize, tag_len: usize) -> Option<(&mut [u8], &mut [u8], &mut [u8])> {
+    let (nonce, rest) = packet.split_at_mut_checked(nonce_len)?;
+    let payload_len = rest.len().checked_sub(tag_len)?;
+    let (payload, tag) = rest.split_at_mut_checked(payload_len)?;
+    Some((nonce, payload, tag))
 }
 
 /// Names the lengths only: whatever `A` is, its key is not printed.

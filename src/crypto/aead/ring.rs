@@ -8,20 +8,19 @@ use alloc::sync::Arc;
 use core::{fmt, hint::black_box};
 
 use ::ring::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag,
+    UnboundKey,
 };
 use chacha20::{R20, hchacha};
 use zeroize::Zeroizing;
 
-use super::{identity, nonce_limit, split};
+use super::nonce_and_tag::{InPlace, NonceAndTag, TAG_LEN};
 use crate::crypto::{
     cipher::PacketCipher,
     error::{OpenError, SealError},
     kind::CipherKind,
 };
 
-/// Bytes of the tag of all of them.
-const TAG_LEN: usize = 16;
 /// Bytes of XChaCha20's nonce.
 const X_NONCE_LEN: usize = 24;
 /// Bytes of it that derive the packet's key; the other 8 end the nonce that the packet is sealed with.
@@ -34,11 +33,12 @@ pub(super) fn build(kind: CipherKind, key: &[u8]) -> Option<Arc<dyn PacketCipher
         CipherKind::Aes256Gcm => &AES_256_GCM,
         CipherKind::ChaCha20Poly1305 => &CHACHA20_POLY1305,
         CipherKind::XChaCha20Poly1305 => {
-            return Some(Arc::new(XChaCha20Poly1305 { key: Zeroizing::new(key.try_into().ok()?) }));
+            let key = Zeroizing::new(key.try_into().ok()?);
+            return Some(Arc::new(NonceAndTag(XChaCha20Poly1305 { key })));
         }
         _ => return None,
     };
-    Some(Arc::new(RingAead { key: ErasedKey::new(algorithm, key)? }))
+    Some(Arc::new(NonceAndTag(RingAead { key: ErasedKey::new(algorithm, key)? })))
 }
 
 /// An expanded key of ring, overwritten when it is dropped: ring does not do that itself.
@@ -69,16 +69,20 @@ impl Drop for ErasedKey {
     }
 }
 
-fn seal(key: &LessSafeKey, nonce: Nonce, payload: &mut [u8], tag: &mut [u8]) -> Result<(), SealError> {
+fn seal(
+    key: &LessSafeKey,
+    nonce: Nonce,
+    payload: &mut [u8],
+    tag: &mut [u8; TAG_LEN],
+) -> Result<(), SealError> {
     let made =
         key.seal_in_place_separate_tag(nonce, Aad::empty(), payload).map_err(|_| SealError::TooLong)?;
     tag.copy_from_slice(made.as_ref());
     Ok(())
 }
 
-/// `sealed`: ciphertext and tag.
-fn open(key: &LessSafeKey, nonce: Nonce, sealed: &mut [u8]) -> Result<(), OpenError> {
-    match key.open_in_place(nonce, Aad::empty(), sealed) {
+fn open(key: &LessSafeKey, nonce: Nonce, payload: &mut [u8], tag: &[u8; TAG_LEN]) -> Result<(), OpenError> {
+    match key.open_in_place_separate_tag(nonce, Aad::empty(), Tag::from(*tag), payload, 0..) {
         Ok(_payload) => Ok(()),
         Err(_) => Err(OpenError::BadTag),
     }
@@ -89,48 +93,23 @@ struct RingAead {
     key: ErasedKey,
 }
 
-impl PacketCipher for RingAead {
-    fn header_len(&self) -> usize {
-        NONCE_LEN
+impl InPlace<NONCE_LEN> for RingAead {
+    fn seal(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) -> Result<(), SealError> {
+        seal(&self.key.0, Nonce::assume_unique_for_key(*nonce), payload, tag)
     }
 
-    fn trailer_len(&self) -> usize {
-        TAG_LEN
-    }
-
-    fn nonce_len(&self) -> usize {
-        NONCE_LEN
-    }
-
-    fn is_authenticated(&self) -> bool {
-        true
-    }
-
-    fn nonce_limit(&self) -> Option<u64> {
-        nonce_limit(NONCE_LEN)
-    }
-
-    fn identity(&self, packet: &[u8]) -> Option<u64> {
-        identity(packet, NONCE_LEN)
-    }
-
-    /// The nonce is in clear.
-    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
-        self.identity(packet)
-    }
-
-    fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
-        let (nonce, payload, tag) = split(packet, NONCE_LEN, TAG_LEN).ok_or(SealError::TooShort)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::TooShort)?;
-        seal(&self.key.0, nonce, payload, tag)
-    }
-
-    fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
-        let (nonce, sealed) = packet.split_first_chunk_mut().ok_or(OpenError::TooShort)?;
-        if sealed.len() < TAG_LEN {
-            return Err(OpenError::TooShort);
-        }
-        open(&self.key.0, Nonce::assume_unique_for_key(*nonce), sealed)
+    fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
+        open(&self.key.0, Nonce::assume_unique_for_key(*nonce), payload, tag)
     }
 }
 
@@ -159,50 +138,25 @@ impl XChaCha20Poly1305 {
     }
 }
 
-impl PacketCipher for XChaCha20Poly1305 {
-    fn header_len(&self) -> usize {
-        X_NONCE_LEN
-    }
-
-    fn trailer_len(&self) -> usize {
-        TAG_LEN
-    }
-
-    fn nonce_len(&self) -> usize {
-        X_NONCE_LEN
-    }
-
-    fn is_authenticated(&self) -> bool {
-        true
-    }
-
-    fn nonce_limit(&self) -> Option<u64> {
-        nonce_limit(X_NONCE_LEN)
-    }
-
-    fn identity(&self, packet: &[u8]) -> Option<u64> {
-        identity(packet, X_NONCE_LEN)
-    }
-
-    /// The nonce is in clear.
-    fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
-        self.identity(packet)
-    }
-
-    fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
-        let (nonce, payload, tag) = split(packet, X_NONCE_LEN, TAG_LEN).ok_or(SealError::TooShort)?;
-        let nonce = (&*nonce).try_into().map_err(|_| SealError::TooShort)?;
+impl InPlace<X_NONCE_LEN> for XChaCha20Poly1305 {
+    fn seal(
+        &self,
+        nonce: &[u8; X_NONCE_LEN],
+        payload: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) -> Result<(), SealError> {
         let (key, nonce) = self.packet_key(nonce).ok_or(SealError::TooShort)?;
         seal(&key, nonce, payload, tag)
     }
 
-    fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
-        let (nonce, sealed) = packet.split_first_chunk_mut().ok_or(OpenError::TooShort)?;
-        if sealed.len() < TAG_LEN {
-            return Err(OpenError::TooShort);
-        }
+    fn open(
+        &self,
+        nonce: &[u8; X_NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
         let (key, nonce) = self.packet_key(nonce).ok_or(OpenError::TooShort)?;
-        open(&key, nonce, sealed)
+        open(&key, nonce, payload, tag)
     }
 }
 
@@ -225,7 +179,7 @@ mod tests {
             let zeros = ErasedKey::new(algorithm, &[0; 32][..algorithm.key_len()]).unwrap();
             let mut sealed = [[0; 100 + TAG_LEN]; 2];
             for (key, sealed) in [erased, zeros].iter().zip(&mut sealed) {
-                let (payload, tag) = sealed.split_at_mut(100);
+                let (payload, tag) = sealed.split_last_chunk_mut().unwrap();
                 seal(&key.0, Nonce::assume_unique_for_key([1; NONCE_LEN]), payload, tag).unwrap();
             }
             assert_eq!(sealed[0], sealed[1]);
