@@ -1,13 +1,19 @@
 //! Ciphers that authenticate: `nonce | ciphertext | tag`, without additional data, as kcp-go sends them.
 //!
 //! RustCrypto's ciphers serve every target, through the adapter [`Aead`] that takes others as well; with the feature
-//! `ring`, ring's assembly serves the kinds that it has. AES-GCM for the widest vectors of x86-64 is this crate's own.
+//! `ring`, ring's assembly serves the kinds that it has. For x86-64 with AVX-512 there are AES-GCM and ChaCha20-Poly1305 of
+//! this crate's own.
 
 #[cfg(feature = "aead-traits")]
 mod adapter;
 #[cfg(all(feature = "aes-gcm", target_arch = "x86_64"))]
 mod aes_gcm;
-#[cfg(any(feature = "ring", all(feature = "aes-gcm", target_arch = "x86_64")))]
+#[cfg(all(feature = "chacha20-poly1305", target_arch = "x86_64"))]
+mod chacha20_poly1305;
+#[cfg(any(
+    feature = "ring",
+    all(any(feature = "aes-gcm", feature = "chacha20-poly1305"), target_arch = "x86_64")
+))]
 mod nonce_and_tag;
 #[cfg(feature = "ring")]
 mod ring;
@@ -35,6 +41,8 @@ type Library = fn(CipherKind, &[u8]) -> Option<Arc<dyn PacketCipher>>;
 const LIBRARIES: &[Library] = &[
     #[cfg(all(feature = "aes-gcm", target_arch = "x86_64"))]
     aes_gcm::build,
+    #[cfg(all(feature = "chacha20-poly1305", target_arch = "x86_64"))]
+    chacha20_poly1305::build,
     #[cfg(feature = "ring")]
     ring::build,
     #[cfg(any(feature = "aes-gcm", feature = "chacha20-poly1305"))]

@@ -23,31 +23,6 @@ fn ciphers(kind: CipherKind, key: &[u8]) -> Vec<Arc<dyn PacketCipher>> {
     LIBRARIES.iter().filter_map(|build| build(kind, key)).collect()
 }
 
-/// Whether the processor has the instructions of `aes_gcm`.
-fn has_wide_vectors() -> bool {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    {
-        std::arch::is_x86_feature_detected!("aes")
-            && std::arch::is_x86_feature_detected!("avx512f")
-            && std::arch::is_x86_feature_detected!("avx512bw")
-            && std::arch::is_x86_feature_detected!("avx512vl")
-            && std::arch::is_x86_feature_detected!("vaes")
-            && std::arch::is_x86_feature_detected!("vpclmulqdq")
-    }
-    #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
-    {
-        cfg!(all(
-            target_arch = "x86_64",
-            target_feature = "aes",
-            target_feature = "avx512f",
-            target_feature = "avx512bw",
-            target_feature = "avx512vl",
-            target_feature = "vaes",
-            target_feature = "vpclmulqdq"
-        ))
-    }
-}
-
 /// The ciphers of all kinds, of some key.
 fn all() -> Vec<Arc<dyn PacketCipher>> {
     KINDS.into_iter().flat_map(|kind| ciphers(kind, &vec![0x5A; kind.key_len()])).collect()
@@ -70,8 +45,15 @@ fn held<'a>(cipher: &dyn PacketCipher, packet: &'a [u8]) -> &'a [u8] {
 fn every_library_is_tested() {
     let count = |kind: CipherKind| ciphers(kind, &vec![0; kind.key_len()]).len();
     let rings = usize::from(cfg!(feature = "ring"));
-    let owns = usize::from(has_wide_vectors());
-    assert_eq!(KINDS.map(count), [1 + rings + owns, 1 + owns, 1 + rings + owns, 1 + rings, 1 + rings]);
+    #[cfg(target_arch = "x86_64")]
+    let [gcm, chacha] = [
+        usize::from(cpu_has!("aes", "avx512f", "avx512bw", "avx512vl", "vaes", "vpclmulqdq")),
+        usize::from(cpu_has!("avx512f", "avx512vl", "avx512bw", "avx512ifma", "bmi2")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let [gcm, chacha] = [0, 0];
+    let chachas = 1 + rings + chacha;
+    assert_eq!(KINDS.map(count), [1 + rings + gcm, 1 + gcm, 1 + rings + gcm, chachas, chachas]);
 }
 
 #[test]

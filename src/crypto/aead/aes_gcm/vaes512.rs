@@ -36,17 +36,8 @@ type Powers = [[__m128i; 4]; GROUP];
 pub(super) struct Vaes512(());
 
 impl Vaes512 {
-    /// Found out at run time with the feature `std`, else when the crate is built.
     pub(super) fn detect() -> Option<Self> {
-        macro_rules! has {
-            ($($feature:tt),*) => {{
-                #[cfg(feature = "std")]
-                { true $(&& std::arch::is_x86_feature_detected!($feature))* }
-                #[cfg(not(feature = "std"))]
-                { cfg!(all($(target_feature = $feature),*)) }
-            }};
-        }
-        has!("aes", "avx512f", "avx512bw", "avx512vl", "vaes", "vpclmulqdq").then_some(Self(()))
+        cpu_has!("aes", "avx512f", "avx512bw", "avx512vl", "vaes", "vpclmulqdq").then_some(Self(()))
     }
 
     /// Room for keys.

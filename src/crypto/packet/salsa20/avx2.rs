@@ -17,14 +17,9 @@ use super::{
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Found out at run time with the feature `std`, else when the crate is built.
     #[inline]
     pub(super) fn detect() -> Option<Self> {
-        #[cfg(feature = "std")]
-        let present = std::arch::is_x86_feature_detected!("avx2");
-        #[cfg(not(feature = "std"))]
-        let present = cfg!(target_feature = "avx2");
-        present.then_some(Self(()))
+        cpu_has!("avx2").then_some(Self(()))
     }
 
     /// Xors the key stream into `data`.

@@ -17,15 +17,9 @@ use super::{
 pub(super) struct Avx512(());
 
 impl Avx512 {
-    /// Found out at run time with the feature `std`, else when the crate is built.
     #[inline]
     pub(super) fn detect() -> Option<Self> {
-        #[cfg(feature = "std")]
-        let present =
-            std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw");
-        #[cfg(not(feature = "std"))]
-        let present = cfg!(all(target_feature = "avx512f", target_feature = "avx512bw"));
-        present.then_some(Self(()))
+        cpu_has!("avx512f", "avx512bw").then_some(Self(()))
     }
 
     /// Xors the key stream into `data`.
