@@ -9,6 +9,15 @@ const KINDS: [CipherKind; 2] = [CipherKind::ChaCha20Poly1305, CipherKind::XChaCh
 /// Bytes around a packet that have to stay.
 const GUARD: usize = 67;
 
+/// The processor, if it has the instruction sets.
+fn cpu() -> Option<Avx512> {
+    let cpu = Avx512::detect();
+    if cpu.is_none() {
+        std::eprintln!("not tested: the processor lacks AVX-512, its IFMA or BMI2");
+    }
+    cpu
+}
+
 /// Bytes that look random, by xorshift64.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -24,7 +33,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 /// Seals and opens by both libraries; the packet lies `offset` bytes into what it is sealed in.
 fn check(kind: CipherKind, payload_len: usize, offset: usize) {
     let key = noise(32, payload_len as u64 ^ 0xA5);
-    let Some(ours) = build(kind, &key) else { return };
+    let Some(ours) = cpu().and_then(|_| build(kind, &key)) else { return };
     let theirs = rust_crypto::build(kind, &key).unwrap();
     let len = ours.header_len() + payload_len + TAG_LEN;
     let plain = noise(GUARD + offset + len + GUARD, payload_len as u64);
@@ -63,7 +72,7 @@ fn packets_are_those_of_rust_crypto() {
 
 #[test]
 fn hchacha20_is_that_of_the_draft() {
-    let Some(cpu) = Avx512::detect() else { return };
+    let Some(cpu) = cpu() else { return };
     let key: Vec<u8> = (0..32).collect();
     let nonce = [0, 0, 0, 9, 0, 0, 0, 0x4A, 0, 0, 0, 0, 0x31, 0x41, 0x59, 0x27];
     let derived = chacha20::hchacha20(cpu, &words(&key).unwrap(), &words(&nonce).unwrap());
@@ -133,7 +142,7 @@ fn tag(cpu: Avx512, r: u128, s: u128, data: &[u8]) -> u128 {
 
 #[test]
 fn tags_of_extreme_numbers_are_right() {
-    let Some(cpu) = Avx512::detect() else { return };
+    let Some(cpu) = cpu() else { return };
     let lens = (0..=272).chain([383, 384, 500, 511, 512, 513, 1_008, 1_024, 1_372]);
     for len in lens {
         let mut small = vec![0; len];
@@ -151,7 +160,7 @@ fn tags_of_extreme_numbers_are_right() {
 /// With r = 1 the tag is the sum of the blocks, chosen so that it is next to a multiple of the prime.
 #[test]
 fn sums_next_to_the_prime_are_reduced() {
-    let Some(cpu) = Avx512::detect() else { return };
+    let Some(cpu) = cpu() else { return };
     for multiple in 1..=40_u128 {
         let blocks = 2 * multiple;
         let len = 16 * blocks as usize;

@@ -1,15 +1,16 @@
 //! AVX2: 32 bytes a register, products by `vpshufb`.
 #![allow(unsafe_code)]
 
-use super::{
-    Nibbles, Sum,
-    ssse3::Ssse3,
-    vector::{self, Overlap, Vector},
-};
 use core::arch::x86_64::{
     __m128i, __m256i, _mm_load_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
     _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256,
     _mm256_xor_si256,
+};
+
+use super::{
+    Nibbles, Sum,
+    ssse3::Ssse3,
+    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has AVX2.
@@ -45,7 +46,7 @@ fn combine(sum: Sum<'_, '_, '_>) {
     unsafe { vector::combine::<__m256i, 2>(sum) }
 }
 
-// SAFETY: loads and stores are of 32 bytes; the others touch no memory but the tables behind references.
+// SAFETY: loads and stores are of 32 bytes; the others touch no memory but constant tables.
 unsafe impl Vector for __m256i {
     const LEN: usize = 32;
     type Factor = (Self, Self);

@@ -1,13 +1,14 @@
 //! GFNI with AVX2: 32 bytes a register, products by `vgf2p8affineqb`.
 #![allow(unsafe_code)]
 
+use core::arch::x86_64::{__m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x, _mm256_xor_si256};
+
 use super::{
     Sum,
     bit_matrix::BitMatrix,
     ssse3::Ssse3,
     vector::{self, Overlap, Vector},
 };
-use core::arch::x86_64::{__m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x, _mm256_xor_si256};
 
 /// Proof that the CPU has GFNI and AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ fn combine(sum: Sum<'_, '_, '_>) {
 #[derive(Clone, Copy)]
 struct Affine256(__m256i);
 
-// SAFETY: loads and stores are those of AVX2; the others touch no memory but the matrices behind references.
+// SAFETY: loads and stores are those of AVX2; the others touch no memory but constant tables.
 unsafe impl Vector for Affine256 {
     const LEN: usize = <__m256i as Vector>::LEN;
     type Factor = __m256i;

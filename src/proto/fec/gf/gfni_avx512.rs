@@ -5,16 +5,17 @@
 //! cache lines.
 #![allow(unsafe_code)]
 
+use core::arch::x86_64::{
+    __m512i, __mmask64, _mm512_and_si512, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
+    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+};
+
 use super::{
     Sum,
     bit_matrix::BitMatrix,
     gfni_avx2::GfniAvx2,
     vector::{self, Part, Tail, Vector},
-};
-use core::arch::x86_64::{
-    __m512i, __mmask64, _mm512_and_si512, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
-    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
 /// Proof that the CPU has GFNI, AVX-512F and AVX-512BW.
@@ -55,7 +56,7 @@ fn combine(sum: Sum<'_, '_, '_>) {
     unsafe { vector::combine::<__m512i, 4>(sum) }
 }
 
-// SAFETY: loads and stores are of 64 bytes; the others touch no memory but the matrices behind references.
+// SAFETY: loads and stores are of 64 bytes; the others touch no memory but constant tables.
 unsafe impl Vector for __m512i {
     const LEN: usize = 64;
     type Factor = Self;

@@ -1,12 +1,13 @@
 //! NEON: 16 bytes a register, products by `tbl`.
 #![allow(unsafe_code)]
 
+use core::arch::aarch64::{
+    uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
+};
+
 use super::{
     Nibbles, Sum,
     vector::{self, Overlap, Vector},
-};
-use core::arch::aarch64::{
-    uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
 };
 
 /// Proof that the CPU has NEON, which all 64-bit ARM targets with hardware floating point do.
@@ -34,7 +35,7 @@ fn combine(sum: Sum<'_, '_, '_>) {
     unsafe { vector::combine::<uint8x16_t, 2>(sum) }
 }
 
-// SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
+// SAFETY: loads and stores are of 16 bytes; the others touch no memory but constant tables.
 unsafe impl Vector for uint8x16_t {
     const LEN: usize = 16;
     type Factor = (Self, Self);

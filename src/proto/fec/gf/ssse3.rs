@@ -1,13 +1,14 @@
 //! SSSE3: 16 bytes a register, products by `pshufb`.
 #![allow(unsafe_code)]
 
-use super::{
-    Nibbles, Sum,
-    vector::{self, Overlap, Vector},
-};
 use core::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_load_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_setzero_si128,
     _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128,
+};
+
+use super::{
+    Nibbles, Sum,
+    vector::{self, Overlap, Vector},
 };
 
 /// Proof that the CPU has SSSE3.
@@ -39,7 +40,7 @@ fn combine(sum: Sum<'_, '_, '_>) {
     unsafe { vector::combine::<__m128i, 2>(sum) }
 }
 
-// SAFETY: loads and stores are of 16 bytes; the others touch no memory but the tables behind references.
+// SAFETY: loads and stores are of 16 bytes; the others touch no memory but constant tables.
 unsafe impl Vector for __m128i {
     const LEN: usize = 16;
     type Factor = (Self, Self);
