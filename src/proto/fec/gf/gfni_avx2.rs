@@ -36,12 +36,25 @@ impl GfniAvx2 {
         // SAFETY: `self` proves that the CPU has the instruction sets.
         unsafe { combine(sum) }
     }
+
+    /// [`vector::add_product`], for sources of `MIN_LEN` bytes or more.
+    #[inline]
+    pub(super) fn add_product(self, coefficients: &[u8], source: &[u8], memory: &mut [u8], stride: usize) {
+        // SAFETY: `self` proves that the CPU has the instruction sets.
+        unsafe { add_product(coefficients, source, memory, stride) }
+    }
 }
 
 #[target_feature(enable = "gfni,avx2")]
 fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables GFNI and AVX2.
     unsafe { vector::combine::<Affine256, 2>(sum) }
+}
+
+#[target_feature(enable = "gfni,avx2")]
+fn add_product(coefficients: &[u8], source: &[u8], memory: &mut [u8], stride: usize) {
+    // SAFETY: this function enables GFNI and AVX2.
+    unsafe { vector::add_product::<Affine256>(coefficients, source, memory, stride) }
 }
 
 /// AVX2's register, multiplied by GFNI.

@@ -21,7 +21,8 @@ use super::{
 /// Proof that the CPU has GFNI, AVX-512F and AVX-512BW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GfniAvx512 {
-    narrow: GfniAvx2,
+    /// For single sources.
+    pub(super) narrow: GfniAvx2,
 }
 
 impl GfniAvx512 {

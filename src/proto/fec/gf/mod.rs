@@ -170,6 +170,26 @@ impl Kernel {
         self,
         coefficients: &[u8],
         source: &[u8],
+        memory: &mut [u8],
+        stride: usize,
+        filled: usize,
+    ) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if let Set::GfniAvx2(gfni) | Set::GfniAvx512(gfni_avx512::GfniAvx512 { narrow: gfni }) = self.0
+            && (gfni_avx2::GfniAvx2::MIN_LEN..=filled).contains(&source.len())
+            && coefficients.len() <= ROWS
+        {
+            gfni.add_product(coefficients, source, memory, stride);
+            return filled;
+        }
+        self.add_product_in_parts(coefficients, source, memory, stride, filled)
+    }
+
+    /// [`Kernel::add_product`] whatever the lengths.
+    fn add_product_in_parts(
+        self,
+        coefficients: &[u8],
+        source: &[u8],
         mut memory: &mut [u8],
         stride: usize,
         filled: usize,

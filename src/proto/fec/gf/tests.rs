@@ -170,6 +170,31 @@ fn shorter_shards_count_as_padded() {
     }
 }
 
+/// One source, longer or shorter than what the rows have, at all numbers of rows and lengths; nothing else is touched.
+#[test]
+fn one_product_is_the_sum_of_one_source() {
+    for kernel in Kernel::available() {
+        for len in lengths() {
+            for count in 0..=2 * ROWS + 1 {
+                let coefficients = noise(count, len as u8);
+                let source = noise(len + 3, count as u8);
+                let source = &source[count % 3..][..len];
+                let stride = len + 7;
+                for filled in [0, len / 2, len.saturating_sub(1), len, len + 7] {
+                    let before = noise(count * stride + 5, 11);
+                    let (mut ours, mut expected) = (before.clone(), before);
+                    let rows = expected.chunks_exact_mut(stride).take(count);
+                    let sources = core::iter::once(source);
+                    Kernel(Set::Scalar).add_products(&coefficients, count, sources, rows, filled);
+                    let end = kernel.add_product(&coefficients, source, &mut ours, stride, filled);
+                    assert_eq!(end, filled.max(len));
+                    assert!(ours == expected, "{kernel:?}, {len} bytes, {count} rows, {filled} filled");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_last_resort_is_scalar() {
     let names: Vec<_> = Kernel::available().map(Kernel::name).collect();

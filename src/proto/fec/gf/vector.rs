@@ -190,6 +190,69 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(sum: Sum<'_, '_, '_>) {
     }
 }
 
+/// Adds the products of `source` with the coefficients, at most [`ROWS`], to rows that begin at every `stride` bytes of
+/// `memory`.
+///
+/// # Safety
+/// The CPU must have the instruction set of `V`.
+///
+/// # Panics
+/// If the source is longer than a row or shorter than the tail needs, or the last row ends behind the memory.
+#[inline(always)]
+pub(super) unsafe fn add_product<V: Vector>(
+    coefficients: &[u8],
+    source: &[u8],
+    memory: &mut [u8],
+    stride: usize,
+) {
+    let len = source.len();
+    assert!((V::Tail::MIN_LEN..=stride).contains(&len));
+    assert!(coefficients.len() <= ROWS && coefficients.len().saturating_mul(stride) <= memory.len());
+    let rows = memory.as_mut_ptr();
+    // SAFETY: each of as many rows as there are coefficients has `stride` bytes of the memory, no fewer than the source,
+    // whose length is what the tail needs: asserted above. The instruction set is the caller's promise.
+    unsafe {
+        match *coefficients {
+            [] => {}
+            [a] => fold::<V, 1>(source, [a], [rows]),
+            [a, b] => fold::<V, 2>(source, [a, b], [rows, rows.add(stride)]),
+            [a, b, c] => fold::<V, 3>(source, [a, b, c], [rows, rows.add(stride), rows.add(2 * stride)]),
+            [a, b, c, d] => {
+                let rows = [rows, rows.add(stride), rows.add(2 * stride), rows.add(3 * stride)];
+                fold::<V, 4>(source, [a, b, c, d], rows);
+            }
+            _ => unreachable!("at most {ROWS} rows"),
+        }
+    }
+}
+
+/// Adds one source to the rows. Unlike [`Job::columns`] it keeps the coefficients in registers.
+///
+/// # Safety
+/// The CPU must have the instruction set, the source be at least as long as the tail needs, and no memory behind `rows`
+/// be shorter.
+#[inline(always)]
+unsafe fn fold<V: Vector, const N: usize>(source: &[u8], coefficients: [u8; N], rows: [*mut u8; N]) {
+    let len = source.len();
+    let whole = len - len % V::LEN;
+    // SAFETY: no vector starts less than its length before `len`; the rest is the caller's promise.
+    unsafe {
+        let mut factors = [V::factor(0); N];
+        for (factor, coefficient) in factors.iter_mut().zip(coefficients) {
+            *factor = V::factor(coefficient);
+        }
+        if whole < len {
+            let tail = len - whole;
+            add_at::<V, _, N>(source, factors, rows, len - V::Tail::reach(tail), V::Tail::of(tail));
+        }
+        let mut at = 0;
+        while at < whole {
+            add_at::<V, _, N>(source, factors, rows, at, Whole);
+            at += V::LEN;
+        }
+    }
+}
+
 impl Job<'_> {
     /// # Safety
     /// As for [`combine`]; `len` must be at least `V::Tail::MIN_LEN`, and no source and no memory behind `rows` be
@@ -204,7 +267,9 @@ impl Job<'_> {
         // SAFETY: the caller's promises are passed on.
         unsafe {
             match self.sources {
-                [source] if add => self.fold::<V, N>(source, rows, len),
+                [source] if add => {
+                    fold::<V, N>(&source[..len], *self.coefficients.first_chunk().unwrap_unchecked(), rows);
+                }
                 _ => self.columns::<V, W, N>(rows, len, add),
             }
         }
@@ -287,31 +352,6 @@ impl Job<'_> {
                 for (w, sum) in sums.into_iter().enumerate() {
                     part.set_row(row.add(at + w * V::LEN), sum);
                 }
-            }
-        }
-    }
-
-    /// Adds one source to the rows. Unlike [`Job::columns`] it keeps the coefficients in registers.
-    ///
-    /// # Safety
-    /// As for [`Job::run`].
-    #[inline(always)]
-    unsafe fn fold<V: Vector, const N: usize>(&self, source: &[u8], rows: [*mut u8; N], len: usize) {
-        let whole = len - len % V::LEN;
-        // SAFETY: there are `N` coefficients, and no vector starts less than its length before `len`.
-        unsafe {
-            let mut factors = [V::factor(self.coefficients[0]); N];
-            for (n, factor) in factors.iter_mut().enumerate() {
-                *factor = V::factor(*self.coefficients.as_ptr().add(n));
-            }
-            if whole < len {
-                let tail = len - whole;
-                add_at::<V, _, N>(source, factors, rows, len - V::Tail::reach(tail), V::Tail::of(tail));
-            }
-            let mut at = 0;
-            while at < whole {
-                add_at::<V, _, N>(source, factors, rows, at, Whole);
-                at += V::LEN;
             }
         }
     }
