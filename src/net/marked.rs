@@ -6,11 +6,10 @@ use std::{
 };
 
 use socket2::SockRef;
-use tokio::net::UdpSocket;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn send(
-    io: &UdpSocket,
+    socket: SockRef<'_>,
     peer: SocketAddr,
     local_ip: Option<IpAddr>,
     segment_size: Option<usize>,
@@ -26,7 +25,6 @@ pub(super) fn send(
     if let Some(size) = segment_size {
         control.push_segment_size(size as u16);
     }
-    let socket = SockRef::from(io);
     match control.bytes() {
         [] => socket.sendmsg(&message, 0),
         bytes => socket.sendmsg(&message.with_control(bytes), 0),
@@ -114,7 +112,7 @@ mod control {
 /// Elsewhere, one datagram a call, from the address that the system chooses.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn send(
-    io: &UdpSocket,
+    socket: SockRef<'_>,
     peer: SocketAddr,
     _: Option<IpAddr>,
     segment_size: Option<usize>,
@@ -122,7 +120,7 @@ pub(super) fn send(
 ) -> io::Result<()> {
     let addr = peer.into();
     for datagram in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
-        SockRef::from(io).send_to(datagram, &addr)?;
+        socket.send_to(datagram, &addr)?;
     }
     Ok(())
 }

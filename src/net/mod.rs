@@ -83,6 +83,7 @@ mod stream;
 mod table;
 mod timers;
 mod waiters;
+mod watched;
 
 pub use self::{
     datagrams::KcpDatagrams,

@@ -17,9 +17,8 @@ use std::{
 
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
-use tokio::{io::Interest, net::UdpSocket};
 
-use super::marked;
+use super::{marked, watched::Watched};
 use crate::proto::Transmit;
 
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
@@ -34,8 +33,10 @@ const TRANSMIT_SIZE: usize = 65_536;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    io: UdpSocket,
+    io: Watched,
     state: UdpSocketState,
+    /// Bound to all addresses: what is sent may have to say from which.
+    any_ip: bool,
     /// A DSCP was set.
     marked: AtomicBool,
     /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
@@ -73,6 +74,24 @@ pub(super) fn with_transmit_buffer<R>(lend: impl FnOnce(&mut [u8]) -> R) -> R {
     })
 }
 
+/// Turns off what quinn-udp asks the system to tell of each datagram and nobody here looks at: control messages take time,
+/// and with the hour of arrival asked for, the kernel reads its clock for every packet of the machine. What fails stays on.
+fn ask_for_less(socket: &std::net::UdpSocket, any_ip: bool) {
+    let options = SockRef::from(socket);
+    let _ = options.set_recv_tos_v4(false);
+    let _ = options.set_recv_tclass_v6(false);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use nix::sys::socket::{setsockopt, sockopt};
+        let _ = setsockopt(socket, sockopt::ReceiveTimestampns, &false);
+        if !any_ip {
+            let _ = setsockopt(socket, sockopt::Ipv4PacketInfo, &false);
+        }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = any_ip;
+}
+
 impl Socket {
     /// Opens a socket with large buffers.
     pub(super) fn bind(addr: SocketAddr) -> io::Result<Self> {
@@ -90,8 +109,11 @@ impl Socket {
         tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let any_ip = socket.local_addr()?.ip().is_unspecified();
+        ask_for_less(&socket, any_ip);
         Ok(Self {
-            io: UdpSocket::from_std(socket)?,
+            any_ip,
+            io: Watched::new(socket)?,
             state,
             marked: AtomicBool::new(false),
             marked_one_by_one: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
@@ -99,11 +121,11 @@ impl Socket {
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.local_addr()
+        self.io.socket().local_addr()
     }
 
     pub(super) fn options(&self) -> SockRef<'_> {
-        SockRef::from(&self.io)
+        SockRef::from(self.io.socket())
     }
 
     /// Sets the DSCP (0 to 63) of what is sent.
@@ -173,9 +195,14 @@ impl Socket {
         contents: &[u8],
     ) -> io::Result<()> {
         let segment_size = (contents.len() > segment_size).then_some(segment_size);
+        let local_ip = local_ip.filter(|_| self.any_ip);
         let send = || {
+            if segment_size.is_none() && local_ip.is_none() {
+                // Nothing to say about it: the plain call spares the control messages.
+                return self.options().send_to(contents, &peer.into()).map(drop);
+            }
             if self.marked.load(Ordering::Relaxed) {
-                let outcome = marked::send(&self.io, peer, local_ip, segment_size, contents);
+                let outcome = marked::send(self.options(), peer, local_ip, segment_size, contents);
                 if segment_size.is_some() && outcome.as_ref().is_err_and(marked::tells_of_gso) {
                     self.marked_one_by_one.store(true, Ordering::Relaxed);
                 }
@@ -188,20 +215,13 @@ impl Socket {
                 segment_size,
                 src_ip: local_ip,
             };
-            self.state.try_send(UdpSockRef::from(&self.io), &transmit)
+            self.state.try_send(UdpSockRef::from(self.io.socket()), &transmit)
         };
-        // Tokio learns of a new socket's readiness only in time, so ask the socket itself. When it is full, ask again
-        // by way of Tokio: a readiness that came between the two calls must not be taken for one from before them.
-        match send() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.io.try_io(Interest::WRITABLE, send)
-            }
-            outcome => outcome,
-        }
+        self.io.try_send(send)
     }
 
     /// Waits until a send may succeed.
-    pub(super) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.io.poll_send_ready(cx)
     }
 
@@ -211,10 +231,8 @@ impl Socket {
         cx: &mut Context<'_>,
         mut handle: impl FnMut(Received<'_>),
     ) -> Poll<io::Result<()>> {
-        loop {
-            std::task::ready!(self.io.poll_recv_ready(cx))?;
-            let outcome: io::Result<()> = RECV.with(|buffers| {
-                let mut buffers = buffers.borrow_mut();
+        let receive = || {
+            RECV.with_borrow_mut(|buffers| {
                 let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
                     bytes: vec![0; SLOTS * SLOT_SIZE],
                     meta: [RecvMeta::default(); SLOTS],
@@ -223,16 +241,7 @@ impl Socket {
                     let mut chunks = bytes.chunks_mut(SLOT_SIZE);
                     std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
                 };
-                let mut count = 0;
-                let outcome = self.io.try_io(Interest::READABLE, || {
-                    count = self.state.recv(UdpSockRef::from(&self.io), &mut slots, meta)?;
-                    // Nothing is left, and to say so here spares a call that finds that out. What comes from now on makes the
-                    // socket ready anew: Tokio takes a readiness back only if it is the one from before this call.
-                    if count < SLOTS { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-                });
-                if count == 0 {
-                    outcome?;
-                }
+                let count = self.state.recv(UdpSockRef::from(self.io.socket()), &mut slots, meta)?;
                 for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
                     handle(Received {
                         peer: meta.addr,
@@ -241,12 +250,10 @@ impl Socket {
                         size: meta.stride.max(1),
                     });
                 }
-                Ok(())
-            });
-            match outcome {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                outcome => return Poll::Ready(outcome),
-            }
-        }
+                // With slots to spare nothing was left, and to say so spares a call that finds that out.
+                Ok(count < SLOTS)
+            })
+        };
+        self.io.poll_recv(cx, receive)
     }
 }

@@ -1,0 +1,244 @@
+//! A UDP socket that the runtime watches: for datagrams always, for room in its buffer only while somebody waits for it.
+//!
+//! Linux tells of room whenever a datagram has left the buffer, be it almost empty: watched for both, a driver would be
+//! woken once more for each one sent.
+
+#[cfg(not(unix))]
+pub(super) use other::Watched;
+#[cfg(unix)]
+pub(super) use unix::Watched;
+
+#[cfg(unix)]
+mod unix {
+    use std::{
+        io,
+        net::UdpSocket,
+        sync::{Mutex, PoisonError},
+        task::{Context, Poll, ready},
+    };
+
+    use tokio::io::{Interest, unix::AsyncFd};
+
+    #[derive(Debug)]
+    pub(in crate::net) struct Watched {
+        readable: AsyncFd<UdpSocket>,
+        /// The same socket by another descriptor, while somebody waits for room.
+        writable: Mutex<Option<AsyncFd<UdpSocket>>>,
+    }
+
+    impl Watched {
+        /// Of a socket that does not block. Panics outside of a runtime.
+        pub(in crate::net) fn new(socket: UdpSocket) -> io::Result<Self> {
+            let readable = watch(socket, Interest::READABLE)?;
+            Ok(Self { readable, writable: Mutex::new(None) })
+        }
+
+        pub(in crate::net) fn socket(&self) -> &UdpSocket {
+            self.readable.get_ref()
+        }
+
+        /// Calls `recv` when something may have arrived, which tells whether that was all.
+        pub(in crate::net) fn poll_recv(
+            &self,
+            cx: &mut Context<'_>,
+            mut recv: impl FnMut() -> io::Result<bool>,
+        ) -> Poll<io::Result<()>> {
+            loop {
+                let mut guard = ready!(self.readable.poll_read_ready(cx))?;
+                let outcome = recv();
+                let nothing = outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+                if nothing || matches!(outcome, Ok(true)) {
+                    // Takes back the readiness from before the call only: what came since makes the socket ready anew.
+                    guard.clear_ready();
+                }
+                if !nothing {
+                    return Poll::Ready(outcome.map(drop));
+                }
+            }
+        }
+
+        /// Calls `send`, whose `WouldBlock` says that there is no room.
+        pub(in crate::net) fn try_send(&self, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
+            send()
+        }
+
+        /// Waits until there is room. Pending for ever where the system has no descriptor left for that.
+        pub(in crate::net) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+            let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
+            if writable.is_none() {
+                // Room that came before is told of at once.
+                *writable =
+                    self.socket().try_clone().and_then(|socket| watch(socket, Interest::WRITABLE)).ok();
+            }
+            let Some(watched) = &*writable else { return Poll::Pending };
+            let _ = ready!(watched.poll_write_ready(cx));
+            *writable = None;
+            Poll::Ready(())
+        }
+    }
+
+    #[allow(
+        deprecated,
+        reason = "its successor is `unsafe`, for types that may lose their descriptor: no `UdpSocket` does"
+    )]
+    fn watch(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
+        AsyncFd::with_interest(socket, interest)
+    }
+}
+
+#[cfg(not(unix))]
+mod other {
+    use std::{
+        io,
+        task::{Context, Poll, ready},
+    };
+
+    use tokio::{io::Interest, net::UdpSocket};
+
+    #[derive(Debug)]
+    pub(in crate::net) struct Watched(UdpSocket);
+
+    impl Watched {
+        /// Of a socket that does not block. Panics outside of a runtime.
+        pub(in crate::net) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+            UdpSocket::from_std(socket).map(Self)
+        }
+
+        pub(in crate::net) fn socket(&self) -> &UdpSocket {
+            &self.0
+        }
+
+        /// Calls `recv` when something may have arrived, which tells whether that was all.
+        pub(in crate::net) fn poll_recv(
+            &self,
+            cx: &mut Context<'_>,
+            mut recv: impl FnMut() -> io::Result<bool>,
+        ) -> Poll<io::Result<()>> {
+            loop {
+                ready!(self.0.poll_recv_ready(cx))?;
+                let mut all = false;
+                // Takes back the readiness from before the call only: what came since makes the socket ready anew.
+                let outcome = self.0.try_io(Interest::READABLE, || {
+                    all = recv()?;
+                    if all { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                });
+                match outcome {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && !all => {}
+                    outcome => return Poll::Ready(if all { Ok(()) } else { outcome }),
+                }
+            }
+        }
+
+        /// Calls `send`, whose `WouldBlock` says that there is no room.
+        pub(in crate::net) fn try_send(&self, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
+            // Tokio learns of a new socket's readiness only in time, so ask the socket itself. When it is full, ask again
+            // by way of Tokio: a readiness that came between the two calls must not be taken for one from before them.
+            match send() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.0.try_io(Interest::WRITABLE, send)
+                }
+                outcome => outcome,
+            }
+        }
+
+        /// Waits until there is room.
+        pub(in crate::net) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+            self.0.poll_send_ready(cx).map(|_| ())
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{
+        future::poll_fn,
+        io,
+        net::UdpSocket,
+        os::{fd::OwnedFd, unix::net::UnixDatagram},
+        task::{Context, Waker},
+        time::Duration,
+    };
+
+    use super::Watched;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// Two sockets of which one is full while the other does not read. Those of UDP are not on loopback: there a datagram
+    /// leaves the sender's buffer as it is sent.
+    fn pair() -> (Watched, UdpSocket) {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_read_timeout(Some(LIMIT)).unwrap();
+        (Watched::new(OwnedFd::from(ours).into()).unwrap(), OwnedFd::from(theirs).into())
+    }
+
+    fn would_block<T>(outcome: &io::Result<T>) -> bool {
+        outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Time and again: what is watched once the buffer is full tells of room, and of room that came before.
+    #[tokio::test]
+    async fn room_is_waited_for() {
+        let (socket, peer) = pair();
+        for round in 0..20 {
+            let mut sent = 0;
+            while !would_block(&socket.try_send(|| socket.socket().send(&[7; 1_000]).map(drop))) {
+                sent += 1;
+                assert!(sent < 100_000, "it is never full");
+            }
+            assert!(sent > 0, "round {round}");
+            if round % 2 == 0 {
+                let mut pending = Context::from_waker(Waker::noop());
+                assert!(socket.poll_send_ready(&mut pending).is_pending(), "round {round}");
+            }
+            for _ in 0..sent {
+                assert_eq!(peer.recv(&mut [0; 2_000]).unwrap(), 1_000);
+            }
+            let ready = poll_fn(|cx| socket.poll_send_ready(cx));
+            tokio::time::timeout(LIMIT, ready).await.unwrap_or_else(|_| panic!("no room in round {round}"));
+        }
+    }
+
+    /// Whether `recv` says that it has received all, or finds nothing, or is given up on in the middle.
+    #[tokio::test]
+    async fn all_that_arrives_is_told() {
+        let (socket, peer) = pair();
+        let mut received = 0;
+        for round in 0..100 {
+            for _ in 0..round % 5 + 1 {
+                peer.send(&[round]).unwrap();
+            }
+            while received < round % 5 + 1 {
+                let receiving = poll_fn(|cx| {
+                    socket.poll_recv(cx, || {
+                        let from = socket.socket().recv(&mut [0; 9])?;
+                        assert_eq!(from, 1);
+                        received += 1;
+                        Ok(received == round % 5 + 1)
+                    })
+                });
+                tokio::time::timeout(LIMIT, receiving).await.expect("something had arrived").unwrap();
+            }
+            received = 0;
+            let mut cx = Context::from_waker(Waker::noop());
+            let nothing = socket.poll_recv(&mut cx, || socket.socket().recv(&mut [0; 9]).map(|_| true));
+            assert!(nothing.is_pending(), "round {round}");
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_are_handed_on() {
+        let (socket, peer) = pair();
+        peer.send(&[1]).unwrap();
+        let outcome =
+            poll_fn(|cx| socket.poll_recv(cx, || Err(io::ErrorKind::ConnectionRefused.into()))).await;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        // It stays ready: the datagram is still there.
+        let again = poll_fn(|cx| socket.poll_recv(cx, || socket.socket().recv(&mut [0; 9]).map(|_| true)));
+        tokio::time::timeout(LIMIT, again).await.unwrap().unwrap();
+        assert!(matches!(
+            socket.try_send(|| Err(io::ErrorKind::PermissionDenied.into())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied
+        ));
+    }
+}
