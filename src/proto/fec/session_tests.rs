@@ -140,11 +140,12 @@ fn a_limit_leaves_parity_and_its_numbers_out() {
 
 const CONV: u32 = 7;
 
-/// A segment of `len` payload bytes, numbered.
+/// A segment of `len` payload bytes, numbered. They are no linear function of the number, or a combination of segments
+/// would pass for another segment.
 fn segment(sn: u32, len: usize) -> Vec<u8> {
     let header =
         SegmentHeader { conv: CONV, cmd: Command::Push, frg: 0, wnd: 9, ts: 1, sn, una: 0, len: len as u32 };
-    [&header.to_bytes()[..], &vec![sn as u8; len]].concat()
+    [&header.to_bytes()[..], &vec![(sn.wrapping_mul(0x9e37_79b9) >> 24) as u8; len]].concat()
 }
 
 fn sn_of(segments: &[u8]) -> u32 {
