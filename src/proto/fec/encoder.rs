@@ -75,9 +75,9 @@ impl Encoder {
         self.data == 0
     }
 
-    /// From where on an encoder with other shards may number its packets.
-    pub(in crate::proto) fn next_seqid(&self) -> u32 {
-        self.seqid.checked_add(LEAP).unwrap_or(0)
+    /// From where on an encoder with other shards may number its packets: as far ahead across the end of the numbers.
+    pub(in crate::proto) const fn next_seqid(&self) -> u32 {
+        self.seqid.wrapping_add(LEAP)
     }
 
     /// Data and parity packets of a group.

@@ -111,6 +111,38 @@ fn another_code_begins_at_a_multiple_of_its_group() {
     assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 1_036_u32.to_le_bytes());
 }
 
+/// A leap is one across the end of the numbers too: a receiver that does not see it takes packets for those of the code
+/// before, and what they yield for segments.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn a_change_where_the_numbers_end_is_seen() {
+    for back in (0..1_400).step_by(13) {
+        let mut state = back.into();
+        let mut encoder = Encoder::starting_at(code(10, 3), u32::MAX - 520 - back);
+        let mut decoder = Decoder::default();
+        let mut last = 0;
+        for sn in 0..460 {
+            let changes = sn == 400;
+            if changes {
+                encoder.set_code(code(11, 2));
+            }
+            for (n, packet) in encode(&mut encoder, Instant::ZERO, &segment(sn, 50)).iter().enumerate() {
+                let seqid = u32::from_le_bytes(packet[..4].try_into().unwrap());
+                let ahead = seqid.wrapping_sub(core::mem::replace(&mut last, seqid));
+                assert_eq!(ahead >= super::packet::LEAP, changes && n == 0 || sn == 0, "to {seqid}");
+                if sn > 400 && random(&mut state) % 100 < 12 {
+                    continue;
+                }
+                let outcome = input(&mut decoder, packet, &mut |segments, _| {
+                    assert_eq!(segments, segment(sn_of(segments), 50), "{back} from the end");
+                });
+                assert_eq!(outcome, Ok(()));
+            }
+        }
+        assert_eq!((decoder.shards(), decoder.stats().mismatches), (Some((11, 2)), 0), "{back} from the end");
+    }
+}
+
 /// Less parity than the numbers have room for: the rest of each group's numbers is left out.
 #[test]
 fn a_limit_leaves_parity_and_its_numbers_out() {
@@ -216,6 +248,24 @@ fn what_is_lost_is_recovered() {
         assert!(found * 10 >= lost * 6, "{data}/{parity}: {found} of {lost}");
         assert_eq!(decoder.shards(), Some((data, parity)));
         assert_eq!(decoder.stats().recovered as usize, recovered.len());
+        assert_eq!(decoder.stats().mismatches, 0);
+    }
+}
+
+/// The numbers begin again, with losses and reordering around that.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn what_is_lost_is_recovered_where_the_numbers_wrap() {
+    for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (128, 128)] {
+        let group = (data + parity) as u32;
+        let mut state = 9;
+        let mut encoder = Encoder::starting_at(code(data, parity), u32::MAX / group * group - 25 * group);
+        let mut decoder = Decoder::default();
+        transfer(&mut encoder, &mut decoder, 20 * data as u32, 0, &mut state);
+        let (direct, recovered) = transfer(&mut encoder, &mut decoder, 10 * data as u32, 8, &mut state);
+        let lost = 10 * data - direct.len();
+        let found = recovered.difference(&direct).count();
+        assert!(found * 10 >= lost * 6, "{data}/{parity}: {found} of {lost}");
         assert_eq!(decoder.stats().mismatches, 0);
     }
 }
