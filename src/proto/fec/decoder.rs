@@ -201,10 +201,11 @@ impl Decoder {
         if anew {
             self.undecoded.clear();
             self.since = Some(seqid);
+            self.agreed = 0;
         }
         let Some(shards) = found else { return true };
         // Packets of two codes may leave a third possible for a while: what is certain must hold for a group.
-        self.agreed = if anew { 1 } else { self.agreed + 1 };
+        self.agreed += 1;
         if self.agreed <= shards.group() {
             return true;
         }

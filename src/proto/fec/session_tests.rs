@@ -11,6 +11,7 @@ use kcp9_vectors::fec_packets;
 
 use super::{
     Decoder, Encoder, FecEvent, ReedSolomon,
+    detector::Detector,
     packet::{HEADER_LEN, OutOfBand, Packet},
 };
 use crate::proto::{
@@ -330,6 +331,24 @@ fn nothing_is_made_up_before_the_code_is_known() {
         }
         assert_eq!(decoder.shards(), Some((10, 3)), "seed {seed}");
     }
+}
+
+/// What has just become certain must hold for a group, whatever was certain before the numbers began anew.
+#[test]
+fn certainty_counts_from_the_beginning() {
+    let (mut decoder, mut detector) = (Decoder::default(), Detector::new());
+    let (mut seqid, mut certain) = (0, 0);
+    let mut step = |data: u32, parity: u32| {
+        let is_data = seqid % (data + parity) < data;
+        let (found, anew) = detector.observe(seqid, is_data);
+        certain = if anew { 0 } else { certain + u32::from(found.is_some()) };
+        let _ = input(&mut decoder, &raw(seqid, if is_data { 0xf1 } else { 0xf2 }, 40), &mut |_, _| ());
+        seqid += 1;
+        (decoder.shards(), certain)
+    };
+    while step(10, 3).1 < 12 {}
+    let (found, certain) = (0..100).map(|_| step(5, 2)).find(|(found, _)| found.is_some()).unwrap();
+    assert_eq!((found, certain), (Some((5, 2)), 8));
 }
 
 #[test]
