@@ -189,10 +189,19 @@ impl Decoder {
             self.forget_groups();
             self.code = None;
             self.since = Some(seqid);
+            self.newest = Some(seqid);
         }
-        if self.since.is_some_and(|since| is_before(seqid, since)) && self.overtaken < MAX_STRAYS {
-            self.overtaken += 1;
-            return false;
+        if self.since.is_some_and(|since| is_before(seqid, since)) {
+            if self.overtaken < MAX_STRAYS {
+                self.overtaken += 1;
+                return false;
+            }
+            // So many are not late: what was farther on is none of the peer's numbers.
+            self.since = None;
+            self.newest = Some(seqid);
+            self.detector = None;
+            self.undecoded.clear();
+            self.agreed = 0;
         }
         self.overtaken = 0;
         self.watch.on_unknown(is_data);
@@ -274,6 +283,7 @@ impl Decoder {
                 return None;
             }
             self.forget_groups();
+            self.newest = Some(first);
             return self.group_of(first, size);
         }
         self.strays = 0;

@@ -333,6 +333,39 @@ fn nothing_is_made_up_before_the_code_is_known() {
     }
 }
 
+/// A packet far ahead that is not of the peer's numbers costs some groups, and does not hide a later change.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn a_stray_far_ahead_costs_little() {
+    for seed in 0..200 {
+        let mut state = seed;
+        let (mut encoder, mut decoder) = (Encoder::new(code(10, 3)), Decoder::default());
+        let mut sns = 0..;
+        let mut send = |encoder: &mut Encoder, decoder: &mut Decoder, count: usize, loss: u64| {
+            for sn in sns.by_ref().take(count) {
+                for packet in encode(encoder, Instant::ZERO, &segment(sn, 50)) {
+                    if random(&mut state) % 100 < loss {
+                        continue;
+                    }
+                    let outcome = input(decoder, &packet, &mut |segments, _| {
+                        assert_eq!(segments, segment(sn_of(segments), 50), "seed {seed}");
+                    });
+                    assert_eq!(outcome, Ok(()));
+                }
+            }
+        };
+        send(&mut encoder, &mut decoder, 100, 0);
+        let stray = encode(&mut Encoder::starting_at(code(1, 1), 1_000_000), Instant::ZERO, &segment(0, 50));
+        input(&mut decoder, &stray[0], &mut |_, _| ()).unwrap();
+        assert_eq!(decoder.shards(), None);
+        send(&mut encoder, &mut decoder, 100, 0);
+        assert_eq!(decoder.shards(), Some((10, 3)));
+        encoder.set_code(code(11, 2));
+        send(&mut encoder, &mut decoder, 60, 12);
+        assert_eq!(decoder.shards(), Some((11, 2)));
+    }
+}
+
 /// What has just become certain must hold for a group, whatever was certain before the numbers began anew.
 #[test]
 fn certainty_counts_from_the_beginning() {
