@@ -123,7 +123,7 @@ pub struct FecStats {
     /// Parity packets received.
     pub parity_received: u64,
     /// Those of no use: all data packets of their group had been received or recovered before, or too few packets of it
-    /// came to recover any. Repeated and [`late`](Self::late) ones do not count.
+    /// came to recover any, or they are of another conversation. Repeated and [`late`](Self::late) ones do not count.
     pub parity_wasted: u64,
     /// Groups whose data packets all arrived.
     pub groups_complete: u64,

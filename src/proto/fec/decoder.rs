@@ -8,7 +8,8 @@
 //! combination of packets, in which what all of them share (the conv, the command, the length) survives, with numbers and
 //! data that are nobody's. So nothing is decoded before the detector has been certain for a whole group (packets from
 //! before and after a change may leave a code possible that is neither's), one packet that contradicts the code ends it,
-//! and what is recovered must be exactly as long as it says, padded with zeros, and whole segments of this conversation.
+//! parity must name this conversation, and what is recovered must be exactly as long as it says, padded with zeros, and
+//! whole segments of this conversation.
 //! Our own senders leap in their numbers when they change, so that packets before and after are never taken together;
 //! kcp-go's do not change.
 
@@ -125,7 +126,16 @@ impl Decoder {
                     return outcome;
                 }
             }
-            Kind::Parity => self.stats.parity_received += 1,
+            Kind::Parity => {
+                self.stats.parity_received += 1;
+                let ours = packet::parity_conv(packet.shard) == Some(conv);
+                self.watch.on_parity(ours);
+                // In what several parity packets of another session yield the conv may be right by accident.
+                if !ours {
+                    self.stats.parity_wasted += 1;
+                    return Ok(());
+                }
+            }
         }
         let is_data = packet.kind == Kind::Data;
         self.look_for_jump(packet.seqid);

@@ -26,6 +26,8 @@ pub enum FecEvent {
 const MAX_UNKNOWN: (u32, u32) = (1_280, 128);
 /// Groups, one after the other, of which nothing recovered was of use.
 const MAX_USELESS: u32 = 8;
+/// Parity packets, one after the other, that name no conversation or another: with another matrix all do.
+const MAX_FOREIGN: u32 = 64;
 
 /// Watches a decoder, and notes what is to be told.
 #[derive(Debug, Default)]
@@ -39,6 +41,7 @@ pub(super) struct Watch {
     /// since.
     unknown: (u32, u32),
     useless: u32,
+    foreign: u32,
     undecodable: bool,
 }
 
@@ -73,6 +76,14 @@ impl Watch {
             self.tell_shards = true;
         }
         news
+    }
+
+    /// A parity packet names this conversation, or not.
+    pub(super) const fn on_parity(&mut self, ours: bool) {
+        self.foreign = if ours { 0 } else { self.foreign.saturating_add(1) };
+        if self.foreign == MAX_FOREIGN {
+            self.note_undecodable();
+        }
     }
 
     /// What a group lacked was computed, and was of use or not.

@@ -83,6 +83,12 @@ pub(super) fn payload(shard: &[u8]) -> Option<&[u8]> {
     shard.get(SIZE_LEN..usize::from(u16::from_le_bytes(*size)))
 }
 
+/// The conv that a parity shard is of. All data shards of a group have it in one place, and parity is another value of
+/// the polynomial that they are values of: where they are equal, it is the same.
+pub(super) fn parity_conv(shard: &[u8]) -> Option<u32> {
+    shard.get(SIZE_LEN..)?.first_chunk().map(|conv| u32::from_le_bytes(*conv))
+}
+
 /// The segments that a datagram carries, behind an FEC header or none. None for parity and out-of-band packets.
 pub(crate) fn segments_of(datagram: &[u8]) -> &[u8] {
     match Packet::parse(datagram) {

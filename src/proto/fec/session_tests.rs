@@ -310,6 +310,34 @@ fn garbage_is_not_handed_on() {
     assert_eq!((decoder.stats().recovered, decoder.stats().unrecoverable), (0, 1));
 }
 
+/// Two sessions of one address may have the same numbers, and the parity of one come to the other.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn parity_of_another_session_makes_nothing_up() {
+    let mut state = 1;
+    let (mut encoder, mut other) = (Encoder::new(code(10, 3)), Encoder::new(code(10, 3)));
+    let mut decoder = Decoder::default();
+    for sn in 0..20_000 {
+        let mut foreign = segment(sn + 1_000, 500);
+        foreign[..4].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
+        let packets = encode(&mut encoder, Instant::ZERO, &segment(sn, 500));
+        let foreign = encode(&mut other, Instant::ZERO, &foreign);
+        for (packet, foreign) in packets.iter().zip(&foreign) {
+            let strays = packet[4] == 0xf2 && random(&mut state) % 100 < 70;
+            if sn > 50 && random(&mut state) % 100 < 15 {
+                continue;
+            }
+            let packet = if sn > 50 && strays { foreign } else { packet };
+            let outcome = input(&mut decoder, packet, &mut |segments, _| {
+                assert_eq!(segments, segment(sn_of(segments), 500));
+            });
+            assert_eq!(outcome, Ok(()));
+        }
+    }
+    assert!(decoder.stats().recovered > 500, "{:?}", decoder.stats());
+    assert!(decoder.stats().parity_wasted > 3_000 && !decoder.stats().undecodable, "{:?}", decoder.stats());
+}
+
 /// Segments that differ in their numbers only: what a wrong code makes of them looks much like one.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
@@ -396,8 +424,9 @@ fn memory_is_bounded_whatever_arrives() {
         let kind: u8 = if seqid % 256 < 200 { 0xf1 } else { 0xf2 };
         bytes[..4].copy_from_slice(&seqid.to_le_bytes());
         bytes[4..6].copy_from_slice(&[kind, 0]);
-        let len = 8 + random(&mut state) as usize % 50_000;
+        let len = 12 + random(&mut state) as usize % 50_000;
         bytes[6..8].copy_from_slice(&((len - 6) as u16).to_le_bytes());
+        bytes[8..12].copy_from_slice(&CONV.to_le_bytes());
         let _ = input(&mut decoder, &bytes[..len], &mut |_, _| ());
         assert!(decoder.memory() <= 3 << 20, "{} bytes", decoder.memory());
     }
@@ -405,7 +434,8 @@ fn memory_is_bounded_whatever_arrives() {
 
 /// A packet of `kind` with a shard of `len` bytes, no segments.
 fn raw(seqid: u32, kind: u8, len: usize) -> Vec<u8> {
-    [&seqid.to_le_bytes()[..], &[kind, 0], &(len as u16).to_le_bytes(), &vec![0; len - 2]].concat()
+    let size = (len as u16).to_le_bytes();
+    [&seqid.to_le_bytes()[..], &[kind, 0], &size, &CONV.to_le_bytes(), &vec![0; len - 6]].concat()
 }
 
 /// A decoder that has learnt the shards of its peer, whose next group begins at the number returned.
