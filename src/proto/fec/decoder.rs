@@ -20,6 +20,7 @@ use super::{
     detector::{Detector, Shards},
     notice::{FecEvent, Watch},
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
+    pattern::Pattern,
     pool::ShardPool,
 };
 use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Segments};
@@ -74,6 +75,8 @@ struct Group {
     first: u32,
     /// Data, then parity; empty once all data was handed on.
     shards: Vec<Option<Vec<u8>>>,
+    /// Those that came, kept or not.
+    seen: Pattern,
     data: usize,
     parity: usize,
     done: bool,
@@ -254,11 +257,12 @@ impl Decoder {
             return;
         };
         let group = &mut self.groups[at];
-        if group.done {
-            self.stats.parity_wasted += u64::from(!is_data);
+        if group.seen.contains(index) {
             return;
         }
-        if group.shards[index].is_some() {
+        group.seen.insert(index);
+        if group.done {
+            self.stats.parity_wasted += u64::from(!is_data);
             return;
         }
         let mut shard = self.pool.take(bytes.len());
@@ -299,7 +303,7 @@ impl Decoder {
         self.strays = 0;
         let mut shards = self.spare_groups.pop().unwrap_or_default();
         shards.resize_with(size, || None);
-        self.groups.insert(at, Group { first, shards, data: 0, parity: 0, done: false });
+        self.groups.insert(at, Group { first, shards, seen: Pattern::default(), data: 0, parity: 0, done: false });
         if full {
             self.forget_first();
             return Some(at - 1);

@@ -19,7 +19,7 @@ impl Pattern {
         self.0[shard / 64] |= 1 << (shard % 64);
     }
 
-    fn contains(&self, shard: usize) -> bool {
+    pub(super) fn contains(&self, shard: usize) -> bool {
         self.0[shard / 64] >> (shard % 64) & 1 == 1
     }
 
