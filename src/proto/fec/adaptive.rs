@@ -41,7 +41,7 @@ const MIN_UNREPAIRED: u64 = 3;
 const MEMORY: u64 = 2_048;
 /// Groups at first that carry all of their parity, so that a receiver finds the numbers of shards.
 const COMPLETE_GROUPS: u8 = 4;
-/// Bytes of parity that may be saved up.
+/// Bytes of parity that may be saved up, where a group has no more.
 const MAX_CREDIT: u64 = 32 << 10;
 
 /// Limits of adaptive parity: see [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
@@ -49,8 +49,8 @@ const MAX_CREDIT: u64 = 32 << 10;
 pub struct AdaptiveFec {
     /// Parity packets of a group at least: no more than a group has. Default 0.
     pub min_parity: usize,
-    /// Bytes of parity at most, in percent of the bytes of data packets: 1 to 1,000, default 100. Saved up for 32 KiB at
-    /// most; the first four groups are complete whatever it says.
+    /// Bytes of parity at most, in percent of the bytes of data packets: 1 to 1,000, default 100. Saved up for 32 KiB or a
+    /// group's parity at most; the first four groups are complete whatever it says.
     pub budget: u32,
 }
 
@@ -242,9 +242,11 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// A data packet of so many bytes is sent.
-    pub(super) fn earn(&mut self, len: usize, budget: u32) {
-        self.hundredths = (self.hundredths + len as u64 * u64::from(budget)).min(MAX_CREDIT * 100);
+    /// A data packet of so many bytes is sent, of a group whose parity takes `group` bytes so far: what is saved up for
+    /// that is not lost, however large it is.
+    pub(super) fn earn(&mut self, len: usize, budget: u32, group: usize) {
+        let most = 100 * MAX_CREDIT.max(group as u64);
+        self.hundredths = (self.hundredths + len as u64 * u64::from(budget)).min(most);
     }
 
     /// How many of `rows` parity packets of `len` bytes may be sent, now taken off.
@@ -409,13 +411,13 @@ mod tests {
         let mut sent = 0;
         for _ in 0..100 {
             for _ in 0..10 {
-                credit.earn(1_000, 25);
+                credit.earn(1_000, 25, 5_000);
             }
             sent += credit.spend(5, 1_000);
         }
         assert_eq!(sent, 250);
         for _ in 0..100_000 {
-            credit.earn(1_000, 1_000);
+            credit.earn(1_000, 1_000, 5_000);
         }
         assert_eq!(credit.spend(usize::MAX, 1_024), 32);
     }

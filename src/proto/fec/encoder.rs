@@ -137,7 +137,8 @@ impl Encoder {
             debug_assert!(added.is_ok());
         }
         if let Some((_, budget)) = self.limit {
-            self.credit.earn(packet.len(), budget);
+            let group = self.rows * (SHARD_AT + self.parity.len());
+            self.credit.earn(packet.len(), budget, group);
         }
         self.advance(1);
         self.data += 1;

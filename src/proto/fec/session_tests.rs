@@ -171,6 +171,21 @@ fn a_limit_leaves_parity_and_its_numbers_out() {
     assert_eq!(sent[100..].iter().sum::<usize>(), 2_700 / 14 + 1, "{sent:?}");
 }
 
+/// Credit is saved up for the parity of a group at least, be it many packets or long ones.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn a_budget_has_room_for_large_groups() {
+    for (data, parity, len) in [(100, 50, 1_400), (10, 8, 9_000), (10, 3, 40_000)] {
+        let mut encoder = Encoder::new(code(data, parity));
+        encoder.limit(Some((parity, 100)));
+        let mut sent = 0;
+        for n in 0..10 * data {
+            sent += encode(&mut encoder, Instant::from_millis(n as u64), &vec![1; len]).len() - 1;
+        }
+        assert_eq!(sent, 10 * parity, "{data}/{parity}, {len} bytes");
+    }
+}
+
 const CONV: u32 = 7;
 
 /// A segment of `len` payload bytes, numbered. They are no linear function of the number, or a combination of segments
