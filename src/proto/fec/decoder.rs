@@ -323,6 +323,14 @@ impl Decoder {
         let missing = code.data_shards() - group.data;
         let parity = &group.shards[code.data_shards()..];
         let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
+        // Parity of one group is of one length; room for what is missing must be within the bound as well.
+        let one_length = parity.iter().flatten().all(|shard| shard.len() == len);
+        if !one_length || !self.pool.fit(MAX_BYTES.saturating_sub(missing * len)) {
+            self.stats.parity_wasted += group.parity as u64;
+            self.stats.unrecoverable += missing as u64;
+            self.watch.on_recovery(false);
+            return;
+        }
         for _ in 0..missing {
             let mut shard = self.pool.take(len);
             shard.resize(len, 0);
@@ -382,6 +390,12 @@ impl Decoder {
             self.forget_first();
         }
         self.strays = 0;
+    }
+
+    /// The most bytes of shards that were kept at once.
+    #[cfg(test)]
+    pub(super) const fn peak(&self) -> usize {
+        self.pool.peak()
     }
 
     /// Bytes of all that is kept.

@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 pub(super) struct ShardPool {
     spare: Vec<Vec<u8>>,
     bytes: usize,
+    #[cfg(test)]
+    peak: usize,
 }
 
 impl ShardPool {
@@ -17,6 +19,10 @@ impl ShardPool {
         self.bytes -= shard.capacity();
         shard.reserve_exact(len);
         self.bytes += shard.capacity();
+        #[cfg(test)]
+        {
+            self.peak = self.peak.max(self.bytes);
+        }
         shard
     }
 
@@ -38,6 +44,11 @@ impl ShardPool {
     pub(super) fn trim(&mut self) {
         self.fit(0);
         self.spare = Vec::new();
+    }
+
+    #[cfg(test)]
+    pub(super) const fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Bytes of all buffers, in use or not.

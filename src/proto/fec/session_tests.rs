@@ -486,6 +486,24 @@ fn small_shards_in_large_memory_count_whole() {
     }
 }
 
+/// Neither one long parity shard among short ones, nor parity that fills the memory, makes recovery take more than that.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn recovery_takes_no_more_memory_than_there_may_be() {
+    for short in [6, 60_000] {
+        let (mut decoder, first) = experienced(34, 100);
+        decoder.trim();
+        let before = decoder.stats().unrecoverable;
+        for at in 0..34 {
+            let parity = raw(first + 34 + at, 0xf2, if at == 0 { 60_000 } else { short });
+            let _ = input(&mut decoder, &parity, &mut |_, _| ());
+        }
+        assert_eq!(decoder.stats().unrecoverable - before, 34);
+        // A shard above the bound is taken before others are let go.
+        assert!(decoder.peak() <= (2 << 20) + 60_000, "{} bytes", decoder.peak());
+    }
+}
+
 #[test]
 fn trimmed_it_keeps_what_it_knows_and_little_memory() {
     let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), Decoder::default());
