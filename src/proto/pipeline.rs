@@ -197,8 +197,10 @@ impl Pipeline {
                 self.encoder = Some(Box::new(Encoder::starting_at(code, self.next_seqid)));
                 self.begin_adapting();
             }
-            (Some(_), code) => {
-                self.next_code = Some(code);
+            (Some(encoder), code) => {
+                // A leap would have the peer look for what it knows.
+                let shards = code.as_ref().map(|code| (code.data_shards(), code.parity_shards()));
+                self.next_code = (shards != Some(encoder.shards())).then_some(code);
                 self.change_code();
             }
         }

@@ -15,7 +15,7 @@ use super::{
     packet::{HEADER_LEN, OutOfBand, Packet},
 };
 use crate::proto::{
-    DatagramError,
+    Connection, DatagramError, KcpConfig,
     arq::Origin,
     time::Instant,
     wire::{Command, SegmentHeader},
@@ -110,6 +110,26 @@ fn another_code_begins_at_a_multiple_of_its_group() {
     assert!(encoder.is_between_groups());
     encoder.set_code(code(5, 2));
     assert_eq!(encode(&mut encoder, Instant::ZERO, b"after")[0][..4], 1_036_u32.to_le_bytes());
+}
+
+#[test]
+fn the_same_code_is_no_change() {
+    let config = KcpConfig::builder().stream(false).fec(2, 1).build().unwrap();
+    let mut session = Connection::new(CONV, &config, Instant::ZERO);
+    let mut buffer = vec![0; 65_536];
+    let mut seqids = Vec::new();
+    // Between groups and within one; the last takes a change back that waits for the end of the group.
+    for shards in [&[][..], &[], &[(2, 1)], &[(2, 1)], &[], &[(5, 5), (2, 1)], &[(1, 1)]] {
+        for &(data, parity) in shards {
+            session.set_fec(data, parity).unwrap();
+        }
+        session.write(Instant::ZERO, b"x").unwrap();
+        while let Some(transmit) = session.poll_transmit(Instant::ZERO, &mut buffer) {
+            let packets = buffer[..transmit.len].chunks(transmit.segment_size);
+            seqids.extend(packets.map(|packet| u32::from_le_bytes(packet[..4].try_into().unwrap())));
+        }
+    }
+    assert_eq!(seqids, [0, 1, 2, 3, 4, 5, 6, 7, 8, 1_034, 1_035]);
 }
 
 /// A leap is one across the end of the numbers too: a receiver that does not see it takes packets for those of the code
