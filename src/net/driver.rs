@@ -26,7 +26,6 @@ use super::{
     clock,
     error::Failure,
     opener::{Opened, Opener},
-    parity_routes::ParityRoutes,
     recently_closed::RecentlyClosed,
     session::{Session, Upkeep},
     shared::{Admission, Backlog, Ended, Shared},
@@ -68,7 +67,6 @@ pub(super) struct Driver {
     idle: VecDeque<(Instant, u32)>,
     recv_errors: u32,
     opener: Opener,
-    parity: ParityRoutes,
     /// The packets that began a session, or could have.
     first_packets: ReplayWindow,
     /// Whether only the conversation begun last from an address lives.
@@ -98,7 +96,6 @@ impl Driver {
             idle: VecDeque::new(),
             recv_errors: 0,
             opener,
-            parity: ParityRoutes::default(),
             first_packets: ReplayWindow::new(FIRST_PACKETS),
             one_per_address,
             only: HashMap::new(),
@@ -293,7 +290,6 @@ impl Driver {
         self.timers.remove(key);
         let Some(slot) = self.table.remove(key) else { return };
         let Session { peer, conv, .. } = *slot.session;
-        self.parity.remove(peer, conv);
         if slot.accepted {
             self.closed.insert((peer, conv), now);
             if self.only.get(&peer) == Some(&conv) {

@@ -72,7 +72,6 @@ mod error;
 mod listener;
 mod marked;
 mod opener;
-mod parity_routes;
 mod recently_closed;
 mod session;
 mod shared;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Driver;
 use crate::{
     net::{opener::Opened, socket::Received},
-    proto::{Instant, fec, peek_conv},
+    proto::{Instant, peek_conv},
 };
 
 /// Datagrams of one conversation, one behind the other in a batch.
@@ -15,8 +15,6 @@ struct Run {
     conv: u32,
     /// Where in the batch its first datagram begins.
     start: usize,
-    /// The seqid of its last FEC data packet.
-    seqid: Option<u32>,
 }
 
 impl Driver {
@@ -30,12 +28,13 @@ impl Driver {
         let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
         let mut run: Option<Run> = None;
         for at in (0..bytes.len()).step_by(size) {
-            let next = self.run_at(&peer, bytes, at, &opened, run.as_ref());
+            let payload = opened.payload_at(bytes, at);
+            let next = payload.and_then(peek_conv).map(|conv| Run { conv, start: at });
             if next.is_none() && opened.is_open(at) {
                 self.shared.counters.dropped_short.add(1);
             }
-            match (&mut run, next) {
-                (Some(run), Some(next)) if run.conv == next.conv => run.seqid = next.seqid.or(run.seqid),
+            match (&run, next) {
+                (Some(run), Some(next)) if run.conv == next.conv => {}
                 (_, next) => {
                     if let Some(run) = std::mem::replace(&mut run, next) {
                         self.deliver(now, peer, local_ip, &run, &bytes[run.start..at], &opened);
@@ -47,25 +46,6 @@ impl Driver {
             self.deliver(now, peer, local_ip, &run, &bytes[run.start..], &opened);
         }
         self.opener.recycle(opened);
-    }
-
-    /// The run that the datagram at byte `at` of a batch begins or goes on with, behind `run`: none if it was not opened or
-    /// says of no conversation that it is its.
-    fn run_at(
-        &self,
-        peer: &SocketAddr,
-        bytes: &[u8],
-        at: usize,
-        opened: &Opened,
-        run: Option<&Run>,
-    ) -> Option<Run> {
-        let payload = opened.payload_at(bytes, at)?;
-        let seqid = fec::seqid_of(payload);
-        if let Some(conv) = peek_conv(payload) {
-            return Some(Run { conv, start: at, seqid });
-        }
-        let last = run.and_then(|run| Some((run.conv, run.seqid?)));
-        self.parity.find(peer, seqid?, last).map(|conv| Run { conv, start: at, seqid: None })
     }
 
     /// Hands a run of datagrams to its session, which it may open.
@@ -87,9 +67,6 @@ impl Driver {
             None => self.open(now, route, local_ip, datagrams, opened),
         };
         let Some(key) = key else { return };
-        if let Some(seqid) = run.seqid {
-            self.parity.note(peer, run.conv, seqid);
-        }
         if let Some(slot) = self.table.get(key) {
             slot.session.receive(now, datagrams, opened.size);
         }

@@ -303,7 +303,8 @@ impl Decoder {
         self.strays = 0;
         let mut shards = self.spare_groups.pop().unwrap_or_default();
         shards.resize_with(size, || None);
-        self.groups.insert(at, Group { first, shards, seen: Pattern::default(), data: 0, parity: 0, done: false });
+        self.groups
+            .insert(at, Group { first, shards, seen: Pattern::default(), data: 0, parity: 0, done: false });
         if full {
             self.forget_first();
             return Some(at - 1);

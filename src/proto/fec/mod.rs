@@ -85,8 +85,6 @@ mod session_tests;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::packet::seqid_of;
 pub use self::{
     accumulator::ParityAccumulator, adaptive::AdaptiveFec, error::FecError, gf::Kernel, notice::FecEvent,
     pattern::DecodeCache, reed_solomon::ReedSolomon,

@@ -100,13 +100,15 @@ pub(crate) fn segments_of(datagram: &[u8]) -> &[u8] {
 
 /// The conversation that a datagram belongs to, behind an FEC header or none, read without looking at anything else.
 ///
-/// `None` for parity, which does not say, and for a datagram that is shorter than a segment's header.
+/// Parity tells it too: it has the conv where the data packets of its group have it. `None` for a datagram that is too short
+/// to tell: shorter than a segment's header where it has segments.
 #[must_use]
 pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
     match Packet::parse(datagram) {
         Some(Packet { kind: Kind::OutOfBand, shard, .. }) => {
             OutOfBand::parse(shard).map(|packet| packet.conv)
         }
+        Some(Packet { kind: Kind::Parity, shard, .. }) => parity_conv(shard),
         _ => {
             let segments = segments_of(datagram);
             segments
@@ -115,12 +117,6 @@ pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
                 .map(|conv| u32::from_le_bytes(*conv))
         }
     }
-}
-
-/// The seqid of a data or parity packet.
-#[cfg(feature = "tokio")]
-pub(crate) fn seqid_of(datagram: &[u8]) -> Option<u32> {
-    Packet::parse(datagram).filter(|packet| packet.kind != Kind::OutOfBand).map(|packet| packet.seqid)
 }
 
 /// Writes the header of a data packet in front of its payload.

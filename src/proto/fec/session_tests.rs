@@ -12,7 +12,7 @@ use kcp9_vectors::fec_packets;
 use super::{
     Decoder, Encoder, FecEvent, ReedSolomon,
     detector::Detector,
-    packet::{HEADER_LEN, OutOfBand, Packet},
+    packet::{HEADER_LEN, OutOfBand, Packet, peek_conv},
 };
 use crate::proto::{
     Connection, DatagramError, KcpConfig,
@@ -58,7 +58,7 @@ fn packets_are_those_of_kcp_go() {
 #[test]
 fn an_out_of_band_packet_belongs_to_its_conv() {
     let packet = fec_packets().iter().find(|run| run.has("packet")).unwrap().bytes("packet");
-    assert_eq!(super::packet::peek_conv(&packet), Some(0x1234_5678));
+    assert_eq!(peek_conv(&packet), Some(0x1234_5678));
     assert!(super::segments_of(&packet).is_empty());
     let Packet { kind, shard, .. } = Packet::parse(&packet).unwrap();
     assert_eq!(kind, super::Kind::OutOfBand);
@@ -358,6 +358,7 @@ fn parity_of_another_session_makes_nothing_up() {
         let packets = encode(&mut encoder, Instant::ZERO, &segment(sn, 500));
         let foreign = encode(&mut other, Instant::ZERO, &foreign);
         for (packet, foreign) in packets.iter().zip(&foreign) {
+            assert_eq!((peek_conv(packet), peek_conv(foreign)), (Some(CONV), Some(0x1234_5678)));
             let strays = packet[4] == 0xf2 && random(&mut state) % 100 < 70;
             if sn > 50 && random(&mut state) % 100 < 15 {
                 continue;
