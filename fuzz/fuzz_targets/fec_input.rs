@@ -37,6 +37,11 @@ fuzz_target!(|bytes: &[u8]| {
             packet.extend_from_slice(&(shard.len() as u16 + 6 + u16::from(*seqid >> 7)).to_le_bytes());
             packet.extend_from_slice(&CONV.to_le_bytes());
         }
+        // Parity that does not name the conv is not looked at.
+        if kind == 0xf2 && own & 64 == 0 {
+            packet.extend_from_slice(&[*own, 0]);
+            packet.extend_from_slice(&CONV.to_le_bytes());
+        }
         packet.extend_from_slice(shard);
         let names_conv = packet.windows(4).any(|window| window == CONV.to_le_bytes());
         let datagram = out_of_band(&packet).map(<[u8]>::to_vec);

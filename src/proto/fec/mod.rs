@@ -60,6 +60,10 @@
 //! 10/3 where nothing is lost, 1,638 and 1,379 at 10 %, 1,208 and 1,189 at 20 %. Adaptive parity delivered 1,927, 1,133 and
 //! 936.
 //!
+//! A sender keeps the parity of the group under way: its parity packets, each as long as the longest datagram. A receiver
+//! keeps nothing before the first FEC packet; then up to 128 packets of 1,500 bytes until it knows its peer's shards, and
+//! from there on the packets of three groups, or of 128 packets where groups are small, 2 MiB at most whatever arrives.
+//!
 //! A peer whose shards are not those of this end is told by [`Event::Fec`](crate::proto::Event::Fec) and in
 //! [`FecStats`](crate::proto::FecStats): both ends should be given the same, since kcp-go may take garbage for data where
 //! they differ.
