@@ -283,6 +283,9 @@ impl KcpStream {
     /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
     /// none for 0 and 0. Takes effect when the group under way is complete.
     ///
+    /// kcp-go's receiver decodes by its own shards until it has found out these, for which it needs packets without a gap;
+    /// 5.6.72 recovers nothing from groups larger than before, until it counts as many of them.
+    ///
     /// # Errors
     /// `InvalidInput` for other numbers, and when FEC is turned on for the first time while segments are queued or in
     /// flight that leave no room for its header.
@@ -294,7 +297,8 @@ impl KcpStream {
     /// [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
     ///
     /// # Errors
-    /// `InvalidInput` for a budget outside 1 to 1,000.
+    /// `InvalidInput` for a budget outside 1 to 1,000 or a `min_parity` above 255; one above what a group has
+    /// counts as that.
     pub fn set_fec_adaptive(&self, limits: Option<AdaptiveFec>) -> io::Result<()> {
         self.change(|connection| connection.set_fec_adaptive(limits))
     }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
 };
 
 use crate::echo::within;
@@ -50,7 +50,32 @@ fn build() -> PathBuf {
 /// `go-peer serve`, killed when it is dropped.
 pub struct Serving {
     pub addr: SocketAddr,
-    _child: Child,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Serving {
+    /// Ends it, and returns what it says of itself.
+    pub async fn report(mut self) -> Report {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").arg(pid).status().await.unwrap().success());
+        let line = within("go-peer reports", self.lines.next_line()).await.unwrap();
+        Report(line.expect("go-peer serve ended without a report"))
+    }
+}
+
+/// What a go-peer says when it is done: a line of JSON.
+pub struct Report(String);
+
+impl Report {
+    /// Data packets that it recovered from parity.
+    pub fn recovered(&self) -> u64 {
+        let number =
+            self.0.split_once("\"fec_recovered\":").map(|(_, rest)| rest.trim_end().trim_end_matches('}'));
+        number
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("no fec_recovered in {}", self.0))
+    }
 }
 
 /// Serves an echo or a sink, with further flags.
@@ -66,15 +91,16 @@ pub async fn serve(peer: &Path, mode: &str, flags: &[&str]) -> Serving {
     let line = within("go-peer begins to listen", lines.next_line()).await.unwrap();
     let line = line.expect("go-peer serve ended at once");
     let addr = line.strip_prefix("listening ").and_then(|addr| addr.parse().ok());
-    Serving { addr: addr.unwrap_or_else(|| panic!("go-peer serve says {line}")), _child: child }
+    Serving { addr: addr.unwrap_or_else(|| panic!("go-peer serve says {line}")), child, lines }
 }
 
 /// Drives an echo or a sink at `addr` to its end, with further flags; panics unless everything came and was right.
-pub async fn drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) {
+pub async fn drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) -> Report {
     let Output { status, stdout, stderr } = run_drive(peer, mode, addr, flags).await;
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "go-peer drive {mode}: {status}\n{stdout}\n{stderr}");
     println!("drive {mode} {flags:?}: {}", stdout.trim());
+    Report(stdout.into_owned())
 }
 
 /// As [`drive`], for a run that cannot end well.

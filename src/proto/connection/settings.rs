@@ -49,6 +49,9 @@ impl Connection {
     /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
     /// none for 0 and 0. Takes effect when the group under way is complete.
     ///
+    /// kcp-go's receiver decodes by its own shards until it has found out these, for which it needs packets without a gap;
+    /// 5.6.72 recovers nothing from groups larger than before, until it counts as many of them.
+    ///
     /// # Errors
     /// [`SettingError::Config`] for other numbers, [`SettingError::MtuBelowQueued`] when FEC is turned on for the first
     /// time while segments are queued or in flight that leave no room for its header.
@@ -69,7 +72,8 @@ impl Connection {
     /// [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
     ///
     /// # Errors
-    /// [`SettingError::Config`] for a budget outside 1 to 1,000.
+    /// [`SettingError::Config`] for a budget outside 1 to 1,000 or a `min_parity` above 255; one above what a group has
+    /// counts as that.
     pub fn set_fec_adaptive(&mut self, limits: Option<AdaptiveFec>) -> Result<(), SettingError> {
         limits::check_adaptive(limits)?;
         self.pipeline.set_adaptive(limits);

@@ -573,10 +573,12 @@ func report(o *options, n int64, elapsed time.Duration, failed int) {
 		CPU    float64 `json:"cpu_s"`
 		MaxRSS int64   `json:"maxrss_kb"`
 		Failed int     `json:"failed"`
+		// Data packets that came back from parity.
+		Recovered uint64 `json:"fec_recovered"`
 	}{
 		"kcp-go " + version(), o.mode, o.crypt, fmt.Sprintf("%d/%d", o.data, o.parity), o.conns, n,
 		round(elapsed.Seconds()), round(float64(n) / 1e6 / elapsed.Seconds()), round(cpu.Seconds()),
-		int64(ru.Maxrss), failed,
+		int64(ru.Maxrss), failed, atomic.LoadUint64(&kcp.DefaultSnmp.FECRecovered),
 	})
 	fmt.Println(string(line))
 }
