@@ -25,6 +25,7 @@ use super::{
     error::Failure,
     shared::Shared,
     socket,
+    table::Route,
     waiters::{Waiters, Woken},
 };
 use crate::{
@@ -292,6 +293,10 @@ impl Session {
                 Err(_) => counters.dropped_malformed.add(1),
             }
         }
+    }
+
+    pub(super) fn is_of(&self, route: &Route) -> bool {
+        (self.peer, self.conv) == *route
     }
 
     /// How its datagrams are encrypted.

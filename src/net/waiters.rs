@@ -61,12 +61,21 @@ impl Woken {
         }
     }
 
+    /// Mostly there are none.
+    #[inline]
     pub(super) fn wake_all(&mut self) {
+        if self.first[0].is_some() {
+            self.wake_some();
+        }
+    }
+
+    fn wake_some(&mut self) {
         mem::take(&mut self.first).into_iter().flatten().chain(self.more.drain(..)).for_each(Waker::wake);
     }
 }
 
 impl Drop for Woken {
+    #[inline]
     fn drop(&mut self) {
         self.wake_all();
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Driver;
 use crate::{
-    net::{opener::Opened, socket::Received},
+    net::{opener::Opened, socket::Received, table::Route},
     proto::{Instant, peek_conv},
 };
 
@@ -48,6 +48,14 @@ impl Driver {
         self.opener.recycle(opened);
     }
 
+    /// The session of a route: mostly that of the datagrams before.
+    fn find(&mut self, route: &Route) -> Option<u32> {
+        if !self.table.get(self.found_last).is_some_and(|slot| slot.session.is_of(route)) {
+            self.found_last = self.table.find(route)?;
+        }
+        Some(self.found_last)
+    }
+
     /// Hands a run of datagrams to its session, which it may open.
     fn deliver(
         &mut self,
@@ -59,7 +67,7 @@ impl Driver {
         opened: &Opened,
     ) {
         let route = (peer, run.conv);
-        let key = match self.table.find(&route) {
+        let key = match self.find(&route) {
             Some(key) => {
                 self.note_first_packets(key, datagrams, opened);
                 Some(key)
