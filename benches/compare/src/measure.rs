@@ -26,28 +26,40 @@ pub(crate) fn all(options: &options::Run, programs: &[Program]) -> io::Result<Ve
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "--only leaves nothing to measure"));
     }
     let mut runs = Vec::new();
-    for (index, cell) in cells.iter().enumerate() {
-        eprintln!("{} of {}: {cell}", index + 1, cells.len());
-        runs.extend(runtime.block_on(rounds(options, cell, programs)));
+    let mut left = cells.clone();
+    while let Some(first) = left.first().copied() {
+        // One and many connections are compared with each other too: they take turns.
+        let group: Vec<_>;
+        (group, left) = left.into_iter().partition(|cell| Cell { conns: first.conns, ..*cell } == first);
+        for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| group.contains(cell)) {
+            eprintln!("{} of {}: {cell}", index + 1, cells.len());
+        }
+        runs.extend(runtime.block_on(rounds(options, &group, programs)));
     }
+    // Of each cell together, as without turns.
+    runs.sort_by_key(|run| cells.iter().position(|cell| *cell == run.cell));
     Ok(runs)
 }
 
-async fn rounds(options: &options::Run, cell: &Cell, programs: &[Program]) -> Vec<Run> {
-    let secs = if matches!(cell.path, Path::Relay(_)) { options.relay_secs() } else { options.secs() };
+/// The rounds of cells that differ in their connections only: in each, every peer has its turn in each of them.
+async fn rounds(options: &options::Run, cells: &[Cell], programs: &[Program]) -> Vec<Run> {
+    let relayed = cells.iter().any(|cell| matches!(cell.path, Path::Relay(_)));
+    let secs = if relayed { options.relay_secs() } else { options.secs() };
     let limit = Duration::from_secs_f64(15.0 + 10.0 * secs);
     let mut runs = Vec::new();
-    let mut peers = Vec::new();
-    for program in programs.iter().filter(|program| cell.suits(&program.name)) {
-        match amount(program, cell, secs, limit).await {
-            Ok(amount) => peers.push((program, amount, 0)),
-            Err(why) => runs.push(finished(program, cell, 0, Outcome::Failed(why))),
+    let mut turns = Vec::new();
+    for program in programs {
+        for cell in cells.iter().filter(|cell| cell.suits(&program.name)) {
+            match amount(program, cell, secs, limit).await {
+                Ok(amount) => turns.push((program, cell, amount, 0)),
+                Err(why) => runs.push(finished(program, cell, 0, Outcome::Failed(why))),
+            }
         }
     }
     for round in 0..options.rounds() {
-        let count = peers.len();
+        let count = turns.len();
         for turn in 0..count {
-            let (program, amount, failures) = &mut peers[(round + turn) % count];
+            let (program, cell, amount, failures) = &mut turns[(round + turn) % count];
             if *failures == MAX_FAILURES {
                 continue;
             }
@@ -72,7 +84,7 @@ fn finished(program: &Program, cell: &Cell, round: usize, outcome: Outcome) -> R
             let rate = measured.bytes as f64 / 1e6 / measured.secs;
             match &measured.latency {
                 Some(latency) => eprintln!("  {name}: p50 {:.0} us, p99 {:.0} us", latency.p50, latency.p99),
-                None => eprintln!("  {name}: {rate:.0} MB/s"),
+                None => eprintln!("  {name}, {} connections: {rate:.0} MB/s", cell.conns),
             }
         }
         Outcome::Failed(why) => eprintln!("  {name}: failed: {why}"),
