@@ -92,6 +92,17 @@ fn ask_for_less(socket: &std::net::UdpSocket, any_ip: bool) {
     let _ = any_ip;
 }
 
+#[cfg(unix)]
+fn set_tclass_v6(options: &SockRef<'_>, tclass: u32) -> io::Result<()> {
+    options.set_tclass_v6(tclass)
+}
+
+/// Windows has no such option.
+#[cfg(not(unix))]
+fn set_tclass_v6(_: &SockRef<'_>, _: u32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 impl Socket {
     /// Opens a socket with large buffers.
     pub(super) fn bind(addr: SocketAddr) -> io::Result<Self> {
@@ -137,7 +148,7 @@ impl Socket {
         let tos = u32::from(dscp) << 2;
         let options = self.options();
         if self.local_addr()?.is_ipv6() {
-            options.set_tclass_v6(tos)?;
+            set_tclass_v6(&options, tos)?;
             // Reaches IPv4 peers of a dual-stack socket; an IPv6-only one refuses it.
             let _ = options.set_tos_v4(tos);
         } else {

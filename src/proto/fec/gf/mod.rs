@@ -174,15 +174,36 @@ impl Kernel {
         stride: usize,
         filled: usize,
     ) -> usize {
-        #[cfg(target_arch = "x86_64")]
-        if let Set::GfniAvx2(gfni) | Set::GfniAvx512(gfni_avx512::GfniAvx512 { narrow: gfni }) = self.0
-            && (gfni_avx2::GfniAvx2::MIN_LEN..=filled).contains(&source.len())
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if source.len() <= filled
             && coefficients.len() <= ROWS
+            && self.add_whole_product(coefficients, source, memory, stride)
         {
-            gfni.add_product(coefficients, source, memory, stride);
             return filled;
         }
         self.add_product_in_parts(coefficients, source, memory, stride, filled)
+    }
+
+    /// [`Kernel::add_product`] to at most [`ROWS`] rows that are no shorter than the source, without slices and blocks on
+    /// the way, which take as long as a third of the products. Returns whether it did that: where products take longer, and
+    /// for the shortest sources, it does not.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[inline]
+    fn add_whole_product(self, coefficients: &[u8], source: &[u8], memory: &mut [u8], stride: usize) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::GfniAvx2(gfni) | Set::GfniAvx512(gfni_avx512::GfniAvx512 { narrow: gfni })
+                if source.len() >= gfni_avx2::GfniAvx2::MIN_LEN =>
+            {
+                gfni.add_product(coefficients, source, memory, stride);
+            }
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(neon) if source.len() >= neon::Neon::MIN_LEN => {
+                neon.add_product(coefficients, source, memory, stride);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// [`Kernel::add_product`] whatever the lengths.

@@ -27,12 +27,25 @@ impl Neon {
         // SAFETY: `self` proves that the CPU has NEON.
         unsafe { combine(sum) }
     }
+
+    /// [`vector::add_product`], for sources of `MIN_LEN` bytes or more.
+    #[inline]
+    pub(super) fn add_product(self, coefficients: &[u8], source: &[u8], memory: &mut [u8], stride: usize) {
+        // SAFETY: `self` proves that the CPU has NEON.
+        unsafe { add_product(coefficients, source, memory, stride) }
+    }
 }
 
 #[target_feature(enable = "neon")]
 fn combine(sum: Sum<'_, '_, '_>) {
     // SAFETY: this function enables NEON.
     unsafe { vector::combine::<uint8x16_t, 2>(sum) }
+}
+
+#[target_feature(enable = "neon")]
+fn add_product(coefficients: &[u8], source: &[u8], memory: &mut [u8], stride: usize) {
+    // SAFETY: this function enables NEON.
+    unsafe { vector::add_product::<uint8x16_t>(coefficients, source, memory, stride) }
 }
 
 // SAFETY: loads and stores are of 16 bytes; the others touch no memory but constant tables.
