@@ -5,14 +5,16 @@
 //! it, so a lossy link stays fast, and a full queue does not either fill up further, so an ordinary one is not flooded.
 //!
 //! * **Startup** adds what is acknowledged to the window, doubling it every round trip, until three rounds in a row have
-//!   not raised the rate by a quarter, or two with losses have not.
+//!   not raised the rate by a quarter, or two with losses or with round trips of twice the shortest, those of a queue. Such
+//!   rounds count even if the application had too little to send to fill the window: it would go on growing, and many
+//!   sessions that begin together in one process have little each.
 //! * From then on the window is the model's product times a gain that cycles: a quarter more for a round trip, to find
 //!   out whether the path can carry more; an eighth less, to drain what that queued; then six of just so. On top comes
 //!   what ACKs are batched by, measured: peers hold ACKs back for up to their `interval`. A receiver that is slow to get the
 //!   processor looks the same, and sessions that meet in one socket would fill its buffer for that: where losses go with
 //!   round trips that even at best are twice the path's, this part is halved, and grows back slowly: by a 64th a round
-//!   trip, and in no less than a second to nearly three times as much. Faster, on round trips of 2 ms, eight sessions lost
-//!   4 % of all that they sent to a full buffer.
+//!   trip, and in no less than a second to nearly three times as much, from what it is where startup ends with a queue.
+//!   Faster, on round trips of 2 ms, eight sessions lost 4 % of all that they sent to a full buffer.
 //!
 //! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
 //! measure the round trip, since the draining phase does so well enough.
@@ -225,18 +227,22 @@ impl Bandwidth {
         let confirmed = core::mem::take(&mut self.confirmed);
         let resent = core::mem::take(&mut self.resent);
         let round_rtt = self.round_rtt.take();
-        // A round in which the application had little to send says nothing of the path, and forgets nothing.
-        if app_limited {
+        let alone = self.min_rtt.map_or(LEAST_RTT, |(shortest, _)| shortest.max(LEAST_QUEUE_RTT));
+        let queued = round_rtt.is_some_and(|rtt| rtt >= 2 * alone);
+        let overflows = queued && resent * LOSSY > confirmed;
+        // A round in which the application had little to send says nothing of the path but that it has a queue, and forgets
+        // nothing.
+        if app_limited && !overflows && !(queued && self.startup) {
             return;
         }
         let rate = self.rate();
-        self.round = (self.round + 1) % ROUNDS;
-        self.rates[self.round] = 0;
-        self.batches[self.round] = 0;
+        if !app_limited {
+            self.round = (self.round + 1) % ROUNDS;
+            self.rates[self.round] = 0;
+            self.batches[self.round] = 0;
+        }
         if !self.startup {
-            let Some(rtt) = round_rtt else { return };
-            let alone = self.min_rtt.map_or(LEAST_RTT, |(shortest, _)| shortest.max(LEAST_QUEUE_RTT));
-            self.adapt_allowance(rtt, rtt >= 2 * alone && resent * LOSSY > confirmed);
+            self.adapt_allowance(round_rtt, overflows);
             return;
         }
         if rate >= self.full_rate + self.full_rate / 4 {
@@ -244,15 +250,21 @@ impl Bandwidth {
             self.full_rounds = 0;
             return;
         }
-        // Losses with no more rate to show for them: a queue overflows.
-        self.full_rounds += if resent > 0 { 2 } else { 1 };
+        // Losses or a queue, with no more rate to show for them: the path is full.
+        self.full_rounds += if resent > 0 || queued { 2 } else { 1 };
         if self.full_rounds >= FULL_ROUNDS {
             self.startup = false;
+            if queued {
+                // Or every window acknowledged at once would make room for a larger one.
+                self.allowance = self.largest_batch();
+            }
+            self.adapt_allowance(round_rtt, overflows);
         }
     }
 
     /// After a round whose round trips took `rtt` at best.
-    fn adapt_allowance(&mut self, rtt: Duration, overflows: bool) {
+    fn adapt_allowance(&mut self, rtt: Option<Duration>, overflows: bool) {
+        let Some(rtt) = rtt else { return };
         self.allowance = if overflows {
             (self.allowance.min(self.largest_batch()) / 2).max(MIN_ALLOWANCE * self.segment)
         } else {
@@ -370,6 +382,28 @@ mod tests {
         rounds(&mut bandwidth, &mut now, 30, LEAST_RTT, 0);
         assert!(!bandwidth.startup);
         (bandwidth, now)
+    }
+
+    /// Of an application with too little to send, only round trips like those of a queue tell that the path is full.
+    #[test]
+    fn startup_ends_with_a_queue_whatever_the_application_has_to_send() {
+        for (rtt, resent, ends) in [
+            (3 * LEAST_RTT / 2, 0, false),
+            (3 * LEAST_RTT / 2, SENT / 10, false),
+            (5 * LEAST_RTT, 0, true),
+            (5 * LEAST_RTT, SENT / 10, true),
+        ] {
+            let (mut bandwidth, mut now) = (Bandwidth::new(SEGMENT as usize), Instant::ZERO);
+            rounds(&mut bandwidth, &mut now, 2, LEAST_RTT, 0);
+            for _ in 0..4 {
+                bandwidth.on_app_limited(0);
+                rounds(&mut bandwidth, &mut now, 1, rtt, resent);
+            }
+            assert_eq!(!bandwidth.startup, ends, "{rtt:?}, {resent} resent");
+            let most =
+                if ends { bandwidth.largest_batch() + bandwidth.largest_batch() / 16 } else { u64::MAX };
+            assert!(bandwidth.allowance <= most, "{rtt:?}, {resent} resent");
+        }
     }
 
     #[test]

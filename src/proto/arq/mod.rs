@@ -60,9 +60,12 @@ use super::{
 /// Window of a peer that has told none. One less than the window that a kcp-go listener gives a session before its
 /// application raises it: a first flight that fills it is answered with a closed window, and the raise is not told.
 const INITIAL_PEER_WINDOW: u32 = 31;
-/// Written data that waits for room in the window, in full segments: enough to fill what one ACK frees while the
-/// writer is woken, little enough that it costs no memory worth naming.
-const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 32..=256;
+/// Written data that waits for room in the window, in full segments: a quarter of what may be in flight, within these. Enough
+/// to fill what ACKs free while the writer is woken, little enough that the caches still hold it when its turn comes, for
+/// several sessions too.
+const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 96..=256;
+/// And no more than the send window, if that is at least this.
+const MIN_QUEUE_LIMIT: u32 = 32;
 /// Bytes from the first that is not acknowledged to the last that is written: half of what stream positions tell apart. Only
 /// the largest window of the largest datagrams gets there.
 const MAX_HELD: usize = 1 << 31;
@@ -226,7 +229,9 @@ impl Arq {
     }
 
     fn queue_limit(&self) -> u32 {
-        self.send_window.clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end())
+        let window = self.congestion.window(self.mtu).min(self.send_window);
+        let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
+        limit.min(self.send_window.max(MIN_QUEUE_LIMIT))
     }
 
     /// Whether a write would take at least one byte.
