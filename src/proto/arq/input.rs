@@ -131,6 +131,7 @@ impl Arq {
             self.queue.bytes.release_before(free_before);
             let limit = self.send_window.min(self.peer_window);
             self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
+            self.update_queue_limit();
         }
         if skipped && self.early_at.is_none() {
             self.early_at = Some(now + self.early_delay());

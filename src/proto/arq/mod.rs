@@ -85,6 +85,8 @@ pub(super) struct Arq {
     send_window: u32,
     recv_window: u32,
     queue: SendQueue,
+    /// Most full segments that wait in it.
+    queue_limit: usize,
     buffer: SendBuffer,
     recv: RecvBuffer,
     acks: Acks,
@@ -123,7 +125,7 @@ impl Arq {
     /// `overhead`: bytes of every datagram that headers in front of the segments and tags behind them take.
     pub(super) fn new(conv: u32, config: &KcpConfig, overhead: usize, first_sn: u32, now: Instant) -> Self {
         let mss = config.mss(overhead);
-        Self {
+        let mut arq = Self {
             conv,
             mss,
             mtu: mss + HEADER_LEN,
@@ -134,6 +136,7 @@ impl Arq {
             send_window: config.send_window,
             recv_window: config.recv_window,
             queue: SendQueue::default(),
+            queue_limit: 0,
             buffer: SendBuffer::new(first_sn),
             recv: RecvBuffer::new(first_sn, config.recv_window, mss),
             acks: Acks::default(),
@@ -157,7 +160,9 @@ impl Arq {
             last_heard: now,
             max_wait: rtt::MAX_RTO.min(config.dead_timeout / 4),
             stats: Stats::default(),
-        }
+        };
+        arq.update_queue_limit();
+        arq
     }
 
     pub(super) const fn conv(&self) -> u32 {
@@ -178,7 +183,7 @@ impl Arq {
         }
         let mut taken = 0;
         if self.stream {
-            let room = (self.queue_limit() as usize * self.mss).saturating_sub(self.queue.unsent());
+            let room = (self.queue_limit * self.mss).saturating_sub(self.queue.unsent());
             if self.is_writable() {
                 taken = room.min(bytes.len());
                 self.queue.push_stream(&bytes[..taken]);
@@ -228,15 +233,16 @@ impl Arq {
         self.probe.update(needed, now);
     }
 
-    fn queue_limit(&self) -> u32 {
+    /// After a change of what may be in flight.
+    fn update_queue_limit(&mut self) {
         let window = self.congestion.window(self.mtu).min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
-        limit.min(self.send_window.max(MIN_QUEUE_LIMIT))
+        self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
     }
 
     /// Whether a write would take at least one byte.
     pub(super) fn is_writable(&self) -> bool {
-        let limit = self.queue_limit() as usize;
+        let limit = self.queue_limit;
         self.queue.unsent() < limit * self.mss
             && self.queue.pending() < limit
             && self.queue.bytes.len() < MAX_HELD
@@ -244,7 +250,7 @@ impl Arq {
 
     /// Whether enough room is free for a writer that had to wait to be woken.
     pub(super) fn has_much_room(&self) -> bool {
-        let half = self.queue_limit() as usize / 2;
+        let half = self.queue_limit / 2;
         self.queue.unsent() <= half * self.mss
             && self.queue.pending() <= half
             && self.queue.bytes.len() < MAX_HELD
@@ -382,10 +388,12 @@ impl Arq {
             self.congestion = Congestion::new(&nodelay, self.congestion_control, self.mtu);
         }
         self.rtt.update_rto(&nodelay);
+        self.update_queue_limit();
     }
 
     pub(super) fn set_windows(&mut self, send: u32, recv: u32) {
         self.send_window = send;
+        self.update_queue_limit();
         self.recv_window = recv;
         self.recv.set_window(recv);
         self.recv.advance();
