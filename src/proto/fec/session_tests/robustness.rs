@@ -1,0 +1,167 @@
+//! What a decoder makes of garbage, of others' packets, and of more than it has memory for.
+
+use super::*;
+
+#[test]
+fn garbage_is_not_handed_on() {
+    let code = code(2, 1);
+    let mut encoder = Encoder::new(Arc::clone(&code));
+    let mut decoder = Decoder::default();
+    for packet in (0..10).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
+        input(&mut decoder, &packet, &mut |_, _| ()).unwrap();
+    }
+    assert_eq!(decoder.shards(), Some((2, 1)));
+    // Half of a group, and the parity of another with the same numbers.
+    let half = encode(&mut encoder, Instant::ZERO, &segment(9, 100));
+    let mut stranger = Encoder::starting_at(code, 15);
+    let other: Vec<_> =
+        (5..7).flat_map(|sn| encode(&mut stranger, Instant::ZERO, &segment(sn, 300))).collect();
+    for packet in [&half[0], &other[2]] {
+        let outcome = input(&mut decoder, packet, &mut |_, origin| {
+            assert_eq!(origin, Origin::Received);
+        });
+        assert_eq!(outcome, Ok(()));
+    }
+    assert_eq!((decoder.stats().recovered, decoder.stats().unrecoverable), (0, 1));
+}
+
+/// Two sessions of one address may have the same numbers, and the parity of one come to the other.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn parity_of_another_session_makes_nothing_up() {
+    let mut state = 1;
+    let (mut encoder, mut other) = (Encoder::new(code(10, 3)), Encoder::new(code(10, 3)));
+    let mut decoder = Decoder::default();
+    for sn in 0..20_000 {
+        let mut foreign = segment(sn + 1_000, 500);
+        foreign[..4].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
+        let packets = encode(&mut encoder, Instant::ZERO, &segment(sn, 500));
+        let foreign = encode(&mut other, Instant::ZERO, &foreign);
+        for (packet, foreign) in packets.iter().zip(&foreign) {
+            assert_eq!((peek_conv(packet), peek_conv(foreign)), (Some(CONV), Some(0x1234_5678)));
+            let strays = packet[4] == 0xf2 && random(&mut state) % 100 < 70;
+            if sn > 50 && random(&mut state) % 100 < 15 {
+                continue;
+            }
+            let packet = if sn > 50 && strays { foreign } else { packet };
+            let outcome = input(&mut decoder, packet, &mut |segments, _| {
+                assert_eq!(segments, segment(sn_of(segments), 500));
+            });
+            assert_eq!(outcome, Ok(()));
+        }
+    }
+    assert!(decoder.stats().recovered > 500, "{:?}", decoder.stats());
+    assert!(decoder.stats().parity_wasted > 3_000 && !decoder.stats().undecodable, "{:?}", decoder.stats());
+}
+
+/// Segments that differ in their numbers only: what a wrong code makes of them looks much like one.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn nothing_is_made_up_before_the_code_is_known() {
+    for seed in 0..200 {
+        let mut state = seed;
+        let mut encoder = Encoder::new(code(10, 3));
+        let mut decoder = Decoder::default();
+        for sn in 0..400 {
+            for packet in encode(&mut encoder, Instant::ZERO, &segment(sn, 500)) {
+                if random(&mut state) % 100 < 25 {
+                    continue;
+                }
+                let outcome = input(&mut decoder, &packet, &mut |segments, _| {
+                    assert_eq!(segments, segment(sn_of(segments), 500), "seed {seed}");
+                });
+                assert_eq!(outcome, Ok(()));
+            }
+        }
+        assert_eq!(decoder.shards(), Some((10, 3)), "seed {seed}");
+    }
+}
+
+/// A packet far ahead that is not of the peer's numbers costs some groups, and does not hide a later change.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn a_stray_far_ahead_costs_little() {
+    for seed in 0..200 {
+        let mut state = seed;
+        let (mut encoder, mut decoder) = (Encoder::new(code(10, 3)), Decoder::default());
+        let mut sns = 0..;
+        let mut send = |encoder: &mut Encoder, decoder: &mut Decoder, count: usize, loss: u64| {
+            for sn in sns.by_ref().take(count) {
+                for packet in encode(encoder, Instant::ZERO, &segment(sn, 50)) {
+                    if random(&mut state) % 100 < loss {
+                        continue;
+                    }
+                    let outcome = input(decoder, &packet, &mut |segments, _| {
+                        assert_eq!(segments, segment(sn_of(segments), 50), "seed {seed}");
+                    });
+                    assert_eq!(outcome, Ok(()));
+                }
+            }
+        };
+        send(&mut encoder, &mut decoder, 100, 0);
+        let stray = encode(&mut Encoder::starting_at(code(1, 1), 1_000_000), Instant::ZERO, &segment(0, 50));
+        input(&mut decoder, &stray[0], &mut |_, _| ()).unwrap();
+        assert_eq!(decoder.shards(), None);
+        send(&mut encoder, &mut decoder, 100, 0);
+        assert_eq!(decoder.shards(), Some((10, 3)));
+        encoder.set_code(code(11, 2));
+        send(&mut encoder, &mut decoder, 60, 12);
+        assert_eq!(decoder.shards(), Some((11, 2)));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn memory_is_bounded_whatever_arrives() {
+    let mut decoder = Decoder::default();
+    let mut state = 11;
+    let mut bytes = vec![0; 60_000];
+    for round in 0..20_000_u32 {
+        // Data and parity of a group of 256, so that the decoder learns it, and then anything.
+        let seqid = if round < 2_000 { round } else { random(&mut state) as u32 };
+        let kind: u8 = if seqid % 256 < 200 { 0xf1 } else { 0xf2 };
+        bytes[..4].copy_from_slice(&seqid.to_le_bytes());
+        bytes[4..6].copy_from_slice(&[kind, 0]);
+        let len = 12 + random(&mut state) as usize % 50_000;
+        bytes[6..8].copy_from_slice(&((len - 6) as u16).to_le_bytes());
+        bytes[8..12].copy_from_slice(&CONV.to_le_bytes());
+        let _ = input(&mut decoder, &bytes[..len], &mut |_, _| ());
+        assert!(decoder.memory() <= 3 << 20, "{} bytes", decoder.memory());
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn small_shards_in_large_memory_count_whole() {
+    let (mut decoder, first) = experienced(200, 55);
+    for round in 0..6 {
+        // As many as the limit has room for, in a group that is then forgotten.
+        for at in 0..40 {
+            let large = raw(first + at, 0xf1, 60_000);
+            let _ = input(&mut decoder, &large, &mut |_, _| ());
+        }
+        for at in 0..30 {
+            let small = raw(first + 255 + 30 * round + at, 0xf1, 40);
+            let _ = input(&mut decoder, &small, &mut |_, _| ());
+        }
+        assert!(decoder.memory() <= 3 << 20, "round {round}: {} bytes", decoder.memory());
+    }
+}
+
+/// Neither one long parity shard among short ones, nor parity that fills the memory, makes recovery take more than that.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn recovery_takes_no_more_memory_than_there_may_be() {
+    for short in [6, 60_000] {
+        let (mut decoder, first) = experienced(34, 100);
+        decoder.trim();
+        let before = decoder.stats().unrecoverable;
+        for at in 0..34 {
+            let parity = raw(first + 34 + at, 0xf2, if at == 0 { 60_000 } else { short });
+            let _ = input(&mut decoder, &parity, &mut |_, _| ());
+        }
+        assert_eq!(decoder.stats().unrecoverable - before, 34);
+        // A shard above the bound is taken before others are let go.
+        assert!(decoder.peak() <= (2 << 20) + 60_000, "{} bytes", decoder.peak());
+    }
+}
