@@ -232,7 +232,7 @@ impl Bandwidth {
         let overflows = queued && resent * LOSSY > confirmed;
         // A round in which the application had little to send says nothing of the path but that it has a queue, and forgets
         // nothing.
-        if app_limited && !overflows && !(queued && self.startup) {
+        if app_limited && !(if self.startup { queued } else { overflows }) {
             return;
         }
         let rate = self.rate();
