@@ -12,8 +12,7 @@ fn epoch() -> StdInstant {
 
 /// Now.
 pub(super) fn now() -> Instant {
-    let elapsed = epoch().elapsed();
-    Instant::from_micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+    Instant::ZERO + epoch().elapsed()
 }
 
 /// The same point in time for Tokio's timers.

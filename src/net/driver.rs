@@ -20,7 +20,7 @@ use std::{
     vec::Vec,
 };
 
-use tokio::time::Sleep;
+use tokio::{task::coop, time::Sleep};
 
 use super::{
     clock,
@@ -32,7 +32,9 @@ use super::{
     table::{Route, Table},
     timers::Timers,
 };
-use crate::proto::{Connection, Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow};
+use crate::proto::{
+    Connection, Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow, time::earliest,
+};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
@@ -62,7 +64,8 @@ pub(super) struct Driver {
     found_last: u32,
     timers: Timers,
     closed: RecentlyClosed,
-    sleep: Option<Pin<Box<Sleep>>>,
+    /// The timer, polled since it was set, and when it ends.
+    sleep: Option<(Instant, Pin<Box<Sleep>>)>,
     /// Sessions to be served in this turn.
     touched: Vec<u32>,
     noticed: Vec<Arc<Session>>,
@@ -111,6 +114,13 @@ impl Driver {
 
     /// Takes note of new sessions, and of those that want something.
     fn look_at_noticed(&mut self) {
+        if self.shared.has_noticed() {
+            self.take_noticed();
+        }
+    }
+
+    #[inline(never)]
+    fn take_noticed(&mut self) {
         let mut noticed = std::mem::take(&mut self.noticed);
         self.shared.take_noticed(&mut noticed);
         for session in noticed.drain(..) {
@@ -400,7 +410,7 @@ impl Driver {
     /// Sleeps until the earliest deadline; returns whether it has come.
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let idle = self.idle.front().map(|(at, _)| *at);
-        let mut deadline = [self.timers.next(), idle].into_iter().flatten().min();
+        let mut deadline = earliest([self.timers.next(), idle]);
         if self.recv_errors >= MAX_RECV_ERRORS {
             let retry = clock::now() + RECV_ERROR_WAIT;
             deadline = Some(deadline.map_or(retry, |at| at.min(retry)));
@@ -409,22 +419,29 @@ impl Driver {
             self.sleep = None;
             return Poll::Pending;
         };
-        let deadline = clock::to_tokio(deadline);
-        match &mut self.sleep {
-            // Moving the timer for every packet would cost too much. So does never moving it: to wake early and look again,
-            // and before that, to have each wait in the kernel end at a time so near that its own timer must be set and
-            // taken back, 5 us each on a virtual machine.
-            Some(sleep)
-                if !sleep.is_elapsed()
-                    && (sleep.deadline()..sleep.deadline() + TIMER_GRAIN).contains(&deadline) => {}
-            // Anew: one that is moved keeps the end of the runtime's next wait where it was.
-            Some(sleep) => sleep.as_mut().set(tokio::time::sleep_until(deadline)),
-            None => self.sleep = Some(Box::pin(tokio::time::sleep_until(deadline))),
+        // Moving the timer for every packet would cost too much. So does never moving it: to wake early and look again,
+        // and before that, to have each wait in the kernel end at a time so near that its own timer must be set and
+        // taken back, 5 us each on a virtual machine.
+        let near = |at: Instant| (at..at + TIMER_GRAIN).contains(&deadline);
+        if let Some((at, sleep)) = &self.sleep
+            && near(*at)
+            && !sleep.is_elapsed()
+        {
+            // It wakes this task, whose waker stays what it is.
+            return Poll::Pending;
         }
-        match &mut self.sleep {
-            Some(sleep) => sleep.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
+        // Anew: one that is moved keeps the end of the runtime's next wait where it was.
+        let sleep_until = tokio::time::sleep_until(clock::to_tokio(deadline));
+        let sleep = match &mut self.sleep {
+            Some((at, sleep)) => {
+                *at = deadline;
+                sleep.as_mut().set(sleep_until);
+                sleep
+            }
+            none => &mut none.insert((deadline, Box::pin(sleep_until))).1,
+        };
+        // Whatever is left of the task's budget: the timer must be registered.
+        Pin::new(&mut coop::unconstrained(sleep.as_mut())).poll(cx)
     }
 }
 

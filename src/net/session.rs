@@ -19,6 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::io::ReadBuf;
 
 use super::{
     clock,
@@ -35,6 +36,8 @@ use crate::{
 
 /// Batches that one call sends before it leaves the rest to the driver's next turn.
 const MAX_BATCHES: usize = 8;
+/// Bytes of a buffer that are initialised before it is known that there is as much to read.
+const MIN_READ: usize = 2_048;
 /// How long every send may fail before the session gives up: longer than a change of network.
 const SEND_FAILURE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// And how many sends that must be.
@@ -145,14 +148,17 @@ impl Session {
     pub(super) fn poll_read(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
-        out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut woken = Woken::default();
         let mut state = self.lock();
-        match state.connection.read(out) {
+        // Initialise no more of a large buffer than is about to be filled.
+        let wanted = buf.remaining().min(state.connection.readable_bytes().max(MIN_READ));
+        match state.connection.read(buf.initialize_unfilled_to(wanted)) {
             Ok(count) => {
+                buf.advance(count);
                 self.after_read(state);
-                Poll::Ready(Ok(count))
+                Poll::Ready(Ok(()))
             }
             Err(error) => {
                 let waiting = state.wait_to_read(cx, error, &mut woken);
@@ -173,11 +179,6 @@ impl Session {
             }
             Err(error) => state.wait_to_read(cx, error, &mut woken),
         }
-    }
-
-    /// Bytes that a read would return at once.
-    pub(super) fn readable_bytes(&self) -> usize {
-        self.lock().connection.readable_bytes()
     }
 
     fn after_read(self: &Arc<Self>, state: MutexGuard<'_, State>) {
@@ -316,6 +317,11 @@ impl Session {
         }
         state.connection.handle_timeout(now);
         state.collect_events(&mut woken);
+        let deadline = state.connection.poll_timeout();
+        if state.is_quiet() && deadline.is_none_or(|at| at > now) {
+            // What was received needs no answer yet: the application may have one.
+            return self.arm(deadline);
+        }
         // Before the system calls: the reader can start on another core.
         drop(state);
         woken.wake_all();
@@ -327,10 +333,16 @@ impl Session {
             // Its stream reads what had arrived; its peer may begin anew.
             return Upkeep::Remove;
         }
-        if let Upkeep::Wait(Some(at)) = upkeep {
-            self.armed.store(at.as_micros(), Ordering::Relaxed);
+        match upkeep {
+            Upkeep::Wait(deadline) => self.arm(deadline),
+            upkeep => upkeep,
         }
-        upkeep
+    }
+
+    /// Takes note, under the lock, of the deadline that the driver will keep.
+    fn arm(&self, deadline: Option<Instant>) -> Upkeep {
+        self.armed.store(deadline.map_or(u64::MAX, Instant::as_micros), Ordering::Relaxed);
+        Upkeep::Wait(deadline)
     }
 
     /// Gives back the memory kept for further traffic.
@@ -366,12 +378,7 @@ impl Session {
         state.transmitting = true;
         let (mut state, upkeep) = socket::with_transmit_buffer(|buffer| {
             for _ in 0..MAX_BATCHES {
-                let transmit = if corked {
-                    state.connection.poll_transmit_corked(now, buffer)
-                } else {
-                    state.connection.poll_transmit(now, buffer)
-                };
-                let Some(transmit) = transmit else {
+                let Some(transmit) = state.connection.transmit(now, buffer, corked) else {
                     let upkeep = state.upkeep(corked);
                     return (state, upkeep);
                 };
@@ -429,6 +436,14 @@ impl State {
             return Upkeep::Again;
         }
         Upkeep::Wait(self.connection.poll_timeout())
+    }
+
+    /// Whether there is nothing to transmit, nor to be told of a transmission.
+    fn is_quiet(&self) -> bool {
+        !self.transmitting
+            && self.blocked.is_none()
+            && self.connection.close_reason().is_none()
+            && self.connection.is_quiet()
     }
 
     /// Hands the wakers of those whom the connection's events concern to `woken`.

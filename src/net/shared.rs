@@ -5,8 +5,8 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
     task::Waker,
     vec::Vec,
@@ -28,7 +28,10 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// Sessions that the driver is to look at.
     attention: Mutex<Attention>,
-    driver: Mutex<Option<Waker>>,
+    /// Whether there are any: looked at for every batch received.
+    has_attention: AtomicBool,
+    /// The driver is a task of its own: its waker stays what it is.
+    driver: OnceLock<Waker>,
     /// The listener or endpoint that may open further sessions, while there is one.
     openers: AtomicUsize,
     /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
@@ -55,7 +58,8 @@ impl Shared {
             socket,
             counters: Counters::default(),
             attention: Mutex::default(),
-            driver: Mutex::default(),
+            has_attention: AtomicBool::new(false),
+            driver: OnceLock::new(),
             openers: AtomicUsize::new(1),
             sent_first: Mutex::default(),
             backlog,
@@ -76,18 +80,22 @@ impl Shared {
             return;
         }
         attention.sessions.push(Arc::clone(session));
+        self.has_attention.store(true, Ordering::Release);
         drop(attention);
         self.wake_driver();
     }
 
     /// Whether a session waits to be looked at.
     pub(super) fn has_noticed(&self) -> bool {
-        !lock(&self.attention).sessions.is_empty()
+        self.has_attention.load(Ordering::Acquire)
     }
 
     /// Moves the sessions to be looked at into `sessions`.
     pub(super) fn take_noticed(&self, sessions: &mut Vec<Arc<Session>>) {
-        sessions.append(&mut lock(&self.attention).sessions);
+        let mut attention = lock(&self.attention);
+        sessions.append(&mut attention.sessions);
+        self.has_attention.store(false, Ordering::Relaxed);
+        drop(attention);
         for session in sessions {
             session.noticed.store(false, Ordering::Release);
         }
@@ -99,16 +107,17 @@ impl Shared {
     }
 
     pub(super) fn register_driver(&self, waker: &Waker) {
-        let mut driver = lock(&self.driver);
-        if !driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
-            *driver = Some(waker.clone());
+        if self.driver.get().is_none() {
+            let _ = self.driver.set(waker.clone());
+            // Who saw no waker to wake did before this what the driver looks at after it.
+            fence(Ordering::SeqCst);
         }
     }
 
     pub(super) fn wake_driver(&self) {
-        let driver = lock(&self.driver).clone();
-        if let Some(driver) = driver {
-            driver.wake();
+        fence(Ordering::SeqCst);
+        if let Some(driver) = self.driver.get() {
+            driver.wake_by_ref();
         }
     }
 

@@ -26,6 +26,9 @@ use crate::proto::Transmit;
 const BUFFER_SIZE: usize = 4 << 20;
 /// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
 const SLOTS: usize = if quinn_udp::BATCH_SIZE < 16 { quinn_udp::BATCH_SIZE } else { 16 };
+/// Slots of a call behind one that left all but one empty: most find a single datagram then, and to lay out all slots takes
+/// longer than to receive it.
+const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
 /// Bytes of a slot: the largest datagram, or GRO's largest batch.
 const SLOT_SIZE: usize = 65_536;
 /// Bytes that one transmission may take.
@@ -37,6 +40,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     /// Bound to all addresses: what is sent may have to say from which.
     any_ip: bool,
+    /// The last receive call could have done with [`FEW_SLOTS`].
+    few_arrived: AtomicBool,
     /// A DSCP was set.
     marked: AtomicBool,
     /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
@@ -126,6 +131,7 @@ impl Socket {
             any_ip,
             io: Watched::new(socket)?,
             state,
+            few_arrived: AtomicBool::new(false),
             marked: AtomicBool::new(false),
             marked_one_by_one: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
         })
@@ -210,7 +216,7 @@ impl Socket {
         let send = || {
             if segment_size.is_none() && local_ip.is_none() {
                 // Nothing to say about it: the plain call spares the control messages.
-                return self.options().send_to(contents, &peer.into()).map(drop);
+                return self.io.socket().send_to(contents, peer).map(drop);
             }
             if self.marked.load(Ordering::Relaxed) {
                 let outcome = marked::send(self.options(), peer, local_ip, segment_size, contents);
@@ -243,28 +249,40 @@ impl Socket {
         mut handle: impl FnMut(Received<'_>),
     ) -> Poll<io::Result<()>> {
         let receive = || {
-            RECV.with_borrow_mut(|buffers| {
-                let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
-                    bytes: vec![0; SLOTS * SLOT_SIZE],
-                    meta: [RecvMeta::default(); SLOTS],
-                });
-                let mut slots: [IoSliceMut<'_>; SLOTS] = {
-                    let mut chunks = bytes.chunks_mut(SLOT_SIZE);
-                    std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
-                };
-                let count = self.state.recv(UdpSockRef::from(self.io.socket()), &mut slots, meta)?;
-                for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
-                    handle(Received {
-                        peer: meta.addr,
-                        local_ip: meta.dst_ip,
-                        bytes: &mut slot[..meta.len],
-                        size: meta.stride.max(1),
-                    });
-                }
-                // With slots to spare nothing was left, and to say so spares a call that finds that out.
-                Ok(count < SLOTS)
-            })
+            let few = self.few_arrived.load(Ordering::Relaxed);
+            let (count, slots) = if few {
+                (self.receive::<FEW_SLOTS>(&mut handle)?, FEW_SLOTS)
+            } else {
+                (self.receive::<SLOTS>(&mut handle)?, SLOTS)
+            };
+            self.few_arrived.store(count < FEW_SLOTS, Ordering::Relaxed);
+            // With slots to spare nothing was left, and to say so spares a call that finds that out.
+            Ok(count < slots)
         };
         self.io.poll_recv(cx, receive)
+    }
+
+    /// Receives into up to `N` slots, at most [`SLOTS`], and hands them out; returns how many.
+    fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<usize> {
+        RECV.with_borrow_mut(|buffers| {
+            let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
+                bytes: vec![0; SLOTS * SLOT_SIZE],
+                meta: [RecvMeta::default(); SLOTS],
+            });
+            let mut slots: [IoSliceMut<'_>; N] = {
+                let mut chunks = bytes.chunks_mut(SLOT_SIZE);
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
+            };
+            let count = self.state.recv(UdpSockRef::from(self.io.socket()), &mut slots, meta)?;
+            for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
+                handle(Received {
+                    peer: meta.addr,
+                    local_ip: meta.dst_ip,
+                    bytes: &mut slot[..meta.len],
+                    size: meta.stride.max(1),
+                });
+            }
+            Ok(count)
+        })
     }
 }

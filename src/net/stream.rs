@@ -366,10 +366,7 @@ impl Handle {
             return Poll::Ready(Ok(()));
         }
         let budget = ready!(coop::poll_proceed(cx));
-        // Initialise no more of a large buffer than is about to be filled.
-        let wanted = buf.remaining().min(self.session.readable_bytes().max(2_048));
-        let count = ready!(self.session.poll_read(cx, buf.initialize_unfilled_to(wanted)))?;
-        buf.advance(count);
+        ready!(self.session.poll_read(cx, buf))?;
         budget.made_progress();
         Poll::Ready(Ok(()))
     }

@@ -1,6 +1,6 @@
 //! Tasks that wait for something.
 
-use std::{mem, task::Waker, vec::Vec};
+use std::{task::Waker, vec::Vec};
 
 /// Tasks that a list holds before it looks which of them still wait: a future that is cancelled leaves its waker behind.
 const MIN_LIMIT: usize = 32;
@@ -29,6 +29,17 @@ impl Waiters {
 
     /// Moves all to `woken`, to be woken once no lock is held.
     pub(super) fn take_into(&mut self, woken: &mut Woken) {
+        if self.0.len() <= 1 && self.0.capacity() <= MIN_LIMIT {
+            if let Some(waker) = self.0.pop() {
+                woken.push(waker);
+            }
+            return;
+        }
+        self.take_many_into(woken);
+    }
+
+    #[cold]
+    fn take_many_into(&mut self, woken: &mut Woken) {
         let limit = self.0.capacity();
         let few = self.0.len() <= limit / 2;
         self.drain_into(woken);
@@ -57,8 +68,13 @@ impl Woken {
     fn push(&mut self, waker: Waker) {
         match self.first.iter_mut().find(|slot| slot.is_none()) {
             Some(slot) => *slot = Some(waker),
-            None => self.more.push(waker),
+            None => self.push_more(waker),
         }
+    }
+
+    #[cold]
+    fn push_more(&mut self, waker: Waker) {
+        self.more.push(waker);
     }
 
     /// Mostly there are none.
@@ -70,7 +86,19 @@ impl Woken {
     }
 
     fn wake_some(&mut self) {
-        mem::take(&mut self.first).into_iter().flatten().chain(self.more.drain(..)).for_each(Waker::wake);
+        for slot in &mut self.first {
+            if let Some(waker) = slot.take() {
+                waker.wake();
+            }
+        }
+        if !self.more.is_empty() {
+            self.wake_more();
+        }
+    }
+
+    #[cold]
+    fn wake_more(&mut self) {
+        self.more.drain(..).for_each(Waker::wake);
     }
 }
 

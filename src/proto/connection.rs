@@ -15,7 +15,7 @@ use super::{
     fec::FecEvent,
     pipeline::Pipeline,
     stats::Stats,
-    time::Instant,
+    time::{Instant, earliest},
 };
 use crate::crypto::PacketCrypto;
 
@@ -241,24 +241,36 @@ impl Connection {
     }
 
     fn expired(&self, now: Instant) -> Option<CloseReason> {
-        let (at, reason) = self.lifetime()?;
-        if at <= now {
-            return Some(reason);
+        if self.lifetime()? <= now {
+            return self
+                .ends()
+                .into_iter()
+                .filter(|(at, _)| at.is_some())
+                .min_by_key(|(at, _)| *at)
+                .map(|(_, reason)| reason);
         }
         let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
         dead.then_some(CloseReason::DeadLink)
     }
 
     /// When the session ends if nothing more is heard from the peer.
-    fn lifetime(&self) -> Option<(Instant, CloseReason)> {
-        let silence = self.arq.unanswered_since();
-        let dead = silence.map(|since| (since + self.dead_timeout, CloseReason::DeadLink));
-        let idle = self.idle_timeout.map(|limit| (self.arq.last_heard() + limit, CloseReason::IdleTimeout));
+    fn lifetime(&self) -> Option<Instant> {
+        earliest(self.ends().map(|(at, _)| at))
+    }
+
+    /// When which limit ends the session.
+    fn ends(&self) -> [(Option<Instant>, CloseReason); 3] {
         let linger = match self.state {
-            State::Draining(until) => Some((until, CloseReason::LingerTimeout)),
+            State::Draining(until) => Some(until),
             _ => None,
         };
-        [linger, dead, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
+        let idle = self.idle_timeout.map(|limit| self.arq.last_heard() + limit);
+        [
+            (linger, CloseReason::LingerTimeout),
+            (dead, CloseReason::DeadLink),
+            (idle, CloseReason::IdleTimeout),
+        ]
     }
 
     /// Ends the session at once, without telling the peer: calls fail with `reason` from here on.
@@ -428,13 +440,21 @@ impl Connection {
         self.arq.has_sendable()
     }
 
+    /// Whether nothing is in flight and nothing waits to be sent: [`poll_transmit`](Self::poll_transmit) would find nothing
+    /// before the next deadline.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.arq.is_quiet() && !self.datagrams.has_unsent() && self.pipeline.parity_len().is_none()
+    }
+
     /// Whether a window update waits to be sent, as it may after a read.
     #[must_use]
     pub const fn has_window_update(&self) -> bool {
         self.arq.has_window_update()
     }
 
-    fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
+    /// [`poll_transmit`](Self::poll_transmit), or [`poll_transmit_corked`](Self::poll_transmit_corked).
+    pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
         if let State::Closed(_) = self.state {
             return None;
         }
@@ -483,7 +503,7 @@ impl Connection {
         self.arq.end_flush(now, &flush);
         self.datagrams.after_stream();
         if count == 0 {
-            return self.transmit_datagrams(now, buf);
+            return if self.datagrams.has_unsent() { self.transmit_datagrams(now, buf) } else { None };
         }
         let first = self.arq.is_first_unacknowledged();
         let transmit = self.seal(&mut buf[..len], size, first)?;
@@ -514,8 +534,7 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
-        let lifetime = self.lifetime().map(|(at, _)| at);
-        [self.arq.next_timeout(), lifetime].into_iter().flatten().min()
+        earliest([self.arq.next_timeout(), self.lifetime()])
     }
 
     /// The next event, `None` when there is none left.

@@ -56,7 +56,12 @@ impl Datagrams {
     /// Whether datagrams wait and are not to let the stream go first: their batches take turns with those of the stream,
     /// so that neither holds up the other for longer.
     pub(super) fn is_turn(&self) -> bool {
-        !self.stream_first && !self.unsent.datagrams.is_empty()
+        !self.stream_first && self.has_unsent()
+    }
+
+    /// Whether datagrams wait to be sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.datagrams.is_empty()
     }
 
     /// The stream had its turn.

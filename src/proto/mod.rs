@@ -25,7 +25,7 @@ mod random;
 pub(crate) mod replay;
 mod seq;
 mod stats;
-mod time;
+pub(crate) mod time;
 mod wire;
 
 pub use self::fec::packet::peek_conv;

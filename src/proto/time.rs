@@ -59,6 +59,13 @@ impl Instant {
     }
 }
 
+/// The earliest of those deadlines that there are. One at the end of the clock never comes, as if there were none.
+pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
+    const NEVER: Instant = Instant(u64::MAX);
+    let at = deadlines.iter().fold(NEVER, |earliest, at| earliest.min(at.unwrap_or(NEVER)));
+    (at < NEVER).then_some(at)
+}
+
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}s", self.0 / 1_000_000, self.0 % 1_000_000)
@@ -69,7 +76,8 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, delay: Duration) -> Self {
-        let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        // In 64 bits: `Duration::as_micros` takes 128, and this is done for every datagram.
+        let micros = delay.as_secs().saturating_mul(1_000_000).saturating_add(delay.subsec_micros().into());
         Self(self.0.saturating_add(micros))
     }
 }
@@ -98,6 +106,15 @@ mod tests {
         assert_eq!(end + Duration::MAX, end);
         assert_eq!(Instant::ZERO - end, Duration::ZERO);
         assert_eq!(Instant::from_millis(u64::MAX), end);
+    }
+
+    #[test]
+    fn the_earliest_deadline_is_found() {
+        let at = |micros| Some(Instant::from_micros(micros));
+        assert_eq!(earliest([None, at(7), None, at(5)]), at(5));
+        assert_eq!(earliest([at(u64::MAX), at(9)]), at(9));
+        assert_eq!(earliest([None, at(u64::MAX)]), None);
+        assert_eq!(earliest([]), None);
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl Driver {
         }
         let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
         let mut run: Option<Run> = None;
-        for at in (0..bytes.len()).step_by(size) {
+        let mut at = 0;
+        while at < bytes.len() {
             let payload = opened.payload_at(bytes, at);
             let next = payload.and_then(peek_conv).map(|conv| Run { conv, start: at });
             if next.is_none() && opened.is_open(at) {
@@ -41,6 +42,7 @@ impl Driver {
                     }
                 }
             }
+            at += size;
         }
         if let Some(run) = run {
             self.deliver(now, peer, local_ip, &run, &bytes[run.start..], &opened);

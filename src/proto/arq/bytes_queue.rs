@@ -227,16 +227,18 @@ impl BytesQueue {
         self.head += count;
         let drained = if self.len == 0 { self.chunks.len() } else { self.head / CHUNK };
         self.head = if self.len == 0 { 0 } else { self.head % CHUNK };
-        for chunk in self.chunks.drain(..drained) {
-            if let Some(block) = chunk.block {
+        for _ in 0..drained {
+            if let Some(block) = self.chunks.pop_front().and_then(|chunk| chunk.block) {
                 self.spare.push_back(block);
                 self.in_use -= 1;
             }
         }
         self.most = self.in_use;
-        // One more than were in use: as many bytes may begin elsewhere in their first chunk.
-        let waiting = if self.peak.get() < MANY { 0 } else { AHEAD };
-        self.spare.truncate((self.peak.get() + 1 + waiting).saturating_sub(self.in_use).max(MIN_SPARE));
+        if self.spare.len() > MIN_SPARE {
+            // One more than were in use: as many bytes may begin elsewhere in their first chunk.
+            let waiting = if self.peak.get() < MANY { 0 } else { AHEAD };
+            self.spare.truncate((self.peak.get() + 1 + waiting).saturating_sub(self.in_use).max(MIN_SPARE));
+        }
     }
 
     /// Gives back the memory that is not in use.

@@ -53,7 +53,7 @@ use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
     error::{SettingError, WriteError},
     stats::Stats,
-    time::Instant,
+    time::{Instant, earliest},
     wire::HEADER_LEN,
 };
 
@@ -267,6 +267,12 @@ impl Arq {
         self.queue.unsent() > 0 && !delayed && self.has_window()
     }
 
+    /// Whether nothing is in flight, and neither data nor an answer waits to be sent: nothing will be until the next
+    /// deadline.
+    pub(super) const fn is_quiet(&self) -> bool {
+        self.is_flushed() && !self.has_control()
+    }
+
     pub(super) const fn has_window_update(&self) -> bool {
         self.tell_window
     }
@@ -330,7 +336,7 @@ impl Arq {
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let timers = [
+        earliest([
             self.acks.deadline(),
             self.probe.deadline(),
             self.early_at,
@@ -338,8 +344,7 @@ impl Arq {
             self.copies.deadline(self.queue.unsent() > 0),
             self.next_paced(),
             self.next_rto(),
-        ];
-        timers.into_iter().flatten().min()
+        ])
     }
 
     /// When the next RTO passes whose resend is not held back.

@@ -83,7 +83,7 @@ impl Arq {
         }
     }
 
-    const fn has_control(&self) -> bool {
+    pub(super) const fn has_control(&self) -> bool {
         self.acks.is_due() || self.probe.asks() || self.tell_window
     }
 

@@ -44,13 +44,13 @@ impl Pacer {
     /// Adds what the time since the last call is worth at `rate` bytes a second (0 for no limit).
     pub(super) fn refill(&mut self, now: Instant, rate: u64) {
         self.rate = rate;
-        let elapsed = (now - self.refilled_at).as_micros();
-        self.refilled_at = now;
+        let since = core::mem::replace(&mut self.refilled_at, now);
         if rate == 0 {
             self.tokens = MIN_BURST;
             self.fraction = 0;
             return;
         }
+        let elapsed = (now - since).as_micros();
         let burst = MIN_BURST.max(bytes_in(rate, BURST_TIME));
         // Calls may come more often than a byte is earned: what is less than one is kept.
         let earned = u128::from(rate) * elapsed + u128::from(self.fraction);

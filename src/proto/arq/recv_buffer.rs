@@ -289,7 +289,9 @@ impl RecvBuffer {
         self.peak.observe(self.chunks.len());
         self.early_peak.observe(self.most_early);
         self.most_early = self.early_buffers;
-        self.spare_early.truncate(self.early_room());
+        if !self.spare_early.is_empty() {
+            self.spare_early.truncate(self.early_room());
+        }
     }
 
     /// Spare buffers that may be kept.

@@ -19,14 +19,15 @@ pub(super) const MAX_RTO: Duration = Duration::from_secs(60);
 const VAR_SHARE: u32 = 4;
 const SRTT_SHARE: u32 = 8;
 
+/// In nanoseconds what is computed anew for every sample: the arithmetic of `Duration` is several times as much code.
 #[derive(Debug)]
 pub(super) struct Rtt {
-    srtt: Option<Duration>,
+    srtt: u64,
     /// Samples taken, as far as they matter.
     samples: u32,
-    var: Duration,
+    var: u64,
     /// The same without the guess that `var` begins with.
-    deviation: Duration,
+    deviation: u64,
     min: Duration,
     rto: Duration,
     thin_rto: Duration,
@@ -35,10 +36,10 @@ pub(super) struct Rtt {
 impl Default for Rtt {
     fn default() -> Self {
         Self {
-            srtt: None,
+            srtt: 0,
             samples: 0,
-            var: Duration::ZERO,
-            deviation: Duration::ZERO,
+            var: 0,
+            deviation: 0,
             min: Duration::ZERO,
             rto: INITIAL_RTO,
             thin_rto: INITIAL_RTO,
@@ -49,35 +50,35 @@ impl Default for Rtt {
 impl Rtt {
     /// Takes one sample: from a transmission to the arrival of the ACK that echoes its `ts`.
     pub(super) fn sample(&mut self, rtt: Duration, nodelay: &NoDelay) {
-        self.samples = (self.samples + 1).min(SRTT_SHARE);
-        match self.srtt {
-            None => {
-                self.srtt = Some(rtt);
-                self.var = rtt / 2;
-                self.min = rtt;
-            }
-            Some(srtt) => {
-                let deviation = srtt.abs_diff(rtt);
-                let share = self.samples.min(VAR_SHARE);
-                self.var = (self.var * (share - 1) + deviation) / share;
-                let share = (self.samples - 1).min(VAR_SHARE);
-                self.deviation = (self.deviation * (share - 1) + deviation) / share;
-                self.srtt = Some((srtt * (self.samples - 1) + rtt) / self.samples);
-                self.min = self.min.min(rtt);
-            }
+        let nanos = nanos(rtt);
+        if self.samples == 0 {
+            self.samples = 1;
+            (self.srtt, self.var) = (nanos, nanos / 2);
+            self.min = rtt;
+        } else {
+            self.samples = (self.samples + 1).min(SRTT_SHARE);
+            let deviation = self.srtt.abs_diff(nanos);
+            self.var = average(self.var, deviation, self.samples.min(VAR_SHARE));
+            self.deviation = average(self.deviation, deviation, (self.samples - 1).min(VAR_SHARE));
+            self.srtt = average(self.srtt, nanos, self.samples);
+            self.min = self.min.min(rtt);
         }
         self.update_rto(nodelay);
     }
 
     /// Computes the RTO anew: after a sample, or when the knobs change.
     pub(super) fn update_rto(&mut self, nodelay: &NoDelay) {
-        if let Some(srtt) = self.srtt {
-            let rto =
-                |var: Duration, margin| (srtt + (var * 4).max(margin)).clamp(nodelay.min_rto(), MAX_RTO);
-            self.rto = rto(self.var, nodelay.interval);
-            let deviation = if self.samples > 1 { self.deviation } else { self.var };
-            self.thin_rto = rto(deviation, nodelay.interval / 2);
+        if self.samples == 0 {
+            return;
         }
+        let (least, margin) = (nanos(nodelay.min_rto()), nanos(nodelay.interval));
+        let rto = |var: u64, margin| {
+            Duration::from_nanos(
+                (self.srtt.saturating_add(var.saturating_mul(4).max(margin))).clamp(least, nanos(MAX_RTO)),
+            )
+        };
+        self.rto = rto(self.var, margin);
+        self.thin_rto = rto(if self.samples > 1 { self.deviation } else { self.var }, margin / 2);
     }
 
     pub(super) const fn rto(&self) -> Duration {
@@ -90,17 +91,28 @@ impl Rtt {
     }
 
     /// Smoothed round-trip time, zero before the first sample.
-    pub(super) fn smoothed(&self) -> Duration {
-        self.srtt.unwrap_or_default()
+    pub(super) const fn smoothed(&self) -> Duration {
+        Duration::from_nanos(self.srtt)
     }
 
     pub(super) const fn variation(&self) -> Duration {
-        self.var
+        Duration::from_nanos(self.var)
     }
 
     pub(super) const fn min(&self) -> Duration {
         self.min
     }
+}
+
+/// What a sample, an RTO or a knob measures; all are less than a few minutes.
+const fn nanos(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos() as u64)
+}
+
+/// The average of what was, and of a sample that counts for one in `share`.
+fn average(before: u64, sample: u64, share: u32) -> u64 {
+    let share = u64::from(share);
+    before.saturating_mul(share - 1).saturating_add(sample) / share
 }
 
 #[cfg(test)]
