@@ -328,6 +328,13 @@ impl Driver {
 
     /// Has sessions that stayed idle give back the memory that they kept for further traffic.
     fn look_at_idle(&mut self, now: Instant) {
+        if self.idle.front().is_some_and(|(at, _)| *at <= now) {
+            self.trim_idle(now);
+        }
+    }
+
+    #[cold]
+    fn trim_idle(&mut self, now: Instant) {
         while let Some((at, key)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
             self.idle.pop_front();
             let Some(slot) = self.table.get(key).filter(|slot| slot.idle) else { continue };
@@ -358,8 +365,9 @@ impl Driver {
 
     /// Serves every session touched.
     fn serve_touched(&mut self, now: Instant) {
-        let mut touched = std::mem::take(&mut self.touched);
-        for key in touched.drain(..) {
+        let count = self.touched.len();
+        for index in 0..count {
+            let key = self.touched[index];
             let Some(slot) = self.table.get(key) else { continue };
             slot.touched = false;
             slot.served_at = now;
@@ -385,9 +393,8 @@ impl Driver {
                 Upkeep::Remove => self.forget(now, key),
             }
         }
-        // What asked for another look was put on the new list.
-        touched.append(&mut self.touched);
-        self.touched = touched;
+        // What asked for another look was put behind them.
+        self.touched.drain(..count);
     }
 
     /// Whether nothing can come any more.

@@ -363,17 +363,10 @@ impl Session {
             // Whoever is at it looks again before it stops.
             return (state, Upkeep::Wait(None));
         }
-        if let Some(mut blocked) = state.blocked.take() {
-            let mut sent = 0;
-            let outcome =
-                self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes, &mut sent);
-            if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                blocked.bytes.drain(..sent);
-                blocked.transmit.len -= sent;
-                state.blocked = Some(blocked);
-                return (state, Upkeep::Blocked);
-            }
-            state.note_send(now, outcome);
+        if let Some(blocked) = state.blocked.take()
+            && !self.send_blocked(&mut state, now, blocked)
+        {
+            return (state, Upkeep::Blocked);
         }
         state.transmitting = true;
         let (mut state, upkeep) = socket::with_transmit_buffer(|buffer| {
@@ -402,6 +395,21 @@ impl Session {
         });
         state.transmitting = false;
         (state, upkeep)
+    }
+
+    /// Sends a batch that found the socket full, or the rest of it; returns whether that is no more.
+    #[cold]
+    fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Blocked) -> bool {
+        let mut sent = 0;
+        let outcome = self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes, &mut sent);
+        if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            blocked.bytes.drain(..sent);
+            blocked.transmit.len -= sent;
+            state.blocked = Some(blocked);
+            return false;
+        }
+        state.note_send(now, outcome);
+        true
     }
 
     /// Sends what is sendable in the application's own task, tells whom it concerns, and leaves the rest to the driver.
@@ -512,14 +520,18 @@ impl State {
 
     /// A send that failed lost its datagrams, as any may be; only when none has succeeded for a while is it over.
     fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
-        let Err(error) = outcome else {
-            self.failing = None;
-            return;
-        };
+        match outcome {
+            Ok(()) => self.failing = None,
+            Err(error) => self.note_send_error(now, &error),
+        }
+    }
+
+    #[cold]
+    fn note_send_error(&mut self, now: Instant, error: &io::Error) {
         let (since, count) = self.failing.get_or_insert((now, 0));
         *count += 1;
         if now - *since >= SEND_FAILURE_LIMIT && *count >= MIN_SEND_FAILURES {
-            self.fail(Failure::from_io(&error));
+            self.fail(Failure::from_io(error));
         }
     }
 }

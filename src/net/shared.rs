@@ -135,13 +135,19 @@ impl Shared {
                 self.counters.send_calls.add(1);
                 self.counters.datagrams_sent.add(transmit.datagrams());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.counters.send_blocked.add(1);
-                self.counters.datagrams_sent.add(sent.div_ceil(transmit.segment_size));
-            }
-            Err(_) => self.counters.send_errors.add(1),
+            Err(error) => self.count_unsent(error, *sent, transmit),
         }
         outcome
+    }
+
+    #[cold]
+    fn count_unsent(&self, error: &io::Error, sent: usize, transmit: Transmit) {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            self.counters.send_blocked.add(1);
+            self.counters.datagrams_sent.add(sent.div_ceil(transmit.segment_size));
+        } else {
+            self.counters.send_errors.add(1);
+        }
     }
 
     /// Takes note of packets that were sent.
@@ -179,6 +185,8 @@ const MAX_SENT_FIRST: usize = 4_096;
 pub(super) struct Backlog {
     pub(super) config: KcpConfig,
     state: Mutex<BacklogState>,
+    /// Whether it has [ended](Ended) by being closed: looked at whenever the driver runs.
+    closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -210,7 +218,7 @@ pub(super) enum Admission {
 
 impl Backlog {
     pub(super) fn new(config: KcpConfig) -> Self {
-        Self { config, state: Mutex::default() }
+        Self { config, state: Mutex::default(), closed: AtomicBool::new(false) }
     }
 
     /// Whether one more session would be taken.
@@ -255,13 +263,15 @@ impl Backlog {
     pub(super) fn end(&self, ended: Ended) -> VecDeque<Arc<Session>> {
         let mut woken = Woken::default();
         let mut state = lock(&self.state);
-        state.ended.get_or_insert(ended);
+        if *state.ended.get_or_insert(ended) == Ended::Closed {
+            self.closed.store(true, Ordering::Release);
+        }
         state.acceptors.take_into(&mut woken);
         std::mem::take(&mut state.waiting)
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.state).ended == Some(Ended::Closed)
+        self.closed.load(Ordering::Acquire)
     }
 }
 

@@ -26,8 +26,8 @@ use crate::proto::Transmit;
 const BUFFER_SIZE: usize = 4 << 20;
 /// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
 const SLOTS: usize = if quinn_udp::BATCH_SIZE < 16 { quinn_udp::BATCH_SIZE } else { 16 };
-/// Slots of a call behind one that left all but one empty: most find a single datagram then, and to lay out all slots takes
-/// longer than to receive it.
+/// Slots of a call behind one that found a single datagram: most find another then, and to lay out all slots takes longer
+/// than to receive it.
 const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
 /// Bytes of a slot: the largest datagram, or GRO's largest batch.
 const SLOT_SIZE: usize = 65_536;
@@ -40,8 +40,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     /// Bound to all addresses: what is sent may have to say from which.
     any_ip: bool,
-    /// The last receive call could have done with [`FEW_SLOTS`].
-    few_arrived: AtomicBool,
+    /// The last receive call found a single datagram.
+    was_single: AtomicBool,
     /// A DSCP was set.
     marked: AtomicBool,
     /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
@@ -131,7 +131,7 @@ impl Socket {
             any_ip,
             io: Watched::new(socket)?,
             state,
-            few_arrived: AtomicBool::new(false),
+            was_single: AtomicBool::new(false),
             marked: AtomicBool::new(false),
             marked_one_by_one: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
         })
@@ -185,6 +185,26 @@ impl Socket {
         bytes: &[u8],
         sent: &mut usize,
     ) -> io::Result<()> {
+        let local_ip = local_ip.filter(|_| self.any_ip);
+        if transmit.len <= transmit.segment_size && local_ip.is_none() {
+            let outcome = self.send_plain(peer, &bytes[..transmit.len]);
+            if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                *sent = transmit.len;
+            }
+            return outcome;
+        }
+        self.send_parts(peer, local_ip, transmit, bytes, sent)
+    }
+
+    /// Sends them in as many parts as it takes.
+    fn send_parts(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        transmit: Transmit,
+        bytes: &[u8],
+        sent: &mut usize,
+    ) -> io::Result<()> {
         let mut outcome = Ok(());
         let mut any = false;
         while *sent < transmit.len {
@@ -204,6 +224,11 @@ impl Socket {
         if any { Ok(()) } else { outcome }
     }
 
+    /// Sends a datagram that there is nothing to say about: without control messages.
+    fn send_plain(&self, peer: SocketAddr, datagram: &[u8]) -> io::Result<()> {
+        self.io.try_send(|| self.io.socket().send_to(datagram, peer).map(drop))
+    }
+
     fn send_batch(
         &self,
         peer: SocketAddr,
@@ -212,12 +237,10 @@ impl Socket {
         contents: &[u8],
     ) -> io::Result<()> {
         let segment_size = (contents.len() > segment_size).then_some(segment_size);
-        let local_ip = local_ip.filter(|_| self.any_ip);
+        if segment_size.is_none() && local_ip.is_none() {
+            return self.send_plain(peer, contents);
+        }
         let send = || {
-            if segment_size.is_none() && local_ip.is_none() {
-                // Nothing to say about it: the plain call spares the control messages.
-                return self.io.socket().send_to(contents, peer).map(drop);
-            }
             if self.marked.load(Ordering::Relaxed) {
                 let outcome = marked::send(self.options(), peer, local_ip, segment_size, contents);
                 if segment_size.is_some() && outcome.as_ref().is_err_and(marked::tells_of_gso) {
@@ -249,21 +272,17 @@ impl Socket {
         mut handle: impl FnMut(Received<'_>),
     ) -> Poll<io::Result<()>> {
         let receive = || {
-            let few = self.few_arrived.load(Ordering::Relaxed);
-            let (count, slots) = if few {
-                (self.receive::<FEW_SLOTS>(&mut handle)?, FEW_SLOTS)
+            if self.was_single.load(Ordering::Relaxed) {
+                self.receive::<FEW_SLOTS>(&mut handle)
             } else {
-                (self.receive::<SLOTS>(&mut handle)?, SLOTS)
-            };
-            self.few_arrived.store(count < FEW_SLOTS, Ordering::Relaxed);
-            // With slots to spare nothing was left, and to say so spares a call that finds that out.
-            Ok(count < slots)
+                self.receive::<SLOTS>(&mut handle)
+            }
         };
         self.io.poll_recv(cx, receive)
     }
 
-    /// Receives into up to `N` slots, at most [`SLOTS`], and hands them out; returns how many.
-    fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<usize> {
+    /// Receives into up to `N` slots, at most [`SLOTS`], and hands them out; returns whether that was all there is.
+    fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<bool> {
         RECV.with_borrow_mut(|buffers| {
             let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
                 bytes: vec![0; SLOTS * SLOT_SIZE],
@@ -282,7 +301,9 @@ impl Socket {
                     size: meta.stride.max(1),
                 });
             }
-            Ok(count)
+            self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
+            // With slots to spare nothing was left, and to say so spares a call that finds that out.
+            Ok(count < N)
         })
     }
 }

@@ -37,6 +37,24 @@ pub(super) struct Acks {
     due: bool,
 }
 
+/// Which of the waiting ACKs are still worth a segment.
+#[derive(Debug, Clone, Copy)]
+struct Worth {
+    rcv_nxt: u32,
+    /// Index of the newest.
+    last: usize,
+}
+
+impl Worth {
+    const fn is_behind_gap(self, ack: &Ack) -> bool {
+        !seq::before(ack.sn, self.rcv_nxt)
+    }
+
+    const fn is_worth(self, index: usize, ack: &Ack) -> bool {
+        index == self.last || self.is_behind_gap(ack)
+    }
+}
+
 impl Acks {
     /// Notes an ACK for the PUSH `sn` of `len` payload bytes, to be sent within `delay`. `rcv_nxt` is the value after the
     /// PUSH was taken in.
@@ -91,38 +109,46 @@ impl Acks {
         delay: Duration,
         mut send: impl FnMut(Ack),
     ) {
-        let behind_gap = |ack: &Ack| !seq::before(ack.sn, rcv_nxt);
-        let last = self.waiting.len().saturating_sub(1);
-        let is_worth = |(i, ack): (usize, &Ack)| i == last || behind_gap(ack);
-        if now <= self.told_until && !self.told.is_empty() {
-            let news = self.waiting.iter().enumerate().filter(|&waiting| is_worth(waiting)).count();
-            let room = max.saturating_sub(news);
-            self.told.iter().copied().filter(behind_gap).take(room).for_each(&mut send);
+        let worth = Worth { rcv_nxt, last: self.waiting.len().saturating_sub(1) };
+        if !self.told.is_empty() {
+            if now <= self.told_until {
+                self.repeat(max, worth, &mut send);
+            }
+            self.told.clear();
         }
-        self.told.clear();
-        self.told_until = now + delay;
         let mut taken = 0;
         let mut done = 0;
         for (i, ack) in self.waiting.iter().enumerate() {
-            if is_worth((i, ack)) {
+            if worth.is_worth(i, ack) {
                 if taken == max {
                     break;
                 }
                 send(*ack);
                 taken += 1;
-                if behind_gap(ack) {
+                if worth.is_behind_gap(ack) {
                     self.told.push(*ack);
+                    self.told_until = now + delay;
                 }
             }
             done = i + 1;
         }
-        self.waiting.drain(..done);
-        if self.waiting.is_empty() {
-            self.owed = 0;
-            self.owed_bytes = 0;
-            self.deadline = None;
-            self.due = false;
+        if done < self.waiting.len() {
+            self.waiting.drain(..done);
+            return;
         }
+        self.waiting.clear();
+        self.owed = 0;
+        self.owed_bytes = 0;
+        self.deadline = None;
+        self.due = false;
+    }
+
+    /// Says once more, as far as what is new leaves room for it, what still lies behind a gap.
+    #[inline(never)]
+    fn repeat(&self, max: usize, worth: Worth, send: &mut impl FnMut(Ack)) {
+        let news = self.waiting.iter().enumerate().filter(|&(i, ack)| worth.is_worth(i, ack)).count();
+        let room = max.saturating_sub(news);
+        self.told.iter().copied().filter(|ack| worth.is_behind_gap(ack)).take(room).for_each(send);
     }
 
     pub(super) fn trim(&mut self) {

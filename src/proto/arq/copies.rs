@@ -96,6 +96,11 @@ impl Copies {
         if more && self.round.is_none() { None } else { self.at }
     }
 
+    /// Whether a round is.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.round.is_some()
+    }
+
     /// Begins a round if it is time.
     pub(super) fn on_timeout(&mut self, now: Instant, nxt: u32, more: bool) {
         if self.round.is_none()

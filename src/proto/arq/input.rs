@@ -83,7 +83,9 @@ impl Arq {
                 Command::Wins => {}
             }
         }
-        self.queue.bytes.release(arrived);
+        if arrived.len > 0 {
+            self.queue.bytes.release(arrived);
+        }
         if skipped && let Some(due) = self.buffer.first_due() {
             self.queue.bytes.expect_copy(Stretch { position: due.position, len: due.len });
         }
@@ -131,7 +133,9 @@ impl Arq {
             self.queue.bytes.release_before(free_before);
             let limit = self.send_window.min(self.peer_window);
             self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
-            self.update_queue_limit();
+            if !self.congestion.is_off() {
+                self.update_queue_limit();
+            }
         }
         if skipped && self.early_at.is_none() {
             self.early_at = Some(now + self.early_delay());

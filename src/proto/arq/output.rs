@@ -52,7 +52,9 @@ impl Arq {
         if self.early_due && flush.new_segments == 0 {
             at = self.fill_early(now, out, at, flush);
         }
-        at = self.fill_copies(now, out, at, flush);
+        if self.copies.is_under_way() {
+            at = self.fill_copies(now, out, at, flush);
+        }
         // What is sent anyway takes waiting ACKs along.
         let piggyback = at > 0 && !self.acks.is_empty();
         if piggyback || self.has_control() {
@@ -65,11 +67,7 @@ impl Arq {
     /// Ends a run of [`fill`](Self::fill) calls that sent something or found nothing to send.
     pub(in crate::proto) fn end_flush(&mut self, now: Instant, flush: &Flush) {
         if self.early_due || self.early_at.is_some() {
-            let waiting = self.buffer.next_early().is_some();
-            if self.early_due || !waiting {
-                self.early_due = false;
-                self.early_at = waiting.then(|| now + self.early_delay());
-            }
+            self.plan_early(now);
         }
         if self.queue.unsent() == 0 {
             self.flush_at = None;
@@ -80,6 +78,15 @@ impl Arq {
         if flush.timeouts > 0 {
             let window = self.send_window.min(self.peer_window).min(self.congestion.window(self.mtu));
             self.congestion.on_timeout(flush.timeouts, window);
+        }
+    }
+
+    #[inline(never)]
+    fn plan_early(&mut self, now: Instant) {
+        let waiting = self.buffer.next_early().is_some();
+        if self.early_due || !waiting {
+            self.early_due = false;
+            self.early_at = waiting.then(|| now + self.early_delay());
         }
     }
 
@@ -113,6 +120,9 @@ impl Arq {
     }
 
     fn fill_resends(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        if self.buffer.unacked() == 0 {
+            return at;
+        }
         let backoff = self.backoff();
         let held = self.timeouts_held_until().is_some_and(|until| now < until);
         while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
@@ -125,6 +135,7 @@ impl Arq {
         at
     }
 
+    #[inline(never)]
     fn fill_early(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         while let Some(sn) = self.buffer.next_early() {
             if !fits(out, at, self.buffer.get(sn).len as usize) {
@@ -135,6 +146,7 @@ impl Arq {
         at
     }
 
+    #[inline(never)]
     fn resend(
         &mut self,
         now: Instant,
@@ -210,6 +222,7 @@ impl Arq {
     }
 
     /// Segments again whose FEC group stays incomplete: data packets of that group in their turn.
+    #[inline(never)]
     fn fill_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         while let Some(sn) = self.copies.next(now, self.buffer.una(), self.buffer.nxt()) {
             if !self.buffer.is_acked(sn) {

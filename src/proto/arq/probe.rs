@@ -22,7 +22,9 @@ impl Probe {
     /// Starts or stops probing.
     pub(super) fn update(&mut self, needed: bool, now: Instant) {
         if !needed {
-            *self = Self::default();
+            if self.deadline.is_some() {
+                *self = Self::default();
+            }
         } else if self.deadline.is_none() {
             self.wait = FIRST_WAIT;
             self.deadline = Some(now + self.wait);

@@ -239,7 +239,7 @@ impl RecvBuffer {
             let len = payload.len();
             if len > 0 {
                 self.ready_bytes += len;
-                self.chunks.push_back(Chunk { bytes: payload, early: true });
+                self.push_chunk(payload, true);
             } else {
                 self.recycle_early(payload);
             }
@@ -260,7 +260,7 @@ impl RecvBuffer {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.reserve(payload.len().max(CHUNK));
                 bytes.extend_from_slice(payload);
-                self.chunks.push_back(Chunk { bytes, early: false });
+                self.push_chunk(bytes, false);
             }
         }
         self.ready_bytes += payload.len();
@@ -361,14 +361,33 @@ impl RecvBuffer {
         message.freeze()
     }
 
-    /// Keeps the drained first chunk for later arrivals if it is one worth keeping.
+    /// Keeps the drained first chunk for later arrivals if it is one worth keeping. The only one stays where it is.
     fn recycle_front(&mut self) {
+        if self.chunks.len() == 1
+            && let Some(Chunk { bytes, early: false }) = self.chunks.front_mut()
+            && bytes.try_reclaim(CHUNK)
+        {
+            return;
+        }
+        self.remove_front();
+    }
+
+    #[inline(never)]
+    fn remove_front(&mut self) {
         let Some(Chunk { mut bytes, early }) = self.chunks.pop_front() else { return };
         if early {
             self.recycle_early(bytes);
         } else if self.spare.len() < self.peak.get().max(MIN_SPARE) && bytes.try_reclaim(CHUNK) {
             self.spare.push(bytes);
         }
+    }
+
+    /// Adds a chunk, where the last is no use for what it holds: one that is empty makes way.
+    fn push_chunk(&mut self, bytes: BytesMut, early: bool) {
+        if self.chunks.front().is_some_and(|chunk| chunk.bytes.is_empty()) {
+            self.remove_front();
+        }
+        self.chunks.push_back(Chunk { bytes, early });
     }
 
     /// Keeps the drained buffer of a segment that arrived early for the next.
