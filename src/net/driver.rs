@@ -5,6 +5,10 @@
 //! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
 //! so are the turns and the bytes before the task yields to others. With nothing to do it sleeps until the earliest
 //! deadline, or, with none, until it is woken.
+//!
+//! Where datagrams come one by one, others have used the caches since the last: the time that one takes is above all that of
+//! fetching the code which it runs. So what is rare stands in functions of its own, here and in all that is called from
+//! here.
 
 mod runs;
 
@@ -64,7 +68,7 @@ pub(super) struct Driver {
     found_last: u32,
     timers: Timers,
     closed: RecentlyClosed,
-    /// The timer, polled since it was set, and when it ends.
+    /// When the timer ends, and the timer, which was polled when it was set.
     sleep: Option<(Instant, Pin<Box<Sleep>>)>,
     /// Sessions to be served in this turn.
     touched: Vec<u32>,
@@ -433,8 +437,9 @@ impl Driver {
         if let Some((at, sleep)) = &self.sleep
             && near(*at)
             && !sleep.is_elapsed()
+            && !cfg!(tokio_unstable)
         {
-            // It wakes this task, whose waker stays what it is.
+            // It wakes this task, whose waker stays what it is. (A runtime that traces tasks polls some for no effect.)
             return Poll::Pending;
         }
         // Anew: one that is moved keeps the end of the runtime's next wait where it was.

@@ -446,7 +446,7 @@ impl State {
         Upkeep::Wait(self.connection.poll_timeout())
     }
 
-    /// Whether there is nothing to transmit, nor to be told of a transmission.
+    /// Whether the session lives, and there is nothing to transmit, nor anybody at it.
     fn is_quiet(&self) -> bool {
         !self.transmitting
             && self.blocked.is_none()

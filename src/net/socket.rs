@@ -24,8 +24,10 @@ use crate::proto::Transmit;
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
 /// few milliseconds on a fast link. It grants as much as it allows.
 const BUFFER_SIZE: usize = 4 << 20;
+/// Whether one system call receives several datagrams: `quinn-udp` knows others that take one, and has slots for more.
+const RECEIVES_MANY: bool = cfg!(any(target_os = "linux", target_os = "android", target_os = "freebsd"));
 /// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
-const SLOTS: usize = if quinn_udp::BATCH_SIZE < 16 { quinn_udp::BATCH_SIZE } else { 16 };
+const SLOTS: usize = if RECEIVES_MANY { 16 } else { 1 };
 /// Slots of a call behind one that found a single datagram: most find another then, and to lay out all slots takes longer
 /// than to receive it.
 const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
@@ -226,7 +228,7 @@ impl Socket {
 
     /// Sends a datagram that there is nothing to say about: without control messages.
     fn send_plain(&self, peer: SocketAddr, datagram: &[u8]) -> io::Result<()> {
-        self.io.try_send(|| self.io.socket().send_to(datagram, peer).map(drop))
+        self.io.try_send(|| self.io.send_to(datagram, peer).map(drop))
     }
 
     fn send_batch(
@@ -302,7 +304,7 @@ impl Socket {
                 });
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
-            // With slots to spare nothing was left, and to say so spares a call that finds that out.
+            // With slots to spare nothing was left, and to say so spares a call that finds that out. Of one slot none is.
             Ok(count < N)
         })
     }

@@ -12,7 +12,7 @@ pub(super) use unix::Watched;
 mod unix {
     use std::{
         io,
-        net::UdpSocket,
+        net::{SocketAddr, UdpSocket},
         sync::{Mutex, PoisonError},
         task::{Context, Poll, ready},
     };
@@ -35,6 +35,11 @@ mod unix {
 
         pub(in crate::net) fn socket(&self) -> &UdpSocket {
             self.readable.get_ref()
+        }
+
+        /// Sends a datagram, if there is room for it.
+        pub(in crate::net) fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+            self.socket().send_to(datagram, peer)
         }
 
         /// Calls `recv` when something may have arrived, which tells whether that was all.
@@ -90,9 +95,11 @@ mod unix {
 mod other {
     use std::{
         io,
+        net::SocketAddr,
         task::{Context, Poll, ready},
     };
 
+    use socket2::SockRef;
     use tokio::{io::Interest, net::UdpSocket};
 
     #[derive(Debug)]
@@ -106,6 +113,11 @@ mod other {
 
         pub(in crate::net) fn socket(&self) -> &UdpSocket {
             &self.0
+        }
+
+        /// Sends a datagram, if there is room for it.
+        pub(in crate::net) fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+            SockRef::from(&self.0).send_to(datagram, &peer.into())
         }
 
         /// Calls `recv` when something may have arrived, which tells whether that was all.

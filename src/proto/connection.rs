@@ -440,8 +440,8 @@ impl Connection {
         self.arq.has_sendable()
     }
 
-    /// Whether nothing is in flight and nothing waits to be sent: [`poll_transmit`](Self::poll_transmit) would find nothing
-    /// before the next deadline.
+    /// Whether nothing is in flight, and nothing waits that may be sent now: until the next deadline, which may have come
+    /// already, [`poll_transmit`](Self::poll_transmit) finds nothing. ACKs may be held back until then.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.arq.is_quiet() && !self.datagrams.has_unsent() && self.pipeline.parity_len().is_none()

@@ -96,7 +96,7 @@ impl Copies {
         if more && self.round.is_none() { None } else { self.at }
     }
 
-    /// Whether a round is.
+    /// Whether a round is under way.
     pub(super) const fn is_under_way(&self) -> bool {
         self.round.is_some()
     }

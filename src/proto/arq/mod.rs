@@ -267,8 +267,7 @@ impl Arq {
         self.queue.unsent() > 0 && !delayed && self.has_window()
     }
 
-    /// Whether nothing is in flight, and neither data nor an answer waits to be sent: nothing will be until the next
-    /// deadline.
+    /// Whether nothing is in flight, and nothing waits that may be sent before the next deadline.
     pub(super) const fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.has_control()
     }

@@ -66,7 +66,7 @@ struct Chunk {
 pub(super) struct RecvBuffer {
     nxt: u32,
     window: u32,
-    /// Payload in order, front to back. No chunk but the last is ever empty.
+    /// Payload in order, front to back. A chunk that is empty is the only one.
     chunks: VecDeque<Chunk>,
     spare: Vec<BytesMut>,
     pieces: VecDeque<Piece>,
@@ -332,7 +332,8 @@ impl RecvBuffer {
             }
         }
         let message = match self.chunks.front_mut() {
-            Some(Chunk { bytes: front, .. }) if front.len() >= len => {
+            // An empty message keeps no chunk.
+            Some(Chunk { bytes: front, .. }) if len > 0 && front.len() >= len => {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
                     self.recycle_front();
@@ -361,7 +362,7 @@ impl RecvBuffer {
         message.freeze()
     }
 
-    /// Keeps the drained first chunk for later arrivals if it is one worth keeping. The only one stays where it is.
+    /// The first chunk is drained. The only one stays where it is, for what arrives next.
     fn recycle_front(&mut self) {
         if self.chunks.len() == 1
             && let Some(Chunk { bytes, early: false }) = self.chunks.front_mut()
@@ -372,6 +373,7 @@ impl RecvBuffer {
         self.remove_front();
     }
 
+    /// Removes the drained first chunk, and keeps it for later if it is one worth keeping.
     #[inline(never)]
     fn remove_front(&mut self) {
         let Some(Chunk { mut bytes, early }) = self.chunks.pop_front() else { return };

@@ -104,7 +104,7 @@ impl Rtt {
     }
 }
 
-/// What a sample, an RTO or a knob measures; all are less than a few minutes.
+/// The nanoseconds of a sample or a knob: centuries fit.
 const fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos() as u64)
 }

@@ -185,3 +185,27 @@ fn trim_frees_everything() {
     assert_eq!((buffer.ring.capacity(), buffer.spare.capacity(), buffer.chunks.capacity()), (0, 0, 0));
     assert_eq!(buffer.insert(2, 0, b"again"), Insert::InOrder);
 }
+
+/// The chunk that was read stays for what arrives next, and makes way for what arrived early; an empty message, which may be
+/// kept for long, does not hold it.
+#[test]
+fn the_only_chunk_stays() {
+    let mut buffer = buffer(0, 16);
+    buffer.insert(0, 0, b"one");
+    assert_eq!(read_all(&mut buffer), b"one");
+    assert_eq!(buffer.chunks.len(), 1);
+    let memory = buffer.chunks[0].bytes.as_ptr();
+    buffer.insert(1, 0, b"");
+    let kept = buffer.recv().unwrap();
+    for sn in 2..5 {
+        buffer.insert(sn, 0, b"more");
+        assert_eq!(buffer.chunks[0].bytes.as_ptr(), memory, "{sn}");
+        assert_eq!(read_all(&mut buffer), b"more");
+    }
+    assert_eq!(kept, b""[..]);
+    buffer.insert(6, 0, b"early");
+    buffer.insert(5, 0, b"");
+    assert_eq!((buffer.chunks.len(), buffer.spare.len()), (1, 1), "no chunk is empty beside another");
+    assert_eq!(buffer.recv().unwrap(), b""[..]);
+    assert_eq!(buffer.recv().unwrap(), b"early"[..]);
+}
