@@ -56,7 +56,8 @@ async fn rounds(options: &options::Run, cells: &[Cell], programs: &[Program]) ->
             }
         }
     }
-    for round in 0..options.rounds() {
+    let rounds = if cells.iter().all(Cell::is_noisy) { options.noisy_rounds() } else { options.rounds() };
+    for round in 0..rounds {
         let count = turns.len();
         for turn in 0..count {
             let (program, cell, amount, failures) = &mut turns[(round + turn) % count];
