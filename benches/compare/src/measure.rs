@@ -56,7 +56,7 @@ async fn rounds(options: &options::Run, cells: &[Cell], programs: &[Program]) ->
             }
         }
     }
-    let rounds = if cells.iter().all(Cell::is_noisy) { options.noisy_rounds() } else { options.rounds() };
+    let rounds = if cells.iter().all(Cell::is_close) { options.close_rounds() } else { options.rounds() };
     for round in 0..rounds {
         let count = turns.len();
         for turn in 0..count {

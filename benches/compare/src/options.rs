@@ -31,7 +31,8 @@ pub(crate) struct Run {
     /// Only these peers
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
-    /// Runs of each peer in each cell, five times as many of pings over loopback unless quick [default: 5, quick: 3]
+    /// Runs of each peer in each cell; unless quick, five times as many of plain sinks in 64 KB and of pings over loopback
+    /// [default: 5, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
     /// Seconds that a run should take [default: 1.5, quick: 0.4]
@@ -53,8 +54,8 @@ impl Run {
         self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
     }
 
-    /// Rounds of what takes many to tell anything.
-    pub(crate) fn noisy_rounds(&self) -> usize {
+    /// Rounds of what is too close for fewer to tell anything.
+    pub(crate) fn close_rounds(&self) -> usize {
         self.rounds() * if self.quick { 1 } else { 5 }
     }
 

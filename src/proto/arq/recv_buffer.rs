@@ -384,7 +384,7 @@ impl RecvBuffer {
         }
     }
 
-    /// Adds a chunk, where the last is no use for what it holds: one that is empty makes way.
+    /// Adds a chunk, for what the last one does not fit; an empty first one makes way.
     fn push_chunk(&mut self, bytes: BytesMut, early: bool) {
         if self.chunks.front().is_some_and(|chunk| chunk.bytes.is_empty()) {
             self.remove_front();
