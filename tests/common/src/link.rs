@@ -88,6 +88,8 @@ pub struct Link {
     in_burst: bool,
     /// When the transmitter has sent what waits for it.
     idle_at: Instant,
+    /// Most bytes that have waited for it.
+    longest_queue: usize,
     last_arrival: Instant,
 }
 
@@ -100,6 +102,7 @@ impl Link {
             rng,
             in_burst: false,
             idle_at: Instant::ZERO,
+            longest_queue: 0,
             last_arrival: Instant::ZERO,
         }
     }
@@ -112,6 +115,11 @@ impl Link {
     pub fn lose_nothing_more(&mut self) {
         self.filter = None;
         self.settings = LinkSettings { delay: self.settings.delay, ..LinkSettings::default() };
+    }
+
+    /// Most bytes that have waited for the transmitter since the last call.
+    pub fn take_longest_queue(&mut self) -> usize {
+        std::mem::take(&mut self.longest_queue)
     }
 
     /// Sends a datagram; returns when it arrives: never, once or twice.
@@ -146,10 +154,11 @@ impl Link {
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.settings.rate else { return Some(now) };
         let wait = self.idle_at - now;
-        let waiting = wait.as_micros() as u64 * rate / 1_000_000;
-        if waiting as usize + len > self.settings.queue {
+        let waiting = (wait.as_micros() as u64 * rate / 1_000_000) as usize + len;
+        if waiting > self.settings.queue {
             return None;
         }
+        self.longest_queue = self.longest_queue.max(waiting);
         self.idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
         Some(self.idle_at)
     }
