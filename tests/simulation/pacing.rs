@@ -65,6 +65,44 @@ fn congestion_control_turned_on_later_starts_without_debts() {
     assert!(on >= 0.9 * off, "{off:.0} B/s, then {on:.0}");
 }
 
+/// Another network, another route: what fitted the path before is no limit on the longer one.
+#[test]
+fn a_path_that_becomes_longer_is_filled_again_soon() {
+    const RATE: u64 = 12_500_000;
+    for (before, after) in [(20, 150), (50, 100), (50, 200), (100, 150)] {
+        let link = LinkSettings::delay(ms(before) / 2).rate(RATE, 1_000_000);
+        let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
+        simulation.client().writer = Writer::bulk(u64::MAX);
+        simulation.run_for(5 * SECOND);
+        for link in simulation.ends.iter_mut().map(|end| &mut end.link) {
+            link.settings.delay = ms(after) / 2;
+        }
+        simulation.run_for(3 * SECOND);
+        let rate = rate(&mut simulation, 5 * SECOND) / RATE as f64;
+        assert!(rate >= 0.93, "{before} to {after} ms: {rate:.3} of the link's rate");
+        // A second startup, that of the longer path, overflows the queue.
+        let stats = simulation.client().connection.stats();
+        assert!(stats.resends() * 20 < stats.push_sent, "{before} to {after} ms: {stats:?}");
+    }
+}
+
+/// What makes round trips longer here is the session's own queue, and it goes away.
+#[test]
+fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
+    const RATE: u64 = 1_250_000;
+    let link = LinkSettings::delay(ms(20)).rate(10 * RATE, 1_000_000);
+    let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
+    simulation.client().writer = Writer::bulk(u64::MAX);
+    simulation.run_for(5 * SECOND);
+    simulation.client().link.settings.rate = Some(RATE);
+    simulation.run_for(5 * SECOND);
+    simulation.client().link.take_longest_queue();
+    let rate = rate(&mut simulation, 10 * SECOND);
+    assert!(rate >= 0.95 * RATE as f64, "{rate:.0} B/s of {RATE}");
+    let waiting = simulation.client().link.take_longest_queue() as u64;
+    assert!(waiting < RATE / 25, "{waiting} bytes wait longer than a round trip");
+}
+
 #[test]
 fn frequent_calls_do_not_starve_a_slow_path() {
     let link = LinkSettings::delay(ms(50)).rate(60_000, 200_000);

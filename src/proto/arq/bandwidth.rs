@@ -16,11 +16,14 @@
 //!   trip, and in no less than a second to nearly three times as much, from what it is where startup ends with a queue.
 //!   Faster, on round trips of 2 ms, eight sessions lost 4 % of all that they sent to a full buffer.
 //!
+//! * A path that has become longer ([`Detour`]) is a new one: startup begins again.
+//!
 //! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
 //! measure the round trip, since the draining phase does so well enough.
 
 use core::time::Duration;
 
+use super::detour::Detour;
 use crate::proto::time::Instant;
 
 /// Rounds that the highest rate, and the largest batch of ACKs, are remembered for.
@@ -99,6 +102,7 @@ pub(super) struct Bandwidth {
     round_rtt: Option<Duration>,
     /// Most that may come on top for batches of ACKs.
     allowance: u64,
+    detour: Detour,
     phase: usize,
     phase_began: Instant,
 }
@@ -127,6 +131,7 @@ impl Bandwidth {
             resent: 0,
             round_rtt: None,
             allowance: u64::MAX,
+            detour: Detour::default(),
             phase: DRAINING,
             phase_began: Instant::ZERO,
         }
@@ -208,7 +213,7 @@ impl Bandwidth {
             self.sample_rtt(now, rtt);
         }
         if newest.snapshot.delivered >= self.round_end {
-            self.begin_round(newest.snapshot.app_limited);
+            self.begin_round(now, newest.snapshot.app_limited);
         }
         self.sample_rate(now, newest);
         self.sample_batch(now, acked);
@@ -222,7 +227,7 @@ impl Bandwidth {
         }
     }
 
-    fn begin_round(&mut self, app_limited: bool) {
+    fn begin_round(&mut self, now: Instant, app_limited: bool) {
         self.round_end = self.delivered;
         let confirmed = core::mem::take(&mut self.confirmed);
         let resent = core::mem::take(&mut self.resent);
@@ -243,6 +248,7 @@ impl Bandwidth {
         }
         if !self.startup {
             self.adapt_allowance(round_rtt, overflows);
+            self.look_for_detour(now, round_rtt);
             return;
         }
         if rate >= self.full_rate + self.full_rate / 4 {
@@ -259,6 +265,18 @@ impl Bandwidth {
                 self.allowance = self.largest_batch();
             }
             self.adapt_allowance(round_rtt, overflows);
+        }
+    }
+
+    /// After a round whose round trips took `rtt` at best.
+    fn look_for_detour(&mut self, now: Instant, rtt: Option<Duration>) {
+        if let Some((rtt, (shortest, _))) = rtt.zip(self.min_rtt)
+            && self.detour.on_round(now, shortest, rtt, self.window)
+        {
+            self.min_rtt = Some((rtt, now));
+            self.rates = [0; ROUNDS];
+            self.startup = true;
+            (self.full_rate, self.full_rounds) = (0, 0);
         }
     }
 
@@ -345,7 +363,8 @@ impl Bandwidth {
         }
         let product = self.product();
         let batch = self.largest_batch().min(self.allowance);
-        self.window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
+        let window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
+        self.window = window.min(self.detour.limit());
     }
 }
 

@@ -20,6 +20,7 @@ mod bandwidth;
 mod bytes_queue;
 mod congestion;
 mod copies;
+mod detour;
 mod input;
 mod losses;
 mod output;
