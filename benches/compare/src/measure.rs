@@ -25,57 +25,105 @@ pub(crate) fn all(options: &options::Run, programs: &[Program]) -> io::Result<Ve
     if cells.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "--only leaves nothing to measure"));
     }
-    let mut runs = Vec::new();
-    let mut left = cells.clone();
-    while let Some(first) = left.first().copied() {
-        // One and many connections are compared with each other too: they take turns.
-        let group: Vec<_>;
-        (group, left) = left.into_iter().partition(|cell| Cell { conns: first.conns, ..*cell } == first);
-        for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| group.contains(cell)) {
-            eprintln!("{} of {}: {cell}", index + 1, cells.len());
+    let (close, others): (Vec<_>, Vec<_>) = groups(&cells).into_iter().partition(|cells| cells[0].is_close());
+    let mut runs = runtime.block_on(async {
+        let mut close_ones = Vec::new();
+        for cells in &close {
+            close_ones.push(Group::new(options, cells, programs).await);
         }
-        runs.extend(runtime.block_on(rounds(options, &group, programs)));
-    }
+        let mut runs = Vec::new();
+        // What is close differs most from minute to minute: its rounds are spread over all of them.
+        for (index, cells) in others.iter().enumerate() {
+            let mut group = Group::new(options, cells, programs).await;
+            group.run_until(group.rounds).await;
+            runs.append(&mut group.runs);
+            for group in &mut close_ones {
+                group.run_until(group.rounds * (index + 1) / others.len()).await;
+            }
+        }
+        for mut group in close_ones {
+            group.run_until(group.rounds).await;
+            runs.append(&mut group.runs);
+        }
+        runs
+    });
     // Of each cell together, as without turns.
     runs.sort_by_key(|run| cells.iter().position(|cell| *cell == run.cell));
     Ok(runs)
 }
 
-/// The rounds of cells that differ in their connections only: in each, every peer has its turn in each of them.
-async fn rounds(options: &options::Run, cells: &[Cell], programs: &[Program]) -> Vec<Run> {
-    let relayed = cells.iter().any(|cell| matches!(cell.path, Path::Relay(_)));
-    let secs = if relayed { options.relay_secs() } else { options.secs() };
-    let limit = Duration::from_secs_f64(15.0 + 10.0 * secs);
-    let mut runs = Vec::new();
-    let mut turns = Vec::new();
-    for program in programs {
-        for cell in cells.iter().filter(|cell| cell.suits(&program.name)) {
-            match amount(program, cell, secs, limit).await {
-                Ok(amount) => turns.push((program, cell, amount, 0)),
-                Err(why) => runs.push(finished(program, cell, 0, Outcome::Failed(why))),
-            }
+/// One and many connections are compared with each other too: cells that differ in them only take turns.
+fn groups(cells: &[Cell]) -> Vec<Vec<Cell>> {
+    let mut groups: Vec<Vec<Cell>> = Vec::new();
+    for cell in cells {
+        match groups.iter_mut().find(|group| Cell { conns: cell.conns, ..group[0] } == *cell) {
+            Some(group) => group.push(*cell),
+            None => groups.push(vec![*cell]),
         }
     }
-    let rounds = if cells.iter().all(Cell::is_close) { options.close_rounds() } else { options.rounds() };
-    for round in 0..rounds {
-        let count = turns.len();
-        for turn in 0..count {
-            let (program, cell, amount, failures) = &mut turns[(round + turn) % count];
-            if *failures == MAX_FAILURES {
-                continue;
-            }
-            amount.seed = round as u64 + 1;
-            let outcome = match process::run(program, cell, *amount, limit).await {
-                Ok(measured) => Outcome::Done(measured),
-                Err(why) => {
-                    *failures += 1;
-                    Outcome::Failed(why)
+    groups
+}
+
+/// Cells in each of whose rounds every peer has its turn in each of them.
+struct Group<'a> {
+    turns: Vec<Turn<'a>>,
+    rounds: usize,
+    done: usize,
+    limit: Duration,
+    runs: Vec<Run>,
+}
+
+struct Turn<'a> {
+    program: &'a Program,
+    cell: &'a Cell,
+    amount: Amount,
+    failures: usize,
+}
+
+impl<'a> Group<'a> {
+    /// Finds out how much each peer can do.
+    async fn new(options: &options::Run, cells: &'a [Cell], programs: &'a [Program]) -> Self {
+        let relayed = cells.iter().any(|cell| matches!(cell.path, Path::Relay(_)));
+        let secs = if relayed { options.relay_secs() } else { options.secs() };
+        let limit = Duration::from_secs_f64(15.0 + 10.0 * secs);
+        let rounds = if cells.iter().all(Cell::is_close) { options.close_rounds() } else { options.rounds() };
+        let mut group = Self { turns: Vec::new(), rounds, done: 0, limit, runs: Vec::new() };
+        for program in programs {
+            for cell in cells.iter().filter(|cell| cell.suits(&program.name)) {
+                match amount(program, cell, secs, limit).await {
+                    Ok(amount) => group.turns.push(Turn { program, cell, amount, failures: 0 }),
+                    Err(why) => group.runs.push(finished(program, cell, 0, Outcome::Failed(why))),
                 }
-            };
-            runs.push(finished(program, cell, round + 1, outcome));
+            }
+        }
+        group
+    }
+
+    /// Goes on until so many rounds are done.
+    async fn run_until(&mut self, rounds: usize) {
+        while self.done < rounds {
+            let count = self.turns.len();
+            for turn in 0..count {
+                let Turn { program, cell, amount, failures } = &mut self.turns[(self.done + turn) % count];
+                if *failures == MAX_FAILURES {
+                    continue;
+                }
+                if turn == 0 {
+                    eprintln!("{cell}, round {} of {}", self.done + 1, self.rounds);
+                }
+                amount.seed = self.done as u64 + 1;
+                let outcome = match process::run(program, cell, *amount, self.limit).await {
+                    Ok(measured) => Outcome::Done(measured),
+                    Err(why) => {
+                        *failures += 1;
+                        Outcome::Failed(why)
+                    }
+                };
+                self.runs.push(finished(program, cell, self.done + 1, outcome));
+            }
+            self.done += 1;
         }
     }
-    runs
 }
 
 fn finished(program: &Program, cell: &Cell, round: usize, outcome: Outcome) -> Run {
@@ -115,4 +163,25 @@ async fn amount(program: &Program, cell: &Cell, secs: f64, limit: Duration) -> R
 fn per_connection(cell: &Cell, total: u64) -> u64 {
     let msg = cell.msg as u64;
     (total / cell.conns as u64).div_ceil(msg).max(1) * msg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_that_differ_in_their_connections_are_a_group() {
+        let cells = Cell::all();
+        let groups = groups(&cells);
+        assert_eq!(groups.concat().len(), cells.len());
+        let close: Vec<_> = groups.iter().filter(|group| group.iter().any(Cell::is_close)).collect();
+        assert!(close.iter().all(|group| group.iter().all(Cell::is_close)));
+        let mut conns: Vec<Vec<_>> =
+            close.iter().map(|group| group.iter().map(|cell| cell.conns).collect()).collect();
+        conns.sort();
+        assert_eq!(conns, [vec![1], vec![1, 8]]);
+        for group in groups {
+            assert!(group.iter().all(|cell| Cell { conns: 1, ..*cell } == Cell { conns: 1, ..group[0] }));
+        }
+    }
 }

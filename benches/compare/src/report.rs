@@ -29,7 +29,8 @@ pub(crate) fn write(options: &options::Run, machine: &Machine, runs: &[Run]) -> 
     let summary = Summary(runs);
     let mut text = format!("# kcp9 and its peers\n\n{}\n", machine.markdown());
     text += &format!(
-        "Medians of {} alternating rounds ({} of plain sinks in 64 KB and of pings over loopback), server and driver each \
+        "Medians of {} alternating rounds ({} of plain sinks in 64 KB and of pings over loopback, spread over the whole \
+         run), server and driver each \
          a process. CPU and memory are those of both together; MB are 10^6 bytes; an echo's bytes count once. quinn is \
          always under TLS. `x` is kcp9's figure over the peer's.\n\n",
         options.rounds(),
