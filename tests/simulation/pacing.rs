@@ -69,7 +69,7 @@ fn congestion_control_turned_on_later_starts_without_debts() {
 #[test]
 fn a_path_that_becomes_longer_is_filled_again_soon() {
     const RATE: u64 = 12_500_000;
-    for (before, after) in [(20, 150), (50, 100), (50, 200), (100, 150)] {
+    for (before, after) in [(20, 150), (50, 120), (50, 200), (75, 190)] {
         let link = LinkSettings::delay(ms(before) / 2).rate(RATE, 1_000_000);
         let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
         simulation.client().writer = Writer::bulk(u64::MAX);
@@ -94,6 +94,7 @@ fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
     let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
     simulation.client().writer = Writer::bulk(u64::MAX);
     simulation.run_for(5 * SECOND);
+    let resends = simulation.client().connection.stats().resends();
     simulation.client().link.settings.rate = Some(RATE);
     simulation.run_for(5 * SECOND);
     simulation.client().link.take_longest_queue();
@@ -101,6 +102,9 @@ fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
     assert!(rate >= 0.95 * RATE as f64, "{rate:.0} B/s of {RATE}");
     let waiting = simulation.client().link.take_longest_queue() as u64;
     assert!(waiting < RATE / 25, "{waiting} bytes wait longer than a round trip");
+    // Another startup would overflow the queue.
+    let stats = simulation.client().connection.stats();
+    assert_eq!(stats.resends(), resends, "{stats:?}");
 }
 
 #[test]

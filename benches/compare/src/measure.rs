@@ -103,13 +103,13 @@ impl<'a> Group<'a> {
     async fn run_until(&mut self, rounds: usize) {
         while self.done < rounds {
             let count = self.turns.len();
+            if let Some(turn) = self.turns.first() {
+                eprintln!("{}, round {} of {}", turn.cell, self.done + 1, self.rounds);
+            }
             for turn in 0..count {
                 let Turn { program, cell, amount, failures } = &mut self.turns[(self.done + turn) % count];
                 if *failures == MAX_FAILURES {
                     continue;
-                }
-                if turn == 0 {
-                    eprintln!("{cell}, round {} of {}", self.done + 1, self.rounds);
                 }
                 amount.seed = self.done as u64 + 1;
                 let outcome = match process::run(program, cell, *amount, self.limit).await {

@@ -44,11 +44,11 @@ const LEAST_QUEUE_RTT: Duration = Duration::from_micros(250);
 const MIN_ALLOWANCE: u64 = 128;
 /// Gains of the phases, in eighths.
 const GAINS: [u64; 8] = [10, 7, 8, 8, 8, 8, 8, 8];
-/// The phase that follows startup: it drains.
+/// The phase at first, which drains. It is long over when startup is, and the one behind it follows.
 const DRAINING: usize = 1;
 /// Rounds without growth that end startup.
 const FULL_ROUNDS: u8 = 3;
-/// Window at first and at least, in full segments.
+/// Window at first, and at least but while it is halved, in full segments.
 const INITIAL_WINDOW: u64 = 32;
 const MIN_WINDOW: u64 = 16;
 
@@ -235,10 +235,17 @@ impl Bandwidth {
         let alone = self.min_rtt.map_or(LEAST_RTT, |(shortest, _)| shortest.max(LEAST_QUEUE_RTT));
         let queued = round_rtt.is_some_and(|rtt| rtt >= 2 * alone);
         let overflows = queued && resent * LOSSY > confirmed;
-        // A round in which the application had little to send says nothing of the path but that it has a queue, and forgets
-        // nothing.
-        if app_limited && !(if self.startup { queued } else { overflows }) {
-            return;
+        if app_limited {
+            if self.detour.is_asked()
+                && let Some((rtt, (shortest, _))) = round_rtt.zip(self.min_rtt)
+            {
+                self.detour.on_app_limited_round(now, shortest, rtt);
+            }
+            // A round in which the application had little to send says nothing of the path but that it has a queue, and
+            // forgets nothing.
+            if !(if self.startup { queued } else { overflows }) {
+                return;
+            }
         }
         let rate = self.rate();
         if !app_limited {
@@ -248,7 +255,9 @@ impl Bandwidth {
         }
         if !self.startup {
             self.adapt_allowance(round_rtt, overflows);
-            self.look_for_detour(now, round_rtt);
+            if !app_limited {
+                self.look_for_detour(now, round_rtt);
+            }
             return;
         }
         if rate >= self.full_rate + self.full_rate / 4 {
@@ -275,6 +284,7 @@ impl Bandwidth {
         {
             self.min_rtt = Some((rtt, now));
             self.rates = [0; ROUNDS];
+            self.phase = DRAINING;
             self.startup = true;
             (self.full_rate, self.full_rounds) = (0, 0);
         }

@@ -9,13 +9,13 @@ use core::time::Duration;
 
 use crate::proto::time::Instant;
 
-/// Round trips longer than the path's by less than this, or by less than half, give no reason to ask: ACKs are held back as
-/// long.
+/// Round trips that are not twice as long as the path's, or longer by less than this, give no reason to ask. ACKs are held back
+/// as long, and sessions that share a link have a queue together which none of them shortens much.
 const LEAST: Duration = Duration::from_millis(10);
 /// Rounds of long round trips before the window is halved.
 const PATIENCE: u8 = 4;
-/// How long an answer holds for round trips that are not half as long again: a queue that others keep full would have it
-/// asked all the time.
+/// How long an answer holds, whatever it was, for round trips that are not half as long again: a queue that others fill again
+/// and again would have it asked all the time.
 const VALIDITY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Detour {
     windows: [u64; 2],
 }
 
-/// Rounds whose round trips have all been long.
+/// Rounds in which the window was the limit, and whose round trips have all been long.
 #[derive(Debug)]
 struct Long {
     rounds: u8,
@@ -39,26 +39,21 @@ struct Long {
 }
 
 impl Detour {
-    /// A round ends whose round trips took `rtt` at best, where the path's took `shortest` so far; the window is `window`.
-    /// Returns whether the path has become longer: as long as `rtt`.
+    /// A round ends whose round trips took `rtt` at best, where the path's took `shortest` so far; what was in flight was
+    /// limited by the window, which is `window`. Returns whether the path has become longer: as long as `rtt`.
     pub(super) fn on_round(&mut self, now: Instant, shortest: Duration, rtt: Duration, window: u64) -> bool {
         // What a round confirms was sent in the one before, at the earliest, and a window that has shrunk takes a round trip
         // to empty a queue.
         let [earlier, before] = self.windows;
         self.windows = [before, window];
-        if rtt < (shortest * 3 / 2).max(shortest + LEAST) {
-            self.answer(now);
+        if !self.is_long(now, shortest, rtt) {
             return false;
         }
-        let window = before.max(window);
-        let long = self.long.get_or_insert(Long { rounds: 0, rtt, window, halved: false });
+        let long =
+            self.long.get_or_insert(Long { rounds: 0, rtt, window: before.max(window), halved: false });
         if rtt < long.rtt / 8 * 7 {
             // A queue that has become shorter.
             self.answer(now);
-            return false;
-        }
-        let (known, until) = self.answered;
-        if now < until && rtt < known * 3 / 2 {
             return false;
         }
         long.rounds = long.rounds.saturating_add(1);
@@ -71,6 +66,33 @@ impl Detour {
             long.rtt = long.rtt.max(rtt);
         }
         false
+    }
+
+    /// Whether round trips have been long.
+    pub(super) const fn is_asked(&self) -> bool {
+        self.long.is_some()
+    }
+
+    /// As [`on_round`](Self::on_round), where the application had too little to send: the window changes nothing then, but
+    /// short round trips tell as much.
+    #[cold]
+    pub(super) fn on_app_limited_round(&mut self, now: Instant, shortest: Duration, rtt: Duration) {
+        self.is_long(now, shortest, rtt);
+    }
+
+    /// Whether round trips are so long that it is asked, or to be asked, why. If not, that is over.
+    fn is_long(&mut self, now: Instant, shortest: Duration, rtt: Duration) -> bool {
+        if rtt < (shortest * 2).max(shortest + LEAST) {
+            self.answer(now);
+            return false;
+        }
+        let (known, until) = self.answered;
+        let asking = self.long.as_ref().is_some_and(|long| long.halved);
+        if !asking && now < until && rtt < known * 3 / 2 {
+            self.long = None;
+            return false;
+        }
+        true
     }
 
     /// What there was to find out is known.
@@ -113,11 +135,11 @@ mod tests {
     #[test]
     fn what_no_window_shortens_is_the_path() {
         let (mut detour, mut now) = (Detour::default(), Instant::ZERO);
-        let longer = |_| 2 * ALONE;
+        let longer = |_| 5 * ALONE / 2;
         let (found, smallest) = rounds(&mut detour, &mut now, longer);
         assert!(found.is_some_and(|round| round <= u32::from(PATIENCE) + 4), "{found:?}");
         assert_eq!((smallest, detour.limit()), (WINDOW / 2, u64::MAX));
-        // Nor is it asked again soon, although it was not believed.
+        // Nor is it asked again soon, although the answer was not taken.
         assert_eq!(rounds(&mut detour, &mut now, longer), (None, WINDOW));
         let (found, _) = rounds(&mut detour, &mut now, |_| 4 * ALONE);
         assert!(found.is_some(), "it is half as long again");
@@ -137,8 +159,10 @@ mod tests {
     #[test]
     fn a_little_longer_or_for_a_little_while_is_nothing() {
         let (mut detour, mut now) = (Detour::default(), Instant::ZERO);
-        for path in [ALONE + LEAST - Duration::from_millis(1), ALONE * 3 / 2 - Duration::from_millis(1)] {
-            assert_eq!(rounds(&mut detour, &mut now, |_| path), (None, WINDOW));
+        let path = ALONE * 2 - Duration::from_millis(1);
+        assert_eq!(rounds(&mut detour, &mut now, |_| path), (None, WINDOW));
+        for _ in 0..20 {
+            assert!(!detour.on_round(now, LEAST / 2, LEAST, WINDOW), "ACKs may be held back as long");
         }
         for _ in 0..20 {
             for _ in 0..PATIENCE {
@@ -147,6 +171,33 @@ mod tests {
             }
             assert!(!detour.on_round(now, ALONE, ALONE, WINDOW));
         }
+    }
+
+    /// The application's own rounds neither count nor keep the window halved once their round trips are short.
+    #[test]
+    fn rounds_without_enough_to_send_only_end_it() {
+        let (mut detour, now) = (Detour::default(), Instant::ZERO);
+        for _ in 0..=PATIENCE {
+            assert!(!detour.on_round(now, ALONE, 3 * ALONE, WINDOW));
+            for _ in 0..2 * PATIENCE {
+                detour.on_app_limited_round(now, ALONE, 3 * ALONE);
+            }
+        }
+        assert_eq!(detour.limit(), WINDOW / 2);
+        detour.on_app_limited_round(now, ALONE, ALONE);
+        assert_eq!((detour.limit(), detour.is_asked()), (u64::MAX, false));
+    }
+
+    /// An answer to shorter ones does not hold up the question that is being asked.
+    #[test]
+    fn what_is_asked_is_answered() {
+        let (mut detour, mut now) = (Detour::default(), Instant::ZERO);
+        detour.answered = (3 * ALONE, now + 100 * VALIDITY);
+        // A little less once it is halved than what would have it asked.
+        let path = |in_flight| if in_flight < WINDOW { ALONE * 44 / 10 } else { ALONE * 46 / 10 };
+        let (found, _) = rounds(&mut detour, &mut now, path);
+        assert!(found.is_some());
+        assert_eq!(detour.limit(), u64::MAX);
     }
 
     /// A window that halves by itself, since the rate has fallen, answers as well.
