@@ -13,6 +13,7 @@ mod pacing;
 mod ping;
 mod resends;
 mod settings;
+mod sharing;
 mod throughput;
 mod windows;
 mod wrap;

@@ -16,20 +16,22 @@
 //!   trip, and in no less than a second to nearly three times as much, from what it is where startup ends with a queue.
 //!   Faster, on round trips of 2 ms, eight sessions lost 4 % of all that they sent to a full buffer.
 //!
-//! * A path that has become longer ([`Detour`]) is a new one: startup begins again.
+//! * A path that has become longer ([`Detour`]) is a new one: startup begins again. Where it was the queue of many
+//!   sessions after all, another overflow would make it longer still, so the window grows to no more than the rate from
+//!   before fills.
 //!
-//! Simpler than BBR: the window is the limit and pacing only breaks bursts, and there is no phase that empties the path to
-//! measure the round trip, since the draining phase does so well enough.
+//! * Where the shortest round trip has not been seen for a while ([`MinRtt`]), the path is emptied to measure it: half the
+//!   product for two to three round trips.
+//!
+//! Simpler than BBR: the window is the limit, and pacing only breaks bursts.
 
 use core::time::Duration;
 
-use super::detour::Detour;
+use super::{detour::Detour, min_rtt::MinRtt};
 use crate::proto::time::Instant;
 
 /// Rounds that the highest rate, and the largest batch of ACKs, are remembered for.
 const ROUNDS: usize = 10;
-/// How long the shortest round trip is remembered for.
-const MIN_RTT_MEMORY: Duration = Duration::from_secs(10);
 /// Round trips below this tell more of schedulers than of paths.
 const LEAST_RTT: Duration = Duration::from_millis(1);
 /// What may be in flight because a round trip counts for more than it is, in full segments: 1 ms at 1.4 Gbit/s. At higher
@@ -44,11 +46,12 @@ const LEAST_QUEUE_RTT: Duration = Duration::from_micros(250);
 const MIN_ALLOWANCE: u64 = 128;
 /// Gains of the phases, in eighths.
 const GAINS: [u64; 8] = [10, 7, 8, 8, 8, 8, 8, 8];
-/// The phase at first, which drains. It is long over when startup is, and the one behind it follows.
+/// The phase at first and behind one that empties the path, which drains. It is long over when startup is, and the one
+/// behind it follows.
 const DRAINING: usize = 1;
 /// Rounds without growth that end startup.
 const FULL_ROUNDS: u8 = 3;
-/// Window at first, and at least but while it is halved, in full segments.
+/// Window at first, and at least but while it is halved for a [`Detour`], in full segments.
 const INITIAL_WINDOW: u64 = 32;
 const MIN_WINDOW: u64 = 16;
 
@@ -90,8 +93,12 @@ pub(super) struct Bandwidth {
     batches: [u64; ROUNDS],
     batch_began: Instant,
     batch: u64,
-    min_rtt: Option<(Duration, Instant)>,
+    min_rtt: MinRtt,
     startup: bool,
+    /// What startup may grow the window to.
+    startup_limit: u64,
+    /// The rate before it was asked whether the path is longer.
+    usual_rate: u64,
     full_rate: u64,
     full_rounds: u8,
     /// Segments acknowledged in this round.
@@ -123,8 +130,10 @@ impl Bandwidth {
             batches: [0; ROUNDS],
             batch_began: Instant::ZERO,
             batch: 0,
-            min_rtt: None,
+            min_rtt: MinRtt::default(),
             startup: true,
+            startup_limit: u64::MAX,
+            usual_rate: 0,
             full_rate: 0,
             full_rounds: 0,
             confirmed: 0,
@@ -191,7 +200,7 @@ impl Bandwidth {
 
     /// By how much the control itself may lengthen round trips: the queue of its probing phase.
     pub(super) fn probe_delay(&self) -> Duration {
-        self.min_rtt.filter(|_| !self.is_app_limited()).map_or(Duration::ZERO, |(rtt, _)| rtt / 4)
+        self.min_rtt.get().filter(|_| !self.is_app_limited()).map_or(Duration::ZERO, |rtt| rtt / 4)
     }
 
     /// `segments` of `acked` bytes are newly acknowledged, `in_flight` still under way.
@@ -210,7 +219,7 @@ impl Bandwidth {
         self.first_sent_at = newest.sent_at;
         if let Some(rtt) = rtt {
             self.round_rtt = Some(self.round_rtt.map_or(rtt, |shortest| shortest.min(rtt)));
-            self.sample_rtt(now, rtt);
+            self.sample_rtt(now, rtt, in_flight);
         }
         if newest.snapshot.delivered >= self.round_end {
             self.begin_round(now, newest.snapshot.app_limited);
@@ -220,10 +229,13 @@ impl Bandwidth {
         self.update_window(now, acked, in_flight);
     }
 
-    fn sample_rtt(&mut self, now: Instant, rtt: Duration) {
-        match self.min_rtt {
-            Some((min, at)) if rtt > min && now - at < MIN_RTT_MEMORY => {}
-            _ => self.min_rtt = Some((rtt, now)),
+    fn sample_rtt(&mut self, now: Instant, rtt: Duration, in_flight: u64) {
+        let limited = !self.startup && !self.is_app_limited();
+        let emptied = self.min_rtt.is_emptying() && in_flight <= self.emptied_window();
+        if self.min_rtt.sample(now, rtt, limited, emptied) {
+            // The window opens at once.
+            self.phase = DRAINING;
+            self.phase_began = now;
         }
     }
 
@@ -232,12 +244,12 @@ impl Bandwidth {
         let confirmed = core::mem::take(&mut self.confirmed);
         let resent = core::mem::take(&mut self.resent);
         let round_rtt = self.round_rtt.take();
-        let alone = self.min_rtt.map_or(LEAST_RTT, |(shortest, _)| shortest.max(LEAST_QUEUE_RTT));
+        let alone = self.min_rtt.get().map_or(LEAST_RTT, |shortest| shortest.max(LEAST_QUEUE_RTT));
         let queued = round_rtt.is_some_and(|rtt| rtt >= 2 * alone);
         let overflows = queued && resent * LOSSY > confirmed;
         if app_limited {
             if self.detour.is_asked()
-                && let Some((rtt, (shortest, _))) = round_rtt.zip(self.min_rtt)
+                && let Some((rtt, shortest)) = round_rtt.zip(self.min_rtt.get())
             {
                 self.detour.on_app_limited_round(now, shortest, rtt);
             }
@@ -269,6 +281,7 @@ impl Bandwidth {
         self.full_rounds += if resent > 0 || queued { 2 } else { 1 };
         if self.full_rounds >= FULL_ROUNDS {
             self.startup = false;
+            self.usual_rate = rate;
             if queued {
                 // Or every window acknowledged at once would make room for a larger one.
                 self.allowance = self.largest_batch();
@@ -279,14 +292,17 @@ impl Bandwidth {
 
     /// After a round whose round trips took `rtt` at best.
     fn look_for_detour(&mut self, now: Instant, rtt: Option<Duration>) {
-        if let Some((rtt, (shortest, _))) = rtt.zip(self.min_rtt)
+        if let Some((rtt, shortest)) = rtt.zip(self.min_rtt.get())
             && self.detour.on_round(now, shortest, rtt, self.window)
         {
-            self.min_rtt = Some((rtt, now));
+            self.min_rtt.set(now, rtt);
+            self.startup_limit = bytes_in(self.usual_rate.max(self.rate()), rtt);
             self.rates = [0; ROUNDS];
             self.phase = DRAINING;
             self.startup = true;
             (self.full_rate, self.full_rounds) = (0, 0);
+        } else if !self.detour.is_asked() {
+            self.usual_rate = self.rate();
         }
     }
 
@@ -305,7 +321,7 @@ impl Bandwidth {
         let Snapshot { delivered, since_delivery, since_first_sent, app_limited } = newest.snapshot;
         let since_sent = (now - newest.sent_at).as_micros() as u64;
         let elapsed = (since_sent + u64::from(since_delivery)).max(since_first_sent.into());
-        let shortest = self.min_rtt.map_or(0, |(rtt, _)| rtt.as_micros() as u64);
+        let shortest = self.min_rtt.get().map_or(0, |rtt| rtt.as_micros() as u64);
         if elapsed == 0 || elapsed < shortest {
             return;
         }
@@ -345,23 +361,25 @@ impl Bandwidth {
 
     /// Bytes that fit the path without queueing.
     fn product(&self) -> u64 {
-        let bytes_in = |time: Duration| {
-            let bytes = u128::from(self.rate()) * time.as_micros() / 1_000_000;
-            u64::try_from(bytes).unwrap_or(u64::MAX / 8)
-        };
-        let measured = self.min_rtt.map_or(0, |(rtt, _)| bytes_in(rtt));
-        measured.max(bytes_in(LEAST_RTT).min(SHORT_PATH_WINDOW * self.segment))
+        let rate = self.rate();
+        let measured = self.min_rtt.get().map_or(0, |rtt| bytes_in(rate, rtt));
+        measured.max(bytes_in(rate, LEAST_RTT).min(SHORT_PATH_WINDOW * self.segment))
+    }
+
+    /// Bytes that may be in flight while the path is emptied.
+    fn emptied_window(&self) -> u64 {
+        (self.product() / 2).max(MIN_WINDOW * self.segment)
     }
 
     /// What the shortest round trip tells of the path.
     fn path_rtt(&self) -> Duration {
-        self.min_rtt.map_or(LEAST_RTT, |(rtt, _)| rtt.max(LEAST_RTT))
+        self.min_rtt.get().map_or(LEAST_RTT, |rtt| rtt.max(LEAST_RTT))
     }
 
     fn update_window(&mut self, now: Instant, acked: u64, in_flight: u64) {
         if self.startup {
             // Only what the window held back proves that it is too small.
-            if in_flight + acked >= self.window / 2 {
+            if in_flight + acked >= self.window / 2 && self.window < self.startup_limit {
                 self.window += acked;
             }
             return;
@@ -371,11 +389,21 @@ impl Bandwidth {
             self.phase = (self.phase + 1) % GAINS.len();
             self.phase_began = now;
         }
+        if self.min_rtt.is_emptying() {
+            self.window = self.window.min(self.emptied_window());
+            return;
+        }
         let product = self.product();
         let batch = self.largest_batch().min(self.allowance);
         let window = (product / 8 * GAINS[self.phase] + batch).max(MIN_WINDOW * self.segment);
         self.window = window.min(self.detour.limit());
     }
+}
+
+/// What `rate` bytes a second are in `time`.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate) * time.as_micros() / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX / 8)
 }
 
 fn micros_since(earlier: Instant, now: Instant) -> u32 {
@@ -447,6 +475,32 @@ mod tests {
         // 3 s.
         rounds(&mut bandwidth, &mut now, 600, 5 * LEAST_RTT, 0);
         assert!(bandwidth.window() >= before, "{} of {before}", bandwidth.window());
+    }
+
+    /// It might be a queue that other sessions keep full.
+    #[test]
+    fn startup_on_a_longer_path_expects_no_higher_rate() {
+        let (mut bandwidth, mut now) = behind_startup();
+        let before = bandwidth.rate();
+        let longer = 20 * LEAST_RTT;
+        for _ in 0..20 {
+            rounds(&mut bandwidth, &mut now, 1, longer, 0);
+            if bandwidth.startup {
+                break;
+            }
+        }
+        assert!(bandwidth.startup && bandwidth.rate() < before / 2);
+        assert_eq!(bandwidth.startup_limit, bytes_in(before, longer));
+        let limit = bandwidth.window() + SEGMENT;
+        bandwidth.startup_limit = limit;
+        for _ in 0..FULL_ROUNDS {
+            let sent_at = now;
+            let snapshot = bandwidth.on_send(sent_at, bandwidth.window());
+            now += longer;
+            let acked = SEGMENT;
+            bandwidth.on_ack(now, 1, acked, bandwidth.window(), Newest { sent_at, snapshot }, Some(longer));
+            assert!(bandwidth.window() <= limit);
+        }
     }
 
     /// What a round trip below a millisecond counts for more than it is does not fill windows at high rates.

@@ -23,6 +23,7 @@ mod copies;
 mod detour;
 mod input;
 mod losses;
+mod min_rtt;
 mod output;
 mod pacer;
 mod peak;

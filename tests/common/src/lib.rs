@@ -13,9 +13,11 @@
 //!   [`Connection`](kcp9::proto::Connection) and checks what every caller relies on: the shape of a `Transmit`, deadlines
 //!   that lie ahead, counters that only grow.
 //! * [`simulation`]: the clock and the datagrams under way.
+//! * [`crowd`]: several simulations on one clock, behind one bottleneck.
 //! * [`trace`]: who sent what when, for comparing with traces worked out by hand.
 
 pub mod application;
+pub mod crowd;
 pub mod end;
 pub mod link;
 pub mod payload;
@@ -25,6 +27,7 @@ pub mod trace;
 
 pub use self::{
     application::{Reader, Writer},
+    crowd::Crowd,
     end::End,
     link::{Burst, LinkSettings},
     rng::Rng,

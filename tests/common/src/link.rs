@@ -4,7 +4,7 @@
 //! then may be lost, delayed, duplicated or overtaken. Delay alone keeps the order of datagrams, whatever its jitter;
 //! only `reorder` breaks it.
 
-use std::{ops::Range, time::Duration};
+use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
 
 use kcp9::proto::Instant;
 
@@ -86,11 +86,16 @@ pub struct Link {
     filter: Option<Filter>,
     rng: Rng,
     in_burst: bool,
-    /// When the transmitter has sent what waits for it.
+    transmitter: Rc<RefCell<Transmitter>>,
+    last_arrival: Instant,
+}
+
+/// What datagrams wait for at the bottleneck.
+struct Transmitter {
+    /// When it has sent what waits for it.
     idle_at: Instant,
     /// Most bytes that have waited for it.
     longest_queue: usize,
-    last_arrival: Instant,
 }
 
 impl Link {
@@ -101,8 +106,7 @@ impl Link {
             filter: None,
             rng,
             in_burst: false,
-            idle_at: Instant::ZERO,
-            longest_queue: 0,
+            transmitter: Rc::new(RefCell::new(Transmitter { idle_at: Instant::ZERO, longest_queue: 0 })),
             last_arrival: Instant::ZERO,
         }
     }
@@ -117,9 +121,14 @@ impl Link {
         self.settings = LinkSettings { delay: self.settings.delay, ..LinkSettings::default() };
     }
 
+    /// From here on waits for the transmitter of `other`, in the same queue. Both must give it the same rate and queue.
+    pub fn share_transmitter(&mut self, other: &Self) {
+        self.transmitter = Rc::clone(&other.transmitter);
+    }
+
     /// Most bytes that have waited for the transmitter since the last call.
     pub fn take_longest_queue(&mut self) -> usize {
-        std::mem::take(&mut self.longest_queue)
+        std::mem::take(&mut self.transmitter.borrow_mut().longest_queue)
     }
 
     /// Sends a datagram; returns when it arrives: never, once or twice.
@@ -153,14 +162,15 @@ impl Link {
 
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.settings.rate else { return Some(now) };
-        let wait = self.idle_at - now;
+        let mut transmitter = self.transmitter.borrow_mut();
+        let wait = transmitter.idle_at - now;
         let waiting = (wait.as_micros() as u64 * rate / 1_000_000) as usize + len;
         if waiting > self.settings.queue {
             return None;
         }
-        self.longest_queue = self.longest_queue.max(waiting);
-        self.idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
-        Some(self.idle_at)
+        transmitter.longest_queue = transmitter.longest_queue.max(waiting);
+        transmitter.idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
+        Some(transmitter.idle_at)
     }
 
     fn loses(&mut self, now: Instant, departure: Instant, datagram: &[u8]) -> bool {

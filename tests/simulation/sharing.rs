@@ -1,0 +1,115 @@
+//! Sessions that share a link and the queue before it, as those of one household or of one tunnel do.
+
+use std::time::Duration;
+
+use kcp9::KcpConfig;
+
+use kcp9_simulator::{Crowd, LinkSettings, Writer, ms};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// 100 Mbit/s.
+const RATE: u64 = 12_500_000;
+/// What is under way at that rate in a round trip of 50 ms.
+const UNDER_WAY: usize = RATE as usize / 20;
+
+/// What sessions of default settings did.
+struct Outcome {
+    /// Of the link's rate, as payload.
+    share: f64,
+    /// Jain's index: 1 where all got as much, 1 / n where one got all.
+    fairness: f64,
+    /// Most that waited for the link, of what is under way without a queue.
+    queue: f64,
+    /// Segments resent, of those sent first.
+    resent: f64,
+}
+
+/// `count` sessions, which begin one after the other, on the same link of 50 ms behind a queue of `queue` bytes: what they do
+/// in `time`, after `warm_up`.
+fn share(seed: u64, count: usize, queue: usize, warm_up: Duration, time: Duration) -> Outcome {
+    let link = LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue) };
+    let mut crowd = Crowd::new(seed, count, &KcpConfig::default(), &link);
+    for index in 0..count {
+        crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
+        crowd.run_for(Duration::from_micros(17_300));
+    }
+    crowd.run_for(warm_up);
+    crowd.take_longest_queue();
+    let sends = |crowd: &mut Crowd| {
+        crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
+            let stats = session.client().connection.stats();
+            [resends + stats.resends(), sent + stats.push_sent]
+        })
+    };
+    let before = sends(&mut crowd);
+    let read = crowd.read_in(time);
+    let after = sends(&mut crowd);
+    let sum = read.iter().sum::<u64>() as f64;
+    let squares: f64 = read.iter().map(|read| (*read as f64).powi(2)).sum();
+    Outcome {
+        share: sum / (RATE as f64 * time.as_secs_f64()),
+        fairness: sum.powi(2) / (count as f64 * squares),
+        queue: crowd.take_longest_queue() as f64 / UNDER_WAY as f64,
+        resent: (after[0] - before[0]) as f64 / (after[1] - before[1]) as f64,
+    }
+}
+
+/// Behind startup each gets about as much, and the queue stays short however long they go on: none sees the path empty by
+/// itself.
+#[test]
+fn sessions_that_share_a_link_do_not_fill_its_queue() {
+    for (count, longest) in [(2, 1.1), (8, 2.2)] {
+        for seed in 0..2 {
+            let Outcome { share, fairness, queue, resent } =
+                share(seed, count, 10 * UNDER_WAY, 10 * SECOND, 20 * SECOND);
+            let what = format!(
+                "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, queue {queue:.2}, \
+                 {resent:.4} resent"
+            );
+
+            assert!(share >= 0.96 && fairness >= 0.95, "{what}");
+            assert!(queue <= longest && resent < 0.001, "{what}");
+        }
+    }
+}
+
+/// A queue that holds as much as is under way overflows for them at first.
+#[test]
+fn sessions_that_share_a_short_queue_stop_overflowing_it() {
+    for (count, most) in [(2, 0.02), (8, 0.12)] {
+        for seed in 0..2 {
+            let Outcome { share, fairness, resent, .. } =
+                share(seed, count, UNDER_WAY, 10 * SECOND, 20 * SECOND);
+            let what = format!(
+                "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, {resent:.4} resent"
+            );
+
+            assert!(share >= 0.95 && fairness >= 0.95 && resent <= most, "{what}");
+        }
+    }
+}
+
+/// One that comes late finds the queue of the others, which it takes for a part of the path until they empty it.
+#[test]
+fn a_late_session_gets_its_part() {
+    for seed in 0..2 {
+        for after in [5, 8, 13] {
+            let link =
+                LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, 4 * UNDER_WAY) };
+            let mut crowd = Crowd::new(seed, 4, &KcpConfig::default(), &link);
+            for session in &mut crowd.sessions[..3] {
+                session.client().writer = Writer::bulk(u64::MAX);
+            }
+            crowd.run_for(after * SECOND);
+            crowd.sessions[3].client().writer = Writer::bulk(u64::MAX);
+            crowd.run_for(15 * SECOND);
+            let read = crowd.read_in(10 * SECOND);
+            let part = read[3] as f64 / read.iter().sum::<u64>() as f64;
+
+            assert!(
+                (0.15..=0.35).contains(&part),
+                "seed {seed}, after {after} s: {part:.3} of all, {read:?}"
+            );
+        }
+    }
+}
