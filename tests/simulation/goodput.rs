@@ -1,15 +1,15 @@
 //! What a transfer gets through at each loss and round-trip time, kept as a table.
 //!
-//! Runs are deterministic, so the table is compared to the letter: a change of the core that moves a number shows here,
-//! for better or worse, and the new table is committed with it.
+//! A change of the core that moves a number shows here, for better or worse, and the new table is committed with it.
 
-use std::{fmt::Write as _, fs, path::Path, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 use kcp9::{CongestionControl, KcpConfig, NoDelay, proto::Instant};
 
 use kcp9_simulator::{LinkSettings, SERVER, Simulation, Writer, ms};
 
-const SNAPSHOT: &str = "snapshots/goodput.txt";
+use crate::snapshot;
+
 const LOSSES: [u32; 5] = [0, 1, 5, 10, 20];
 const ROUND_TRIPS: [u64; 3] = [10, 50, 200];
 const TOTAL: u64 = 8_000_000;
@@ -79,14 +79,5 @@ fn goodput_by_loss_and_round_trip() {
         found += "\n";
         found += &table(name, &config);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, &found).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == found,
-        "tests/{SNAPSHOT} differs (seed {SEED}). If the change is meant, run the tests again with UPDATE_SNAPSHOTS=1 and \
-         commit it.\n\nexpected:\n{expected}\nfound:\n{found}"
-    );
+    snapshot::check("goodput.txt", &found);
 }

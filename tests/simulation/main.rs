@@ -14,6 +14,7 @@ mod ping;
 mod resends;
 mod settings;
 mod sharing;
+mod snapshot;
 mod throughput;
 mod windows;
 mod wrap;

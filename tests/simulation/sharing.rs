@@ -1,10 +1,12 @@
 //! Sessions that share a link and the queue before it, as those of one household or of one tunnel do.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
-use kcp9::KcpConfig;
+use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use kcp9_simulator::{Crowd, LinkSettings, Writer, ms};
+
+use crate::snapshot;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// 100 Mbit/s.
@@ -12,7 +14,7 @@ const RATE: u64 = 12_500_000;
 /// What is under way at that rate in a round trip of 50 ms.
 const UNDER_WAY: usize = RATE as usize / 20;
 
-/// What sessions of default settings did.
+/// What sessions did.
 struct Outcome {
     /// Of the link's rate, as payload.
     share: f64,
@@ -25,15 +27,16 @@ struct Outcome {
 }
 
 /// `count` sessions, which begin one after the other, on the same link of 50 ms behind a queue of `queue` bytes: what they do
-/// in `time`, after `warm_up`.
-fn share(seed: u64, count: usize, queue: usize, warm_up: Duration, time: Duration) -> Outcome {
+/// from 10 s on, for 20.
+fn run(seed: u64, config: &KcpConfig, count: usize, queue: usize) -> Outcome {
+    let time = 20 * SECOND;
     let link = LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue) };
-    let mut crowd = Crowd::new(seed, count, &KcpConfig::default(), &link);
+    let mut crowd = Crowd::new(seed, count, config, &link);
     for index in 0..count {
         crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
         crowd.run_for(Duration::from_micros(17_300));
     }
-    crowd.run_for(warm_up);
+    crowd.run_for(10 * SECOND);
     crowd.take_longest_queue();
     let sends = |crowd: &mut Crowd| {
         crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
@@ -61,7 +64,7 @@ fn sessions_that_share_a_link_do_not_fill_its_queue() {
     for (count, longest) in [(2, 1.1), (8, 2.2)] {
         for seed in 0..2 {
             let Outcome { share, fairness, queue, resent } =
-                share(seed, count, 10 * UNDER_WAY, 10 * SECOND, 20 * SECOND);
+                run(seed, &KcpConfig::default(), count, 10 * UNDER_WAY);
             let what = format!(
                 "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, queue {queue:.2}, \
                  {resent:.4} resent"
@@ -78,8 +81,7 @@ fn sessions_that_share_a_link_do_not_fill_its_queue() {
 fn sessions_that_share_a_short_queue_stop_overflowing_it() {
     for (count, most) in [(2, 0.02), (8, 0.12)] {
         for seed in 0..2 {
-            let Outcome { share, fairness, resent, .. } =
-                share(seed, count, UNDER_WAY, 10 * SECOND, 20 * SECOND);
+            let Outcome { share, fairness, resent, .. } = run(seed, &KcpConfig::default(), count, UNDER_WAY);
             let what = format!(
                 "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, {resent:.4} resent"
             );
@@ -112,4 +114,39 @@ fn a_late_session_gets_its_part() {
             );
         }
     }
+}
+
+#[test]
+#[ignore = "36 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
+fn sharing_by_queue_and_sessions() {
+    let kcp = KcpConfig::builder().congestion_control(CongestionControl::Kcp);
+    let cases = [
+        ("default: congestion control by bandwidth", KcpConfig::builder()),
+        ("KCP's congestion control", kcp),
+        ("fast3, windows 2,048: none", KcpConfig::builder().nodelay(NoDelay::FAST3)),
+    ];
+    let mut found = String::from(
+        "Sessions that share 100 Mbit/s and 50 ms, by the queue before the link, from 10 to 30 s after they began: their share\n\
+         of its rate as payload, Jain's index of fairness, and segments resent for each sent first. Queues are of a tenth, half,\n\
+         all and ten times of what is under way without one.\n",
+    );
+    for (name, config) in cases {
+        let config = config.build().unwrap();
+        write!(found, "\n{name}\n   queue").unwrap();
+        for count in [2, 8, 32] {
+            write!(found, " | {count:>4} sessions, resent").unwrap();
+        }
+        found.push('\n');
+        for (part, queue) in
+            [(0.1, UNDER_WAY / 10), (0.5, UNDER_WAY / 2), (1.0, UNDER_WAY), (10.0, 10 * UNDER_WAY)]
+        {
+            write!(found, "{part:>8}").unwrap();
+            for count in [2, 8, 32] {
+                let Outcome { share, fairness, resent, .. } = run(0, &config, count, queue);
+                write!(found, " | {share:>6.3} {fairness:>6.3} {resent:>8.4}").unwrap();
+            }
+            found.push('\n');
+        }
+    }
+    snapshot::check("sharing.txt", &found);
 }

@@ -56,9 +56,9 @@
 //! | 20 % | adaptive to 10/8 | 60 ms | 190 ms | 230 ms | 2.77 |
 //! | 20 % | adaptive to 10/8, flush | 50 ms | 140 ms | 220 ms | 6.30 |
 //!
-//! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,938 kB/s without FEC and 1,488 with
-//! 10/3 where nothing is lost, 1,638 and 1,379 at 10 %, 1,208 and 1,189 at 20 %. Adaptive parity delivered 1,927, 1,133 and
-//! 936.
+//! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,937 kB/s without FEC and 1,488 with
+//! 10/3 where nothing is lost, 1,629 and 1,380 at 10 %, 1,208 and 1,180 at 20 %. Adaptive parity delivered 1,926, 1,114 and
+//! 935.
 //!
 //! A sender keeps the parity of the group under way: its parity packets, each as long as the longest datagram. A receiver
 //! keeps nothing before the first FEC packet; then up to 128 packets of 1,500 bytes until it knows its peer's shards, and
