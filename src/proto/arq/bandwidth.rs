@@ -16,18 +16,21 @@
 //!   trip, and in no less than a second to nearly three times as much, from what it is where startup ends with a queue.
 //!   Faster, on round trips of 2 ms, eight sessions lost 4 % of all that they sent to a full buffer.
 //!
-//! * A path that has become longer ([`Detour`]) is a new one: startup begins again. Where it was the queue of many
-//!   sessions after all, another overflow would make it longer still, so the window grows to no more than the rate from
-//!   before fills.
+//! * A path that has become longer ([`Detour`]) is a new one: startup begins again. It may have been the queue of many
+//!   sessions after all, which another overflow would make longer still: so the window grows to no more than the rate from
+//!   before fills. Where the longer path is faster too, the cycle of gains finds that out.
 //!
 //! * Where the shortest round trip has not been seen for a while ([`MinRtt`]), the path is emptied to measure it: half the
-//!   product for two to three round trips.
+//!   product, and no batches, until what was sent with no more than that in flight is acknowledged.
 //!
 //! Simpler than BBR: the window is the limit, and pacing only breaks bursts.
 
 use core::time::Duration;
 
-use super::{detour::Detour, min_rtt::MinRtt};
+use super::{
+    detour::Detour,
+    min_rtt::{MinRtt, Sample},
+};
 use crate::proto::time::Instant;
 
 /// Rounds that the highest rate, and the largest batch of ACKs, are remembered for.
@@ -97,8 +100,8 @@ pub(super) struct Bandwidth {
     startup: bool,
     /// What startup may grow the window to.
     startup_limit: u64,
-    /// The rate before it was asked whether the path is longer.
-    usual_rate: u64,
+    /// The rate, remembered for longer than [`rate`](Self::rate) does: that before it was asked whether the path is longer.
+    usual_rate: Option<u64>,
     full_rate: u64,
     full_rounds: u8,
     /// Segments acknowledged in this round.
@@ -133,7 +136,7 @@ impl Bandwidth {
             min_rtt: MinRtt::default(),
             startup: true,
             startup_limit: u64::MAX,
-            usual_rate: 0,
+            usual_rate: None,
             full_rate: 0,
             full_rounds: 0,
             confirmed: 0,
@@ -219,7 +222,7 @@ impl Bandwidth {
         self.first_sent_at = newest.sent_at;
         if let Some(rtt) = rtt {
             self.round_rtt = Some(self.round_rtt.map_or(rtt, |shortest| shortest.min(rtt)));
-            self.sample_rtt(now, rtt, in_flight);
+            self.sample_rtt(now, rtt, in_flight, newest);
         }
         if newest.snapshot.delivered >= self.round_end {
             self.begin_round(now, newest.snapshot.app_limited);
@@ -229,10 +232,14 @@ impl Bandwidth {
         self.update_window(now, acked, in_flight);
     }
 
-    fn sample_rtt(&mut self, now: Instant, rtt: Duration, in_flight: u64) {
-        let limited = !self.startup && !self.is_app_limited();
-        let emptied = self.min_rtt.is_emptying() && in_flight <= self.emptied_window();
-        if self.min_rtt.sample(now, rtt, limited, emptied) {
+    fn sample_rtt(&mut self, now: Instant, rtt: Duration, in_flight: u64, newest: Newest) {
+        let sample = Sample {
+            rtt,
+            sent_at: newest.sent_at,
+            limited: !self.startup && !newest.snapshot.app_limited,
+            emptied: self.min_rtt.is_emptying() && in_flight <= self.emptied_window(),
+        };
+        if self.min_rtt.sample(now, sample) {
             // The window opens at once.
             self.phase = DRAINING;
             self.phase_began = now;
@@ -260,7 +267,8 @@ impl Bandwidth {
             }
         }
         let rate = self.rate();
-        if !app_limited {
+        // Nor does one that was to empty the path.
+        if !app_limited && !self.min_rtt.is_emptying() {
             self.round = (self.round + 1) % ROUNDS;
             self.rates[self.round] = 0;
             self.batches[self.round] = 0;
@@ -281,7 +289,6 @@ impl Bandwidth {
         self.full_rounds += if resent > 0 || queued { 2 } else { 1 };
         if self.full_rounds >= FULL_ROUNDS {
             self.startup = false;
-            self.usual_rate = rate;
             if queued {
                 // Or every window acknowledged at once would make room for a larger one.
                 self.allowance = self.largest_batch();
@@ -296,13 +303,15 @@ impl Bandwidth {
             && self.detour.on_round(now, shortest, rtt, self.window)
         {
             self.min_rtt.set(now, rtt);
-            self.startup_limit = bytes_in(self.usual_rate.max(self.rate()), rtt);
+            self.startup_limit =
+                self.usual_rate.map_or(u64::MAX, |usual| bytes_in(usual.max(self.rate()), rtt));
             self.rates = [0; ROUNDS];
             self.phase = DRAINING;
             self.startup = true;
             (self.full_rate, self.full_rounds) = (0, 0);
         } else if !self.detour.is_asked() {
-            self.usual_rate = self.rate();
+            let usual = self.usual_rate.unwrap_or(0);
+            self.usual_rate = Some(self.rate().max(usual - usual / 256));
         }
     }
 
@@ -490,7 +499,8 @@ mod tests {
             }
         }
         assert!(bandwidth.startup && bandwidth.rate() < before / 2);
-        assert_eq!(bandwidth.startup_limit, bytes_in(before, longer));
+        let limit = bytes_in(before, longer);
+        assert!((limit * 9 / 10..=limit).contains(&bandwidth.startup_limit), "{}", bandwidth.startup_limit);
         let limit = bandwidth.window() + SEGMENT;
         bandwidth.startup_limit = limit;
         for _ in 0..FULL_ROUNDS {
@@ -501,6 +511,26 @@ mod tests {
             bandwidth.on_ack(now, 1, acked, bandwidth.window(), Newest { sent_at, snapshot }, Some(longer));
             assert!(bandwidth.window() <= limit);
         }
+    }
+
+    /// A smaller window measures a lower rate, which says nothing of the path.
+    #[test]
+    fn the_rate_is_remembered_while_the_path_is_emptied() {
+        let (mut bandwidth, mut now) = behind_startup();
+        let (before, rate) = (bandwidth.window(), bandwidth.rate());
+        now += Duration::from_secs(11);
+        for _ in 0..3 * ROUNDS {
+            let sent_at = now;
+            let snapshot = bandwidth.on_send(sent_at, 0);
+            now += 3 * LEAST_RTT / 2;
+            let acked = u64::from(SENT) / 4 * SEGMENT;
+            bandwidth.on_ack(now, SENT / 4, acked, before, Newest { sent_at, snapshot }, Some(now - sent_at));
+            assert_eq!((bandwidth.min_rtt.is_emptying(), bandwidth.rate()), (true, rate));
+            assert_eq!(bandwidth.window(), bandwidth.product() / 2);
+        }
+        rounds(&mut bandwidth, &mut now, 2, LEAST_RTT, 0);
+        assert!(!bandwidth.min_rtt.is_emptying());
+        assert!(bandwidth.window() >= bandwidth.product() / 8 * 7);
     }
 
     /// What a round trip below a millisecond counts for more than it is does not fill windows at high rates.

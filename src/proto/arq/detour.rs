@@ -13,7 +13,7 @@ use crate::proto::time::Instant;
 /// as long, and sessions that share a link have a queue together which none of them shortens much.
 const LEAST: Duration = Duration::from_millis(10);
 /// Rounds of long round trips before the window is halved.
-const PATIENCE: u8 = 4;
+const PATIENCE: u8 = 6;
 /// How long an answer holds, whatever it was, for round trips that are not half as long again: a queue that others fill again
 /// and again would have it asked all the time.
 const VALIDITY: Duration = Duration::from_secs(10);
@@ -51,8 +51,8 @@ impl Detour {
         }
         let long =
             self.long.get_or_insert(Long { rounds: 0, rtt, window: before.max(window), halved: false });
-        if rtt < long.rtt / 8 * 7 {
-            // A queue that has become shorter.
+        if rtt < long.rtt / 16 * 15 {
+            // A queue that has become shorter, be it by what others did.
             self.answer(now);
             return false;
         }
