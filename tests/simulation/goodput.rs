@@ -79,5 +79,5 @@ fn goodput_by_loss_and_round_trip() {
         found += "\n";
         found += &table(name, &config);
     }
-    snapshot::check("goodput.txt", &found);
+    snapshot::check("goodput.txt", SEED, &found);
 }

@@ -14,6 +14,11 @@ const RATE: u64 = 12_500_000;
 /// What is under way at that rate in a round trip of 50 ms.
 const UNDER_WAY: usize = RATE as usize / 20;
 
+/// Each way, behind a queue of `queue` bytes.
+fn link(queue: usize) -> LinkSettings {
+    LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue) }
+}
+
 /// What sessions did.
 struct Outcome {
     /// Of the link's rate, as payload.
@@ -30,8 +35,7 @@ struct Outcome {
 /// from 10 s on, for 20.
 fn run(seed: u64, config: &KcpConfig, count: usize, queue: usize) -> Outcome {
     let time = 20 * SECOND;
-    let link = LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue) };
-    let mut crowd = Crowd::new(seed, count, config, &link);
+    let mut crowd = Crowd::new(seed, count, config, &link(queue));
     for index in 0..count {
         crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
         crowd.run_for(Duration::from_micros(17_300));
@@ -69,23 +73,21 @@ fn sessions_that_share_a_link_do_not_fill_its_queue() {
                 "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, queue {queue:.2}, \
                  {resent:.4} resent"
             );
-
             assert!(share >= 0.96 && fairness >= 0.95, "{what}");
             assert!(queue <= longest && resent < 0.001, "{what}");
         }
     }
 }
 
-/// A queue that holds as much as is under way overflows for them at first.
+/// A queue that holds as much as is under way does not overflow for two, and for eight seldom.
 #[test]
-fn sessions_that_share_a_short_queue_stop_overflowing_it() {
+fn sessions_that_share_a_short_queue_seldom_overflow_it() {
     for (count, most) in [(2, 0.02), (8, 0.12)] {
         for seed in 0..2 {
             let Outcome { share, fairness, resent, .. } = run(seed, &KcpConfig::default(), count, UNDER_WAY);
             let what = format!(
                 "seed {seed}, {count} sessions: {share:.3} of the rate, fairness {fairness:.3}, {resent:.4} resent"
             );
-
             assert!(share >= 0.95 && fairness >= 0.95 && resent <= most, "{what}");
         }
     }
@@ -96,9 +98,7 @@ fn sessions_that_share_a_short_queue_stop_overflowing_it() {
 fn a_late_session_gets_its_part() {
     for seed in 0..2 {
         for after in [5, 13] {
-            let link =
-                LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, 4 * UNDER_WAY) };
-            let mut crowd = Crowd::new(seed, 4, &KcpConfig::default(), &link);
+            let mut crowd = Crowd::new(seed, 4, &KcpConfig::default(), &link(4 * UNDER_WAY));
             for session in &mut crowd.sessions[..3] {
                 session.client().writer = Writer::bulk(u64::MAX);
             }
@@ -119,6 +119,7 @@ fn a_late_session_gets_its_part() {
 #[test]
 #[ignore = "36 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
 fn sharing_by_queue_and_sessions() {
+    const SEED: u64 = 0;
     let kcp = KcpConfig::builder().congestion_control(CongestionControl::Kcp);
     let cases = [
         ("default: congestion control by bandwidth", KcpConfig::builder()),
@@ -142,11 +143,11 @@ fn sharing_by_queue_and_sessions() {
         {
             write!(found, "{part:>8}").unwrap();
             for count in [2, 8, 32] {
-                let Outcome { share, fairness, resent, .. } = run(0, &config, count, queue);
+                let Outcome { share, fairness, resent, .. } = run(SEED, &config, count, queue);
                 write!(found, " | {share:>6.3} {fairness:>6.3} {resent:>8.4}").unwrap();
             }
             found.push('\n');
         }
     }
-    snapshot::check("sharing.txt", &found);
+    snapshot::check("sharing.txt", SEED, &found);
 }

@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-/// Compares `found` with the committed `tests/snapshots/{name}`, or makes it that.
-pub(crate) fn check(name: &str, found: &str) {
+/// Compares `found` of runs with `seed` with the committed `tests/snapshots/{name}`, or makes it that.
+pub(crate) fn check(name: &str, seed: u64, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots").join(name);
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         fs::write(&path, found).unwrap();
@@ -11,7 +11,8 @@ pub(crate) fn check(name: &str, found: &str) {
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         expected == found,
-        "tests/snapshots/{name} differs. If the change is meant, run the test again with UPDATE_SNAPSHOTS=1 and commit it.\n\n\
+        "tests/snapshots/{name} differs (seed {seed}). If the change is meant, run the test again with UPDATE_SNAPSHOTS=1 and \
+         commit it.\n\n\
          expected:\n{expected}\nfound:\n{found}"
     );
 }

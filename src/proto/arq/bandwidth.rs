@@ -345,9 +345,7 @@ impl Bandwidth {
 
     /// Measures by how much ACKs come in batches: how far they are ahead of the rate since a batch began.
     fn sample_batch(&mut self, now: Instant, acked: u64) {
-        let since = (now - self.batch_began).as_micros() as u64;
-        let expected =
-            u64::try_from(u128::from(self.rate()) * u128::from(since) / 1_000_000).unwrap_or(u64::MAX);
+        let expected = bytes_in(self.rate(), now - self.batch_began);
         if self.batch <= expected {
             self.batch = 0;
             self.batch_began = now;
