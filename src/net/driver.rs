@@ -192,8 +192,8 @@ impl Driver {
                 self.look_at_noticed();
                 clock::now()
             });
-            count += received.bytes.len().div_ceil(received.size).max(1);
-            bytes += received.bytes.len();
+            count += received.len.div_ceil(received.size).max(1);
+            bytes += received.len;
             self.route(now, received);
         });
         match outcome {

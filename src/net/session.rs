@@ -25,7 +25,7 @@ use super::{
     clock,
     error::Failure,
     shared::Shared,
-    socket,
+    socket::{self, Block},
     table::Route,
     waiters::{Waiters, Woken},
 };
@@ -283,16 +283,23 @@ impl Session {
 
     // ---- The driver's side ----
 
-    /// Takes in opened datagrams of one size (the last may be shorter) and counts those dropped.
-    pub(super) fn receive(&self, now: Instant, datagrams: &[u8], size: usize) {
+    /// Takes in opened datagrams of one size (the last may be shorter) and counts those dropped. What is in order may
+    /// stay in the block that they lie in, if that is lent.
+    pub(super) fn receive(&self, now: Instant, datagrams: &[u8], size: usize, lent: Option<&Block>) {
         let counters = &self.shared.counters;
         let mut state = self.lock();
+        if lent.is_some() {
+            state.connection.lend(lent.cloned());
+        }
         for datagram in datagrams.chunks(size) {
             match state.connection.handle_opened_datagram(now, datagram) {
                 Ok(()) => {}
                 Err(DatagramError::Replayed) => counters.dropped_replayed.add(1),
                 Err(_) => counters.dropped_malformed.add(1),
             }
+        }
+        if lent.is_some() {
+            state.connection.lend(None);
         }
     }
 

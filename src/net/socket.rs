@@ -4,12 +4,18 @@
 //! field of its own, which overrides a socket's DSCP on Linux; with a DSCP set, batches go out through `socket2`
 //! instead, with the same GSO.
 
+mod slots;
+
 use std::{
+    boxed::Box,
     cell::RefCell,
     format,
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     vec,
     vec::Vec,
@@ -18,6 +24,8 @@ use std::{
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
+pub(super) use self::slots::Block;
+use self::slots::Slots;
 use super::{marked, watched::Watched};
 use crate::proto::Transmit;
 
@@ -31,8 +39,6 @@ const SLOTS: usize = if RECEIVES_MANY { 16 } else { 1 };
 /// Slots of a call behind one that found a single datagram: most find another then, and to lay out all slots takes longer
 /// than to receive it.
 const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
-/// Bytes of a slot: the largest datagram, or GRO's largest batch.
-const SLOT_SIZE: usize = 65_536;
 /// Bytes that one transmission may take.
 const TRANSMIT_SIZE: usize = 65_536;
 
@@ -55,18 +61,34 @@ pub(super) struct Received<'a> {
     pub(super) peer: SocketAddr,
     /// The address that the peer sent to.
     pub(super) local_ip: Option<IpAddr>,
-    pub(super) bytes: &'a mut [u8],
+    /// They lie at its start. Nobody else refers to it.
+    pub(super) block: &'a mut Block,
+    /// Bytes of them all.
+    pub(super) len: usize,
+    /// Bytes of each but the last.
     pub(super) size: usize,
 }
 
+impl Received<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.block[..self.len]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let block = Arc::get_mut(self.block);
+        block.map(|block| &mut block[..self.len]).unwrap_or_default()
+    }
+}
+
+#[derive(Default)]
 struct RecvBuffers {
-    bytes: Vec<u8>,
+    slots: Slots,
     meta: [RecvMeta; SLOTS],
 }
 
 std::thread_local! {
     // Both are used within one call only, so that a socket or session that is idle holds no buffer.
-    static RECV: RefCell<Option<RecvBuffers>> = const { RefCell::new(None) };
+    static RECV: RefCell<Option<Box<RecvBuffers>>> = const { RefCell::new(None) };
     static TRANSMIT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -286,22 +308,19 @@ impl Socket {
     /// Receives into up to `N` slots, at most [`SLOTS`], and hands them out; returns whether that was all there is.
     fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<bool> {
         RECV.with_borrow_mut(|buffers| {
-            let RecvBuffers { bytes, meta } = buffers.get_or_insert_with(|| RecvBuffers {
-                bytes: vec![0; SLOTS * SLOT_SIZE],
-                meta: [RecvMeta::default(); SLOTS],
-            });
-            let mut slots: [IoSliceMut<'_>; N] = {
-                let mut chunks = bytes.chunks_mut(SLOT_SIZE);
-                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
-            };
-            let count = self.state.recv(UdpSockRef::from(self.io.socket()), &mut slots, meta)?;
-            for (slot, meta) in slots.iter_mut().zip(&meta[..count]) {
-                handle(Received {
-                    peer: meta.addr,
-                    local_ip: meta.dst_ip,
-                    bytes: &mut slot[..meta.len],
-                    size: meta.stride.max(1),
+            let RecvBuffers { slots, meta } = &mut **buffers.get_or_insert_default();
+            let blocks = slots.free(N);
+            let count = {
+                let mut blocks = blocks.iter_mut();
+                let mut slices: [IoSliceMut<'_>; N] = std::array::from_fn(|_| {
+                    let block = blocks.next().and_then(Arc::get_mut);
+                    IoSliceMut::new(block.map(|block| &mut block[..]).unwrap_or_default())
                 });
+                self.state.recv(UdpSockRef::from(self.io.socket()), &mut slices, meta)?
+            };
+            for (block, meta) in blocks.iter_mut().zip(&meta[..count]) {
+                let (peer, local_ip) = (meta.addr, meta.dst_ip);
+                handle(Received { peer, local_ip, block, len: meta.len, size: meta.stride.max(1) });
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
             // With slots to spare nothing was left, and to say so spares a call that finds that out. Of one slot none is.

@@ -3,6 +3,7 @@
 mod datagrams;
 mod settings;
 
+use alloc::{boxed::Box, sync::Arc};
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -227,6 +228,46 @@ impl Connection {
         }
         self.after_progress();
         outcome.map(|_| ())
+    }
+
+    /// Lends the memory that the datagrams handed in next lie in, until the next call: where the application
+    /// [reads](Self::read) bytes, payloads that are next in order stay there until they are read, which spares a copy. It
+    /// pays where a receive call fills `block` with many datagrams. Until [`Arc::get_mut`] says that it is free again, the
+    /// next call needs another one.
+    ///
+    /// The blocks that a session keeps are at most four and twice as much memory as the payload that waits to be read. What
+    /// is not read is copied out of them when the session is [trimmed](Self::trim).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use kcp9::{
+    ///     KcpConfig,
+    ///     proto::{Connection, Instant},
+    /// };
+    ///
+    /// let (config, now) = (KcpConfig::default(), Instant::ZERO);
+    /// let mut sender = Connection::new(7, &config, now);
+    /// let mut receiver = Connection::new(7, &config, now);
+    /// # assert!(receiver.read(&mut [0; 1]).is_err());
+    /// sender.write(now, &[1; 10_000])?;
+    ///
+    /// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());
+    /// let memory = Arc::get_mut(&mut block).ok_or("lent")?;
+    /// let received = sender.poll_transmit(now, memory).ok_or("nothing sent")?;
+    /// receiver.lend(Some(Arc::clone(&block)));
+    /// for datagram in block[..received.len].chunks(received.segment_size) {
+    ///     receiver.handle_opened_datagram(now, datagram)?;
+    /// }
+    /// receiver.lend(None);
+    /// assert!(Arc::get_mut(&mut block).is_none(), "what was received lies in it");
+    ///
+    /// assert_eq!(receiver.read(&mut [0; 10_000])?, 10_000);
+    /// assert!(Arc::get_mut(&mut block).is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lend(&mut self, block: Option<Arc<Box<[u8]>>>) {
+        self.arq.lend(block);
     }
 
     /// Does what is due at `now`. Calling it early is harmless.

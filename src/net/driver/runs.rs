@@ -1,8 +1,6 @@
 //! Received batches, cut into runs of datagrams of one conversation: each is looked at once, and handed to its session with
 //! those around it.
 
-use std::net::{IpAddr, SocketAddr};
-
 use super::Driver;
 use crate::{
     net::{opener::Opened, socket::Received, table::Route},
@@ -19,13 +17,14 @@ struct Run {
 
 impl Driver {
     /// Decrypts a batch and hands each run of datagrams with one conv to its session.
-    pub(super) fn route(&mut self, now: Instant, received: Received<'_>) {
-        let Received { peer, local_ip, bytes, size } = received;
-        if bytes.is_empty() {
+    pub(super) fn route(&mut self, now: Instant, mut received: Received<'_>) {
+        if received.len == 0 {
             self.shared.counters.dropped_short.add(1);
             return;
         }
-        let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
+        let (peer, size) = (received.peer, received.size);
+        let opened = self.opener.open(&peer, received.bytes_mut(), size, &self.shared.counters);
+        let bytes = received.bytes();
         let mut run: Option<Run> = None;
         let mut at = 0;
         while at < bytes.len() {
@@ -38,14 +37,14 @@ impl Driver {
                 (Some(run), Some(next)) if run.conv == next.conv => {}
                 (_, next) => {
                     if let Some(run) = std::mem::replace(&mut run, next) {
-                        self.deliver(now, peer, local_ip, &run, &bytes[run.start..at], &opened);
+                        self.deliver(now, &received, &opened, &run, at);
                     }
                 }
             }
             at += size;
         }
         if let Some(run) = run {
-            self.deliver(now, peer, local_ip, &run, &bytes[run.start..], &opened);
+            self.deliver(now, &received, &opened, &run, bytes.len());
         }
         self.opener.recycle(opened);
     }
@@ -58,27 +57,22 @@ impl Driver {
         Some(self.found_last)
     }
 
-    /// Hands a run of datagrams to its session, which it may open.
-    fn deliver(
-        &mut self,
-        now: Instant,
-        peer: SocketAddr,
-        local_ip: Option<IpAddr>,
-        run: &Run,
-        datagrams: &[u8],
-        opened: &Opened,
-    ) {
-        let route = (peer, run.conv);
+    /// Hands a run of datagrams, which ends at byte `end` of the batch, to its session, which it may open.
+    fn deliver(&mut self, now: Instant, batch: &Received<'_>, opened: &Opened, run: &Run, end: usize) {
+        let datagrams = &batch.bytes()[run.start..end];
+        let route = (batch.peer, run.conv);
         let key = match self.find(&route) {
             Some(key) => {
                 self.note_first_packets(key, datagrams, opened);
                 Some(key)
             }
-            None => self.open(now, route, local_ip, datagrams, opened),
+            None => self.open(now, route, batch.local_ip, datagrams, opened),
         };
         let Some(key) = key else { return };
         if let Some(slot) = self.table.get(key) {
-            slot.session.receive(now, datagrams, opened.size);
+            // Less would not be worth the memory that it keeps.
+            let lent = (datagrams.len() >= batch.block.len() / 2).then_some(&*batch.block);
+            slot.session.receive(now, datagrams, opened.size, lent);
         }
         self.touch(key);
     }

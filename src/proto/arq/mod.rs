@@ -50,7 +50,7 @@ use self::{
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
 };
-pub(super) use self::{input::Origin, losses::LossCounts};
+pub(super) use self::{input::Origin, losses::LossCounts, recv_buffer::Block};
 use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
     error::{SettingError, WriteError},
@@ -287,6 +287,11 @@ impl Arq {
     pub(super) const fn flush(&mut self) {
         self.acks.set_due();
         self.flush_at = None;
+    }
+
+    /// Says which block of memory holds the datagrams handed in next, if payload may stay in it.
+    pub(super) fn lend(&mut self, block: Option<Block>) {
+        self.recv.lend(block);
     }
 
     pub(super) fn is_readable(&self) -> bool {

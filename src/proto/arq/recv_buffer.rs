@@ -5,9 +5,14 @@
 //! found by its sn in a ring, and moves into the queue by reference when its turn comes. Buffers that were read are kept for
 //! the next, about as many as were in use of late.
 //!
+//! Who receives many datagrams into one block of memory may [lend](RecvBuffer::lend) it while it hands them in: then
+//! payloads in order stay there and [`read`](RecvBuffer::read) copies them from where they are ([`in_place`]). Whole
+//! messages are not handed out from there: each would keep a block.
+//!
 //! What is in order counts against the receive window until it is read, but for the fragments of a message whose end
 //! has not arrived: else a message longer than the window could never complete. There are at most 255 of those.
 
+mod in_place;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +20,8 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use bytes::{Buf, Bytes, BytesMut};
 
+pub(crate) use self::in_place::Block;
+use self::in_place::{InPlace, Loan};
 use super::{peak::Peak, send_queue::MAX_FRAGMENTS};
 use crate::proto::seq;
 
@@ -44,6 +51,8 @@ pub(super) enum Insert {
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     left: u32,
+    /// Bytes of its chunk between the payload before and its own.
+    gap: u16,
     ends: bool,
 }
 
@@ -56,10 +65,22 @@ struct Slot {
 
 /// Payload in order, one or many segments'.
 #[derive(Debug)]
-struct Chunk {
-    bytes: BytesMut,
-    /// It is the buffer of one that arrived early.
-    early: bool,
+enum Chunk {
+    /// Gathered here, without gaps.
+    Gathered(BytesMut),
+    /// The buffer of one that arrived early.
+    Early(BytesMut),
+    /// Still where it was received.
+    InPlace(InPlace),
+}
+
+impl Chunk {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Gathered(bytes) | Self::Early(bytes) => bytes.is_empty(),
+            Self::InPlace(payloads) => payloads.is_empty(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -70,6 +91,8 @@ pub(super) struct RecvBuffer {
     chunks: VecDeque<Chunk>,
     spare: Vec<BytesMut>,
     pieces: VecDeque<Piece>,
+    /// The block that holds what is handed in, and the blocks that hold chunks.
+    loan: Loan,
     /// Pieces behind the last end of a message.
     open: usize,
     ready_bytes: usize,
@@ -95,6 +118,7 @@ impl RecvBuffer {
             chunks: VecDeque::new(),
             spare: Vec::new(),
             pieces: VecDeque::new(),
+            loan: Loan::default(),
             open: 0,
             ready_bytes: 0,
             ring: Vec::new(),
@@ -116,6 +140,11 @@ impl RecvBuffer {
 
     pub(super) const fn set_window(&mut self, window: u32) {
         self.window = window;
+    }
+
+    /// Says which block of memory holds what is handed in next, if payloads may stay in it.
+    pub(super) fn lend(&mut self, block: Option<Block>) {
+        self.loan.set(block);
     }
 
     /// Segments in order and not read.
@@ -175,8 +204,8 @@ impl RecvBuffer {
             return Insert::Refused;
         }
         if ahead == 0 && self.free() > 0 && !self.holds(sn) {
-            self.append(payload);
-            self.finish_piece(payload.len(), frg);
+            let gap = self.append(payload);
+            self.finish_piece(payload.len(), gap, frg);
             self.advance();
             return Insert::InOrder;
         }
@@ -239,43 +268,68 @@ impl RecvBuffer {
             let len = payload.len();
             if len > 0 {
                 self.ready_bytes += len;
-                self.push_chunk(payload, true);
+                self.push_chunk(Chunk::Early(payload));
             } else {
                 self.recycle_early(payload);
             }
-            self.finish_piece(len, frg);
+            self.finish_piece(len, 0, frg);
         }
         self.nxt != first
     }
 
-    fn append(&mut self, payload: &[u8]) {
+    /// Puts a payload behind the others; returns the gap before it.
+    fn append(&mut self, payload: &[u8]) -> u16 {
         if payload.is_empty() {
-            return;
+            return 0;
         }
+        let gap = if self.loan.is_set() { self.keep_in_place(payload) } else { None };
+        if gap.is_none() {
+            self.gather_behind(payload);
+        }
+        self.ready_bytes += payload.len();
+        gap.unwrap_or(0)
+    }
+
+    fn gather_behind(&mut self, payload: &[u8]) {
         match self.chunks.back_mut() {
-            Some(Chunk { bytes, .. }) if bytes.capacity() - bytes.len() >= payload.len() => {
+            Some(Chunk::Gathered(bytes)) if bytes.capacity() - bytes.len() >= payload.len() => {
                 bytes.extend_from_slice(payload);
             }
             _ => {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.reserve(payload.len().max(CHUNK));
                 bytes.extend_from_slice(payload);
-                self.push_chunk(bytes, false);
+                self.push_chunk(Chunk::Gathered(bytes));
             }
         }
-        self.ready_bytes += payload.len();
     }
 
-    fn finish_piece(&mut self, len: usize, frg: u8) {
+    /// Has a payload stay in the block that it lies in, if it may; returns the gap before it.
+    #[inline(never)]
+    fn keep_in_place(&mut self, payload: &[u8]) -> Option<u16> {
+        let found = self.loan.find(payload)?;
+        if let Some(Chunk::InPlace(last)) = self.chunks.back_mut()
+            && let Some(gap) = last.extend(&found)
+        {
+            return Some(gap);
+        }
+        let payloads = found.alone(self.ready_bytes + payload.len(), self.loan.kept())?;
+        self.loan.keep(&payloads);
+        self.push_chunk(Chunk::InPlace(payloads));
+        Some(0)
+    }
+
+    fn finish_piece(&mut self, len: usize, gap: u16, frg: u8) {
         self.nxt = self.nxt.wrapping_add(1);
         let ends = frg == 0 || self.open + 1 >= MAX_FRAGMENTS;
-        self.pieces.push_back(Piece { left: len as u32, ends });
+        self.pieces.push_back(Piece { left: len as u32, gap, ends });
         self.open = if ends { 0 } else { self.open + 1 };
     }
 
     /// Copies bytes in order into `out`, across boundaries of messages; returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
         self.observe();
+        self.loan.welcome(true);
         loop {
             let copied = self.read_ready(out);
             // Empty segments may have filled the window, with bytes waiting behind them.
@@ -303,16 +357,41 @@ impl RecvBuffer {
         let wanted = out.len().min(self.ready_bytes);
         let mut copied = 0;
         while copied < wanted {
-            let Some(Chunk { bytes: chunk, .. }) = self.chunks.front_mut() else { break };
-            let take = chunk.len().min(wanted - copied);
-            out[copied..copied + take].copy_from_slice(&chunk[..take]);
-            chunk.advance(take);
-            copied += take;
-            if chunk.is_empty() {
+            let out = &mut out[copied..wanted];
+            let Some(chunk) = self.chunks.front_mut() else { break };
+            let taken = match chunk {
+                Chunk::Gathered(bytes) | Chunk::Early(bytes) => {
+                    let taken = bytes.len().min(out.len());
+                    out[..taken].copy_from_slice(&bytes[..taken]);
+                    bytes.advance(taken);
+                    self.consume(taken);
+                    taken
+                }
+                Chunk::InPlace(_) => self.read_in_place(out),
+            };
+            copied += taken;
+            if self.chunks.front().is_some_and(Chunk::is_empty) {
                 self.recycle_front();
             }
         }
-        self.consume(copied);
+        // Empty segments at the front.
+        self.consume(0);
+        copied
+    }
+
+    /// Copies from the first chunk, which is in place; returns how many bytes, none only if `out` is empty.
+    fn read_in_place(&mut self, out: &mut [u8]) -> usize {
+        let mut copied = 0;
+        self.consume(0);
+        while copied < out.len() {
+            let Some(Chunk::InPlace(payloads)) = self.chunks.front_mut() else { break };
+            let Some(piece) = self.pieces.front_mut().filter(|_| !payloads.is_empty()) else { break };
+            let take = (piece.left as usize).min(out.len() - copied);
+            let bytes = payloads.take(core::mem::take(&mut piece.gap), take);
+            out[copied..copied + take].copy_from_slice(bytes);
+            copied += take;
+            self.consume(take);
+        }
         copied
     }
 
@@ -322,6 +401,8 @@ impl RecvBuffer {
             return None;
         }
         self.observe();
+        self.loan.welcome(false);
+        self.leave_blocks();
         let mut len = 0;
         let mut count = 0;
         for piece in &self.pieces {
@@ -333,7 +414,7 @@ impl RecvBuffer {
         }
         let message = match self.chunks.front_mut() {
             // An empty message keeps no chunk.
-            Some(Chunk { bytes: front, .. }) if len > 0 && front.len() >= len => {
+            Some(Chunk::Gathered(front) | Chunk::Early(front)) if len > 0 && front.len() >= len => {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
                     self.recycle_front();
@@ -351,7 +432,7 @@ impl RecvBuffer {
     fn gather(&mut self, len: usize) -> Bytes {
         let mut message = BytesMut::with_capacity(len);
         while message.len() < len {
-            let Some(Chunk { bytes: chunk, .. }) = self.chunks.front_mut() else { break };
+            let Some(Chunk::Gathered(chunk) | Chunk::Early(chunk)) = self.chunks.front_mut() else { break };
             let take = chunk.len().min(len - message.len());
             message.extend_from_slice(&chunk[..take]);
             chunk.advance(take);
@@ -365,7 +446,7 @@ impl RecvBuffer {
     /// The first chunk is drained. The only one stays where it is, for what arrives next.
     fn recycle_front(&mut self) {
         if self.chunks.len() == 1
-            && let Some(Chunk { bytes, early: false }) = self.chunks.front_mut()
+            && let Some(Chunk::Gathered(bytes)) = self.chunks.front_mut()
             && bytes.try_reclaim(CHUNK)
         {
             return;
@@ -373,23 +454,59 @@ impl RecvBuffer {
         self.remove_front();
     }
 
-    /// Removes the drained first chunk, and keeps it for later if it is one worth keeping.
+    /// Removes the drained first chunk.
     #[inline(never)]
     fn remove_front(&mut self) {
-        let Some(Chunk { mut bytes, early }) = self.chunks.pop_front() else { return };
-        if early {
-            self.recycle_early(bytes);
-        } else if self.spare.len() < self.peak.get().max(MIN_SPARE) && bytes.try_reclaim(CHUNK) {
-            self.spare.push(bytes);
+        match self.chunks.pop_front() {
+            Some(Chunk::Early(bytes)) => self.recycle_early(bytes),
+            Some(Chunk::Gathered(bytes)) => self.recycle_gathered(bytes),
+            Some(Chunk::InPlace(payloads)) => self.loan.give_back(&payloads),
+            None => {}
         }
     }
 
     /// Adds a chunk, for what the last one does not fit; an empty first one makes way.
-    fn push_chunk(&mut self, bytes: BytesMut, early: bool) {
-        if self.chunks.front().is_some_and(|chunk| chunk.bytes.is_empty()) {
+    fn push_chunk(&mut self, chunk: Chunk) {
+        if self.chunks.front().is_some_and(Chunk::is_empty) {
             self.remove_front();
         }
-        self.chunks.push_back(Chunk { bytes, early });
+        self.chunks.push_back(chunk);
+    }
+
+    /// Copies what lies in blocks of others to memory of its own.
+    fn leave_blocks(&mut self) {
+        if !self.loan.holds_blocks() {
+            return;
+        }
+        let mut pieces = self.pieces.iter_mut().filter(|piece| piece.left > 0);
+        for chunk in &mut self.chunks {
+            match chunk {
+                Chunk::Gathered(bytes) | Chunk::Early(bytes) => {
+                    let mut left = bytes.len();
+                    while left > 0 {
+                        let Some(piece) = pieces.next() else { break };
+                        left = left.saturating_sub(piece.left as usize);
+                    }
+                }
+                Chunk::InPlace(payloads) => {
+                    let mut bytes = BytesMut::with_capacity(payloads.span());
+                    while !payloads.is_empty() {
+                        let Some(piece) = pieces.next() else { break };
+                        let gap = core::mem::take(&mut piece.gap);
+                        bytes.extend_from_slice(payloads.take(gap, piece.left as usize));
+                    }
+                    self.loan.give_back(payloads);
+                    *chunk = Chunk::Gathered(bytes);
+                }
+            }
+        }
+    }
+
+    /// Keeps a drained chunk for the next, if it is one worth keeping.
+    fn recycle_gathered(&mut self, mut chunk: BytesMut) {
+        if self.spare.len() < self.peak.get().max(MIN_SPARE) && chunk.try_reclaim(CHUNK) {
+            self.spare.push(chunk);
+        }
     }
 
     /// Keeps the drained buffer of a segment that arrived early for the next.
@@ -427,6 +544,7 @@ impl RecvBuffer {
         self.peak = Peak::default();
         self.spare_early = Vec::new();
         self.early_peak = Peak::default();
+        self.leave_blocks();
         if self.pieces.is_empty() {
             self.chunks = VecDeque::new();
             self.pieces = VecDeque::new();

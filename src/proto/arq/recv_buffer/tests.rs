@@ -1,4 +1,4 @@
-use super::*;
+use super::{in_place::FEW_BLOCKS, *};
 use alloc::vec;
 
 fn buffer(first: u32, window: u32) -> RecvBuffer {
@@ -194,12 +194,14 @@ fn the_only_chunk_stays() {
     buffer.insert(0, 0, b"one");
     assert_eq!(read_all(&mut buffer), b"one");
     assert_eq!(buffer.chunks.len(), 1);
-    let memory = buffer.chunks[0].bytes.as_ptr();
+    let Chunk::Gathered(chunk) = &buffer.chunks[0] else { panic!("{:?}", buffer.chunks[0]) };
+    let memory = chunk.as_ptr();
     buffer.insert(1, 0, b"");
     let kept = buffer.recv().unwrap();
     for sn in 2..5 {
         buffer.insert(sn, 0, b"more");
-        assert_eq!(buffer.chunks[0].bytes.as_ptr(), memory, "{sn}");
+        let stayed = matches!(&buffer.chunks[0], Chunk::Gathered(chunk) if chunk.as_ptr() == memory);
+        assert!(stayed, "{sn}");
         assert_eq!(read_all(&mut buffer), b"more");
     }
     assert_eq!(kept, b""[..]);
@@ -208,4 +210,178 @@ fn the_only_chunk_stays() {
     assert_eq!((buffer.chunks.len(), buffer.spare.len()), (1, 1), "no chunk is empty beside another");
     assert_eq!(buffer.recv().unwrap(), b""[..]);
     assert_eq!(buffer.recv().unwrap(), b"early"[..]);
+}
+
+/// Segments as they lie in a block that was received into: each behind a gap.
+struct Batch {
+    block: Block,
+    /// Where each payload lies.
+    payloads: Vec<core::ops::Range<usize>>,
+}
+
+impl Batch {
+    /// One of `len` bytes, which holds `payloads` behind gaps of so many bytes.
+    fn new(len: usize, payloads: &[(usize, &[u8])]) -> Self {
+        let mut bytes = vec![0xee; len].into_boxed_slice();
+        let mut at = 0;
+        let payloads = payloads.iter().map(|(gap, payload)| {
+            let range = at + gap..at + gap + payload.len();
+            bytes[range.clone()].copy_from_slice(payload);
+            at = range.end;
+            range
+        });
+        Self { payloads: payloads.collect(), block: Block::new(bytes) }
+    }
+
+    /// Lends the block, hands in the payloads as segments from `first` on, and takes the block back.
+    fn insert(&self, buffer: &mut RecvBuffer, first: u32) {
+        buffer.lend(Some(Block::clone(&self.block)));
+        for (sn, range) in (first..).zip(&self.payloads) {
+            buffer.insert(sn, 0, &self.block[range.clone()]);
+        }
+        buffer.lend(None);
+    }
+
+    fn is_kept(&self) -> bool {
+        Block::strong_count(&self.block) > 1
+    }
+}
+
+/// One whose application has read bytes.
+fn buffer_of_reader(window: u32) -> RecvBuffer {
+    let mut buffer = buffer(0, window);
+    assert_eq!(buffer.read(&mut [0; 1]), 0);
+    buffer
+}
+
+#[test]
+fn payloads_stay_in_a_lent_block_until_they_are_read() {
+    let mut buffer = buffer_of_reader(64);
+    let batch = Batch::new(4_096, &[(24, b"one"), (24, b""), (32, b"two"), (24, b"three")]);
+    batch.insert(&mut buffer, 0);
+    assert!(batch.is_kept() && matches!(buffer.chunks.make_contiguous(), [Chunk::InPlace(_)]));
+    assert_eq!((buffer.ready(), buffer.ready_bytes()), (4, 11));
+    // What is not in the block joins from elsewhere.
+    assert_eq!(buffer.insert(4, 0, b"four"), Insert::InOrder);
+    let mut read = Vec::new();
+    for len in [2, 3, 1, 0, 4] {
+        assert!(batch.is_kept());
+        let mut out = vec![0; len];
+        assert_eq!(buffer.read(&mut out), len);
+        read.extend(out);
+    }
+    assert_eq!((read.as_slice(), buffer.ready()), (&b"onetwothre"[..], 2));
+    assert_eq!(read_all(&mut buffer), b"efour");
+    assert!(!batch.is_kept() && !buffer.loan.holds_blocks());
+}
+
+/// A message that is handed out may be kept for long.
+#[test]
+fn messages_keep_no_block() {
+    let mut buffer = buffer(0, 64);
+    let batches: [_; 3] = core::array::from_fn(|_| Batch::new(4_096, &[(24, b"first"), (24, b"second")]));
+    batches[0].insert(&mut buffer, 0);
+    assert!(!batches[0].is_kept(), "nobody has read yet");
+    assert_eq!(buffer.read(&mut [0; 8]), 8);
+    batches[1].insert(&mut buffer, 2);
+    assert!(batches[1].is_kept());
+    let messages: Vec<_> = core::iter::from_fn(|| buffer.recv()).collect();
+    assert_eq!(messages, [&b"ond"[..], b"first", b"second"]);
+    assert!(!batches[1].is_kept());
+    batches[2].insert(&mut buffer, 4);
+    assert!(!batches[2].is_kept(), "messages were taken last");
+}
+
+#[test]
+fn a_session_that_went_idle_keeps_no_block() {
+    let mut buffer = buffer_of_reader(64);
+    let batch = Batch::new(4_096, &[(24, b"one"), (24, b"two"), (24, b"three")]);
+    buffer.insert(0, 0, b"zero");
+    batch.insert(&mut buffer, 1);
+    buffer.insert(5, 0, b"five");
+    buffer.insert(4, 0, b"four");
+    assert_eq!(buffer.read(&mut [0; 5]), 5);
+    buffer.trim();
+    assert!(!batch.is_kept());
+    assert_eq!(read_all(&mut buffer), b"netwothreefourfive");
+}
+
+/// Whatever a peer fills its batches with.
+#[test]
+fn blocks_are_kept_for_what_they_hold() {
+    let mut buffer = buffer_of_reader(4_096);
+    for sn in 0..1_000 {
+        let batch = Batch::new(4_096, &[(24, &[7]), (2_000, b"")]);
+        batch.insert(&mut buffer, 2 * sn);
+        assert!(buffer.loan.kept() <= 2 * buffer.ready_bytes() + FEW_BLOCKS * 4_096, "{sn}");
+        assert_eq!(batch.is_kept(), buffer.loan.kept() == (sn as usize + 1) * 4_096, "{sn}");
+    }
+    assert!(read_all(&mut buffer) == [7; 1_000]);
+    assert!(!buffer.loan.holds_blocks());
+}
+
+/// Batches in which segments are missing, early, late or there twice, read in any way: the stream is the same, blocks are
+/// kept only for what they hold, and none when all is read.
+#[test]
+fn any_use_of_lent_blocks_yields_the_stream() {
+    const BLOCK: usize = 8_192;
+    for seed in 0..if cfg!(miri) { 2 } else { 200 } {
+        let mut state: u64 = seed;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let first = u32::MAX - 40;
+        let mut buffer = RecvBuffer::new(first, 128, 1_376);
+        let (mut sent, mut read) = (Vec::new(), Vec::new());
+        // Segments by their distance from the first, and whether they have arrived.
+        let mut segments: Vec<(Vec<u8>, bool)> = Vec::new();
+        let mut blocks: Vec<Block> = Vec::new();
+        for step in 0..if cfg!(miri) { 30 } else { 200 } {
+            for _ in 0..random(12) {
+                let payload: Vec<u8> = (0..random(400)).map(|i| (sent.len() + i) as u8).collect();
+                sent.extend(&payload);
+                segments.push((payload, false));
+            }
+            // Any of them, older ones again, with a few swapped.
+            let oldest = segments.iter().position(|(_, arrived)| !arrived).unwrap_or(segments.len());
+            let mut batch: Vec<usize> =
+                (oldest.saturating_sub(2)..segments.len()).filter(|_| random(10) > 0).take(16).collect();
+            if batch.len() > 1 && random(3) == 0 {
+                let at = random(batch.len() - 1);
+                batch.swap(at, at + 1);
+            }
+            let payloads: Vec<_> = batch.iter().map(|i| (24 + random(20), &segments[*i].0[..])).collect();
+            let Batch { block, payloads } = Batch::new(BLOCK, &payloads);
+            buffer.lend((random(8) > 0).then(|| Block::clone(&block)));
+            for (i, range) in batch.into_iter().zip(payloads) {
+                let outcome = buffer.insert(first.wrapping_add(i as u32), 0, &block[range]);
+                segments[i].1 |= outcome != Insert::Refused;
+            }
+            buffer.lend(None);
+            blocks.push(block);
+            match random(10) {
+                0 => buffer.trim(),
+                1 => read.extend(buffer.recv().unwrap_or_default()),
+                2 | 3 => {}
+                _ => {
+                    let mut out = vec![0; random(6_000)];
+                    let count = buffer.read(&mut out);
+                    read.extend(&out[..count]);
+                }
+            }
+            assert!(sent.starts_with(&read), "seed {seed}, step {step}");
+            let most = 2 * buffer.ready_bytes() + (FEW_BLOCKS + 1) * BLOCK;
+            let kept = blocks.iter().filter(|block| Block::strong_count(block) > 1).count() * BLOCK;
+            assert!(kept <= buffer.loan.kept() && kept <= most, "seed {seed}, step {step}: {kept} of {most}");
+        }
+        for (i, (payload, _)) in segments.iter().enumerate() {
+            read.extend(read_all(&mut buffer));
+            buffer.insert(first.wrapping_add(i as u32), 0, payload);
+        }
+        read.extend(read_all(&mut buffer));
+        assert_eq!(read, sent, "seed {seed}");
+        let kept = blocks.iter().filter(|block| Block::strong_count(block) > 1).count();
+        assert_eq!((kept, buffer.loan.kept()), (0, 0), "seed {seed}");
+    }
 }
