@@ -13,11 +13,12 @@
 //! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
 //!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, more waiting behind it, nothing due: what a look at the session costs.
-//! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs.
+//! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs. Those of a
+//!   turn lie in one block of memory, which is lent in `in_order_lent`.
 
 mod sender;
 
-use std::{hint::black_box, time::Duration};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use kcp9::proto::{Command, Connection, HEADER_LEN, Instant, SegmentHeader};
@@ -128,7 +129,10 @@ fn flush_idle(c: &mut Criterion) {
 /// A session that receives.
 struct Receiver {
     connection: Connection,
-    datagram: Vec<u8>,
+    /// What the datagrams of a turn were received into.
+    block: Arc<Box<[u8]>>,
+    datagram: usize,
+    lends: bool,
     buffer: Vec<u8>,
     out: Vec<u8>,
     now: Instant,
@@ -138,7 +142,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new(late: u32, payload: usize) -> Self {
+    fn new(late: u32, payload: usize, lends: bool) -> Self {
         let header = SegmentHeader {
             conv: 7,
             cmd: Command::Push,
@@ -153,7 +157,9 @@ impl Receiver {
         datagram.resize(HEADER_LEN + payload, 0x5a);
         Self {
             connection: connection(payload, BATCH),
-            datagram,
+            block: Arc::new(datagram.repeat(BATCH as usize).into()),
+            datagram: datagram.len(),
+            lends,
             buffer: vec![0; 65_536],
             out: vec![0; payload * BATCH as usize],
             now: Instant::ZERO,
@@ -162,23 +168,30 @@ impl Receiver {
         }
     }
 
-    fn push(&mut self, sn: u32) {
-        put(&mut self.datagram, SN, sn);
-        let _ = self.connection.handle_datagram(self.now, &mut self.datagram);
+    /// Hands in a batch of datagrams with these segments.
+    fn push(&mut self, segments: impl Iterator<Item = u32>) {
+        let block = Arc::get_mut(&mut self.block).expect("all was read");
+        let mut len = 0;
+        for sn in segments {
+            put(&mut block[len..len + self.datagram], SN, sn);
+            len += self.datagram;
+        }
+        self.connection.lend(self.lends.then(|| Arc::clone(&self.block)));
+        for datagram in self.block[..len].chunks(self.datagram) {
+            let _ = self.connection.handle_opened_datagram(self.now, datagram);
+        }
+        self.connection.lend(None);
     }
 
     fn turn(&mut self) {
         self.now += TURN;
-        if self.late == 0 {
-            self.push(self.next);
-        }
-        for sn in self.next + 1..self.next + BATCH {
-            self.push(sn);
-        }
-        if self.late > 0 && self.next >= self.late {
-            self.push(self.next - self.late);
-        }
+        let (first, late) = (self.next, self.late);
         self.next += BATCH;
+        if late == 0 {
+            self.push(first..self.next);
+        } else {
+            self.push((first + 1..self.next).chain(first.checked_sub(late)));
+        }
         while let Ok(count) = self.connection.read(&mut self.out) {
             black_box(&self.out[..count]);
         }
@@ -193,9 +206,11 @@ fn receive(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("arq/receive/{payload}B"));
         group.throughput(Throughput::Elements(BATCH.into()));
         let cases = WINDOWS.map(|window| (format!("late_by_{window}"), window));
-        for (name, late) in [("in_order".to_owned(), 0)].into_iter().chain(cases) {
+        let in_order = [("in_order".to_owned(), 0), ("in_order_lent".to_owned(), 0)];
+        for (name, late) in in_order.into_iter().chain(cases) {
+            let lends = name.ends_with("_lent");
             group.bench_function(name, |b| {
-                let mut receiver = Receiver::new(late, payload);
+                let mut receiver = Receiver::new(late, payload, lends);
                 for _ in 0..=2 * late / BATCH {
                     receiver.turn();
                 }

@@ -36,13 +36,17 @@ pub(crate) struct Transfer {
     bytes: usize,
     write: usize,
     settings: fn() -> KcpConfigBuilder,
+    /// Datagrams are handed in as a receive call leaves them: many in one block of memory, which is lent.
+    lends: bool,
 }
 
 impl Transfer {
-    pub(crate) fn all() -> [Self; 4] {
-        let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings: KcpConfig::builder };
+    pub(crate) fn all() -> [Self; 5] {
+        let settings = KcpConfig::builder;
+        let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings, lends: false };
         [
             bulk,
+            Self { name: "plain-lent", lends: true, ..bulk },
             Self { name: "plain-64-byte-writes", bytes: 1 << 20, write: 64, ..bulk },
             Self { name: "aes-128-gcm", settings: encrypted, ..bulk },
             Self { name: "fec-10-3", settings: || KcpConfig::builder().fec(10, 3), ..bulk },
@@ -57,7 +61,7 @@ impl Transfer {
     /// If it does not come to its end.
     pub(crate) fn run(self) {
         let config = (self.settings)().build().expect("settings in range");
-        let mut link = Link::new(&config);
+        let mut link = Link::new(&config, self.lends);
         let payload = vec![0x5a; self.write];
         let mut out = vec![0; BUFFER];
         let (mut written, mut read) = (0, 0);
@@ -108,19 +112,24 @@ struct Link {
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     /// Of datagrams that have arrived.
     spare: Vec<Vec<u8>>,
+    lends: bool,
+    /// What datagrams are received into, and may stay in for a while.
+    blocks: Vec<Arc<Box<[u8]>>>,
     buffer: Vec<u8>,
     rng: Rng,
     lost: u64,
 }
 
 impl Link {
-    fn new(config: &KcpConfig) -> Self {
+    fn new(config: &KcpConfig, lends: bool) -> Self {
         let now = Instant::ZERO;
         Self {
             now,
             ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
             under_way: VecDeque::new(),
             spare: Vec::new(),
+            lends,
+            blocks: Vec::new(),
             buffer: vec![0; BUFFER],
             rng: Rng::new(0x6b63_7039),
             lost: 0,
@@ -137,6 +146,10 @@ impl Link {
         let next = [arrival, deadlines[0], deadlines[1]].into_iter().flatten().min();
         self.now = next.expect("something is under way or due").max(self.now);
         while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
+            if self.lends {
+                self.arrive_in_block();
+                continue;
+            }
             let Some((_, to, mut datagram)) = self.under_way.pop_front() else { break };
             self.ends[to].handle_datagram(self.now, &mut datagram).expect("a datagram of the peer");
             self.spare.push(datagram);
@@ -147,6 +160,34 @@ impl Link {
             }
             while end.poll_event().is_some() {}
         }
+    }
+
+    /// Has as many datagrams arrive as are due for one end and fit a block.
+    fn arrive_in_block(&mut self) {
+        let free = self.blocks.iter().position(|block| Arc::strong_count(block) == 1);
+        let mut block =
+            free.map_or_else(|| Arc::new(vec![0; BUFFER].into()), |index| self.blocks.swap_remove(index));
+        let memory = Arc::get_mut(&mut block).expect("nobody else's");
+        let (mut len, mut ends) = (0, Vec::new());
+        let to = self.under_way.front().map(|(_, to, _)| *to);
+        while let Some((at, _, datagram)) = self.under_way.front().filter(|(_, other, _)| Some(*other) == to)
+            && *at <= self.now
+            && len + datagram.len() <= BUFFER
+        {
+            memory[len..len + datagram.len()].copy_from_slice(datagram);
+            len += datagram.len();
+            ends.push(len);
+            self.spare.extend(self.under_way.pop_front().map(|(_, _, datagram)| datagram));
+        }
+        let end = &mut self.ends[to.expect("a datagram is under way")];
+        end.lend(Some(Arc::clone(&block)));
+        let mut begin = 0;
+        for to in ends {
+            end.handle_opened_datagram(self.now, &block[begin..to]).expect("a datagram of the peer");
+            begin = to;
+        }
+        end.lend(None);
+        self.blocks.push(block);
     }
 
     fn transmit(&mut self, from: usize) {
