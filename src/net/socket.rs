@@ -61,7 +61,7 @@ pub(super) struct Received<'a> {
     pub(super) peer: SocketAddr,
     /// The address that the peer sent to.
     pub(super) local_ip: Option<IpAddr>,
-    /// They lie at its start. Nobody else refers to it.
+    /// They lie at its start. Nobody else refers to it at first.
     pub(super) block: &'a mut Block,
     /// Bytes of them all.
     pub(super) len: usize,
@@ -74,9 +74,9 @@ impl Received<'_> {
         &self.block[..self.len]
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        let block = Arc::get_mut(self.block);
-        block.map(|block| &mut block[..self.len]).unwrap_or_default()
+    /// To be opened in place; `None` once somebody else refers to them.
+    pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        Arc::get_mut(self.block).map(|block| &mut block[..self.len])
     }
 }
 

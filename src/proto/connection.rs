@@ -230,12 +230,12 @@ impl Connection {
         outcome.map(|_| ())
     }
 
-    /// Lends the memory that the datagrams handed in next lie in, until the next call: where the application
+    /// Lends the memory that the datagrams handed in next lie in, until the next call: once the application
     /// [reads](Self::read) bytes, payloads that are next in order stay there until they are read, which spares a copy. It
     /// pays where a receive call fills `block` with many datagrams. Until [`Arc::get_mut`] says that it is free again, the
     /// next call needs another one.
     ///
-    /// The blocks that a session keeps are at most four and twice as much memory as the payload that waits to be read. What
+    /// The blocks that a session keeps are at most twice as much memory as the payload that waits to be read, and 256 KiB. What
     /// is not read is copied out of them when the session is [trimmed](Self::trim).
     ///
     /// ```
@@ -249,7 +249,7 @@ impl Connection {
     /// let (config, now) = (KcpConfig::default(), Instant::ZERO);
     /// let mut sender = Connection::new(7, &config, now);
     /// let mut receiver = Connection::new(7, &config, now);
-    /// # assert!(receiver.read(&mut [0; 1]).is_err());
+    /// assert!(receiver.read(&mut [0; 1]).is_err(), "nothing yet, but it is known to read");
     /// sender.write(now, &[1; 10_000])?;
     ///
     /// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());

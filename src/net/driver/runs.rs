@@ -18,12 +18,12 @@ struct Run {
 impl Driver {
     /// Decrypts a batch and hands each run of datagrams with one conv to its session.
     pub(super) fn route(&mut self, now: Instant, mut received: Received<'_>) {
-        if received.len == 0 {
+        let (peer, size) = (received.peer, received.size);
+        let Some(bytes) = received.bytes_mut().filter(|bytes| !bytes.is_empty()) else {
             self.shared.counters.dropped_short.add(1);
             return;
-        }
-        let (peer, size) = (received.peer, received.size);
-        let opened = self.opener.open(&peer, received.bytes_mut(), size, &self.shared.counters);
+        };
+        let opened = self.opener.open(&peer, bytes, size, &self.shared.counters);
         let bytes = received.bytes();
         let mut run: Option<Run> = None;
         let mut at = 0;

@@ -12,7 +12,7 @@ const BLOCK_SIZE: usize = 65_536;
 const MAX_KEPT: usize = 32;
 /// Those looked at for one that was given back.
 const MAX_LOOKS: usize = 4;
-/// Receive calls in a row for fewer datagrams than there are slots after which those remembered are forgotten.
+/// Receive calls in a row that found no block kept after which those remembered are forgotten.
 const QUIET: u32 = 64;
 
 /// Memory that datagrams are received into, and that payloads may stay in.
@@ -21,9 +21,9 @@ pub(in crate::net) type Block = Arc<Box<[u8]>>;
 #[derive(Default)]
 pub(super) struct Slots {
     blocks: Vec<Block>,
-    /// Blocks that sessions kept, in the order in which they were filled.
+    /// Blocks that sessions kept, those filled first before others, but for slow readers'.
     kept: VecDeque<Block>,
-    /// Receive calls in a row for fewer datagrams than there are slots.
+    /// Receive calls in a row that found no block kept.
     quiet: u32,
 }
 
@@ -33,14 +33,15 @@ impl Slots {
         if self.blocks.len() < count {
             self.blocks.resize_with(count, new_block);
         }
-        self.quiet = if count < self.blocks.len() { self.quiet.saturating_add(1) } else { 0 };
-        if self.quiet == QUIET {
-            self.kept = VecDeque::new();
-        }
+        self.quiet = self.quiet.saturating_add(1);
         for index in 0..count {
             if Arc::strong_count(&self.blocks[index]) > 1 {
                 self.replace(index);
+                self.quiet = 0;
             }
+        }
+        if self.quiet >= QUIET && !self.kept.is_empty() {
+            self.kept = VecDeque::new();
         }
         &mut self.blocks[..count]
     }
@@ -130,5 +131,13 @@ mod tests {
             slots.free(2);
         }
         assert_eq!((slots.kept.len(), slots.blocks.len()), (0, 16));
+        let kept = Block::clone(&slots.free(2)[1]);
+        slots.free(2);
+        assert_eq!(slots.kept.len(), 1);
+        drop(kept);
+        for _ in 0..QUIET {
+            slots.free(2);
+        }
+        assert_eq!(slots.kept.len(), 0, "again");
     }
 }

@@ -21,7 +21,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use bytes::{Buf, Bytes, BytesMut};
 
 pub(crate) use self::in_place::Block;
-use self::in_place::{InPlace, Loan};
+use self::in_place::{InPlace, Loan, most_kept};
 use super::{peak::Peak, send_queue::MAX_FRAGMENTS};
 use crate::proto::seq;
 
@@ -334,6 +334,10 @@ impl RecvBuffer {
             let copied = self.read_ready(out);
             // Empty segments may have filled the window, with bytes waiting behind them.
             if !self.advance() || copied > 0 || out.is_empty() {
+                // What was read may have held more than what was behind it.
+                if self.loan.kept() > most_kept(self.ready_bytes) {
+                    self.leave_blocks();
+                }
                 return copied;
             }
         }
@@ -402,7 +406,9 @@ impl RecvBuffer {
         }
         self.observe();
         self.loan.welcome(false);
-        self.leave_blocks();
+        if self.loan.kept() > 0 {
+            self.leave_blocks();
+        }
         let mut len = 0;
         let mut count = 0;
         for piece in &self.pieces {
@@ -474,10 +480,8 @@ impl RecvBuffer {
     }
 
     /// Copies what lies in blocks of others to memory of its own.
+    #[inline(never)]
     fn leave_blocks(&mut self) {
-        if !self.loan.holds_blocks() {
-            return;
-        }
         let mut pieces = self.pieces.iter_mut().filter(|piece| piece.left > 0);
         for chunk in &mut self.chunks {
             match chunk {
@@ -489,7 +493,7 @@ impl RecvBuffer {
                     }
                 }
                 Chunk::InPlace(payloads) => {
-                    let mut bytes = BytesMut::with_capacity(payloads.span());
+                    let mut bytes = BytesMut::with_capacity(payloads.len());
                     while !payloads.is_empty() {
                         let Some(piece) = pieces.next() else { break };
                         let gap = core::mem::take(&mut piece.gap);
@@ -538,13 +542,15 @@ impl RecvBuffer {
         self.open = self.open.min(self.pieces.len());
     }
 
-    /// Gives back the memory of a session in which nothing waits.
+    /// Gives back the memory that what waits does not need.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
         self.peak = Peak::default();
         self.spare_early = Vec::new();
         self.early_peak = Peak::default();
-        self.leave_blocks();
+        if self.loan.kept() > 0 {
+            self.leave_blocks();
+        }
         if self.pieces.is_empty() {
             self.chunks = VecDeque::new();
             self.pieces = VecDeque::new();

@@ -6,15 +6,21 @@
 //! another block for the next call, and this one again when all that lies in it was read.
 //!
 //! A block is as large as a receive call may want, whatever it holds of use, so what a queue keeps in this way is
-//! limited: to twice the payload that waits in it, and a few blocks.
+//! limited: to twice the payload that waits in it, and a little more. What would exceed that is copied.
 
 use alloc::{boxed::Box, sync::Arc};
 
 /// Memory that datagrams are received into, and that payloads may stay in.
 pub(crate) type Block = Arc<Box<[u8]>>;
 
-/// Blocks kept whatever they hold: a reader that keeps up has one, and the driver fills others meanwhile.
-pub(super) const FEW_BLOCKS: usize = 4;
+/// Bytes of blocks that are kept whatever they hold: a reader that keeps up has one block of 64 KiB, and others are filled
+/// meanwhile.
+const LITTLE: usize = 256 << 10;
+
+/// Bytes of blocks that may be kept where `waiting` bytes of payload wait to be read.
+pub(super) const fn most_kept(waiting: usize) -> usize {
+    2 * waiting + LITTLE
+}
 
 /// Payloads in order that lie in one block, with gaps between them that the pieces know.
 #[derive(Debug)]
@@ -24,16 +30,18 @@ pub(super) struct InPlace {
     at: usize,
     /// Behind the last payload.
     end: usize,
+    /// Bytes of payload that were not read.
+    left: usize,
 }
 
 impl InPlace {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.at == self.end
+    /// Bytes of payload.
+    pub(super) const fn len(&self) -> usize {
+        self.left
     }
 
-    /// Bytes from the first to the last, gaps included.
-    pub(super) const fn span(&self) -> usize {
-        self.end - self.at
+    pub(super) const fn is_empty(&self) -> bool {
+        self.left == 0
     }
 
     /// Takes a payload in that lies behind the last one in the same block; returns the gap between them.
@@ -43,6 +51,7 @@ impl InPlace {
         }
         let gap = found.at.checked_sub(self.end)?.try_into().ok()?;
         self.end = found.at + found.len;
+        self.left += found.len;
         Some(gap)
     }
 
@@ -50,6 +59,7 @@ impl InPlace {
     pub(super) fn take(&mut self, gap: u16, len: usize) -> &[u8] {
         let start = self.at + usize::from(gap);
         self.at = start + len;
+        self.left -= len;
         &self.block[start..self.at]
     }
 }
@@ -64,11 +74,15 @@ pub(super) struct Found<'a> {
 
 impl Found<'_> {
     /// The payload as the first of its block, if that may be kept: `waiting` bytes of payload then wait in the queue, `kept`
-    /// bytes of blocks are kept for them.
+    /// bytes of blocks are kept for the others.
     pub(super) fn alone(&self, waiting: usize, kept: usize) -> Option<InPlace> {
-        let room = 2 * waiting + FEW_BLOCKS * self.block.len();
-        let fits = kept + self.block.len() <= room;
-        fits.then(|| InPlace { block: Arc::clone(self.block), at: self.at, end: self.at + self.len })
+        let fits = kept + self.block.len() <= most_kept(waiting);
+        fits.then(|| InPlace {
+            block: Arc::clone(self.block),
+            at: self.at,
+            end: self.at + self.len,
+            left: self.len,
+        })
     }
 }
 
@@ -77,7 +91,7 @@ impl Found<'_> {
 pub(super) struct Loan {
     block: Option<Block>,
     kept: usize,
-    /// Whether the application reads bytes, as of its last call.
+    /// Whether the application reads bytes, as of the last call that took something.
     welcome: bool,
 }
 
@@ -112,11 +126,6 @@ impl Loan {
     /// Takes note of a block that is kept.
     pub(super) fn keep(&mut self, payloads: &InPlace) {
         self.kept += payloads.block.len();
-    }
-
-    /// Whether any block is kept.
-    pub(super) const fn holds_blocks(&self) -> bool {
-        self.kept > 0
     }
 
     /// Takes note that a block is not kept any more.
