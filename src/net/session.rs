@@ -25,13 +25,13 @@ use super::{
     clock,
     error::Failure,
     shared::Shared,
-    socket::{self, Block},
+    socket,
     table::Route,
     waiters::{Waiters, Woken},
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{CloseReason, Connection, DatagramError, Event, Instant, ReadError, Transmit, WriteError},
+    proto::{Block, CloseReason, Connection, DatagramError, Event, Instant, ReadError, Transmit, WriteError},
 };
 
 /// Batches that one call sends before it leaves the rest to the driver's next turn.

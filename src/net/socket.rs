@@ -24,10 +24,9 @@ use std::{
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
-pub(super) use self::slots::Block;
 use self::slots::Slots;
 use super::{marked, watched::Watched};
-use crate::proto::Transmit;
+use crate::proto::{Block, Transmit};
 
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
 /// few milliseconds on a fast link. It grants as much as it allows.

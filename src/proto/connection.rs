@@ -1,9 +1,9 @@
 //! One session, driven from outside: see [`Connection`].
 
 mod datagrams;
+mod input;
 mod settings;
 
-use alloc::{boxed::Box, sync::Arc};
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use super::{
     arq::Arq,
     config::KcpConfig,
     datagrams::Datagrams,
-    error::{CloseReason, DatagramError, ReadError, WriteError},
+    error::{CloseReason, ReadError, WriteError},
     fec::FecEvent,
     pipeline::Pipeline,
     stats::Stats,
@@ -183,92 +183,7 @@ impl Connection {
         self.mtu
     }
 
-    // ---- Input ----
-
-    /// Takes in one datagram from the peer. It is opened in place, so its bytes are of no use afterwards.
-    ///
-    /// # Errors
-    /// Tells why the datagram, or the rest of it, was dropped. The session is unharmed; the error is for counting.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Result<(), DatagramError> {
-        if let State::Closed(_) = self.state {
-            return Ok(());
-        }
-        if let Err(error) = self.pipeline.decrypt(datagram) {
-            self.arq.stats_mut().forged += 1;
-            return Err(error);
-        }
-        self.handle_opened_datagram(now, datagram)
-    }
-
-    /// As [`handle_datagram`](Self::handle_datagram), for a datagram that the configured cipher has opened already: for
-    /// who serves several sessions over one socket and must look inside to tell whose a datagram is. It is the whole
-    /// datagram, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it.
-    ///
-    /// # Errors
-    /// As [`handle_datagram`](Self::handle_datagram).
-    pub fn handle_opened_datagram(&mut self, now: Instant, datagram: &[u8]) -> Result<(), DatagramError> {
-        if let State::Closed(_) = self.state {
-            return Ok(());
-        }
-        let stats = self.arq.stats_mut();
-        stats.datagrams_received += 1;
-        stats.datagram_bytes_received += datagram.len() as u64;
-        let conv = self.arq.conv();
-        let arq = &mut self.arq;
-        let outcome = self.pipeline.open(datagram, conv, |segments, origin| arq.input(now, segments, origin));
-        match outcome {
-            Ok(Some(packet)) => return self.receive_datagram(now, &packet),
-            Err(DatagramError::Replayed) => self.arq.stats_mut().replayed += 1,
-            Err(DatagramError::Fec) => self.arq.stats_mut().malformed += 1,
-            _ => {}
-        }
-        if self.pipeline.is_adaptive() {
-            let (rtt, min_rtt) = self.arq.round_trip_times();
-            self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
-        }
-        self.after_progress();
-        outcome.map(|_| ())
-    }
-
-    /// Lends the memory that the datagrams handed in next lie in, until the next call: once the application
-    /// [reads](Self::read) bytes, payloads that are next in order stay there until they are read, which spares a copy. It
-    /// pays where a receive call fills `block` with many datagrams. Until [`Arc::get_mut`] says that it is free again, the
-    /// next call needs another one.
-    ///
-    /// The blocks that a session keeps are at most twice as much memory as the payload that waits to be read, and 256 KiB. What
-    /// is not read is copied out of them when the session is [trimmed](Self::trim).
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use kcp9::{
-    ///     KcpConfig,
-    ///     proto::{Connection, Instant},
-    /// };
-    ///
-    /// let (config, now) = (KcpConfig::default(), Instant::ZERO);
-    /// let mut sender = Connection::new(7, &config, now);
-    /// let mut receiver = Connection::new(7, &config, now);
-    /// assert!(receiver.read(&mut [0; 1]).is_err(), "nothing yet, but it is known to read");
-    /// sender.write(now, &[1; 10_000])?;
-    ///
-    /// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());
-    /// let memory = Arc::get_mut(&mut block).ok_or("lent")?;
-    /// let received = sender.poll_transmit(now, memory).ok_or("nothing sent")?;
-    /// receiver.lend(Some(Arc::clone(&block)));
-    /// for datagram in block[..received.len].chunks(received.segment_size) {
-    ///     receiver.handle_opened_datagram(now, datagram)?;
-    /// }
-    /// receiver.lend(None);
-    /// assert!(Arc::get_mut(&mut block).is_none(), "what was received lies in it");
-    ///
-    /// assert_eq!(receiver.read(&mut [0; 10_000])?, 10_000);
-    /// assert!(Arc::get_mut(&mut block).is_some());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn lend(&mut self, block: Option<Arc<Box<[u8]>>>) {
-        self.arq.lend(block);
-    }
+    // ---- Time and end ----
 
     /// Does what is due at `now`. Calling it early is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {

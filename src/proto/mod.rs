@@ -30,6 +30,7 @@ mod wire;
 
 pub use self::fec::packet::peek_conv;
 pub use self::{
+    arq::Block,
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
     error::{

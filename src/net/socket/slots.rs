@@ -4,7 +4,9 @@
 //! takes another one. Blocks that were taken away are remembered, and used again once they were given back. Most come back
 //! before long, so that few are enough, and these stay in the processor's caches.
 
-use std::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
+use std::{collections::VecDeque, sync::Arc, vec, vec::Vec};
+
+use crate::proto::Block;
 
 /// Bytes of a block: the largest datagram, or GRO's largest batch.
 const BLOCK_SIZE: usize = 65_536;
@@ -14,9 +16,6 @@ const MAX_KEPT: usize = 32;
 const MAX_LOOKS: usize = 4;
 /// Receive calls in a row that found no block kept after which those remembered are forgotten.
 const QUIET: u32 = 64;
-
-/// Memory that datagrams are received into, and that payloads may stay in.
-pub(in crate::net) type Block = Arc<Box<[u8]>>;
 
 #[derive(Default)]
 pub(super) struct Slots {

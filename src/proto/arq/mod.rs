@@ -39,6 +39,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::recv_buffer::Block;
 use self::{
     acks::Acks,
     congestion::Congestion,
@@ -50,7 +51,7 @@ use self::{
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
 };
-pub(super) use self::{input::Origin, losses::LossCounts, recv_buffer::Block};
+pub(super) use self::{input::Origin, losses::LossCounts};
 use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
     error::{SettingError, WriteError},

@@ -20,7 +20,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-pub(crate) use self::in_place::Block;
+pub use self::in_place::Block;
 use self::in_place::{InPlace, Loan, most_kept};
 use super::{peak::Peak, send_queue::MAX_FRAGMENTS};
 use crate::proto::seq;

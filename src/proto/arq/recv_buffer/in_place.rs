@@ -10,8 +10,9 @@
 
 use alloc::{boxed::Box, sync::Arc};
 
-/// Memory that datagrams are received into, and that payloads may stay in.
-pub(crate) type Block = Arc<Box<[u8]>>;
+/// Memory that datagrams are received into, and that their payload may stay in: see
+/// [`Connection::lend`](crate::proto::Connection::lend).
+pub type Block = Arc<Box<[u8]>>;
 
 /// Bytes of blocks that are kept whatever they hold: a reader that keeps up has one block of 64 KiB, and others are filled
 /// meanwhile.
