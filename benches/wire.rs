@@ -1,4 +1,4 @@
-//! Cost of the segment on the wire: headers read and written one at a time, datagrams walked as the input path does.
+//! Cost of the segment on the wire: headers read and written one at a time, packets walked as the input path does.
 
 use std::hint::black_box;
 
@@ -10,13 +10,13 @@ fn header(cmd: Command, sn: u32, len: u32) -> SegmentHeader {
 }
 
 /// `count` segments of `len` payload bytes each.
-fn datagram(cmd: Command, count: u32, len: u32) -> Vec<u8> {
-    let mut datagram = Vec::new();
+fn packet(cmd: Command, count: u32, len: u32) -> Vec<u8> {
+    let mut packet = Vec::new();
     for sn in 0..count {
-        datagram.extend_from_slice(&header(cmd, sn, len).to_bytes());
-        datagram.resize(datagram.len() + len as usize, sn as u8);
+        packet.extend_from_slice(&header(cmd, sn, len).to_bytes());
+        packet.resize(packet.len() + len as usize, sn as u8);
     }
-    datagram
+    packet
 }
 
 fn one_header(c: &mut Criterion) {
@@ -37,15 +37,15 @@ fn one_header(c: &mut Criterion) {
 
 fn walk(c: &mut Criterion) {
     let mut group = c.benchmark_group("wire/walk");
-    // 58 ACKs fill a datagram of 1,400 bytes, as do 15 PUSHes of 64 bytes.
+    // 58 ACKs fill a packet of 1,400 bytes, as do 15 PUSHes of 64 bytes.
     for (name, cmd, count, len) in [("58_acks", Command::Ack, 58, 0), ("15_pushes", Command::Push, 15, 64)] {
-        let datagram = datagram(cmd, count, len);
-        assert!(datagram.len() <= 1_400);
+        let packet = packet(cmd, count, len);
+        assert!(packet.len() <= 1_400);
         group.throughput(Throughput::Elements(count.into()));
         group.bench_function(name, |b| {
             b.iter(|| {
                 let mut sum = 0_u32;
-                for segment in Segments::new(black_box(&datagram)) {
+                for segment in Segments::new(black_box(&packet)) {
                     let (header, payload) = segment.expect("a segment");
                     sum = sum
                         .wrapping_add(header.sn ^ header.una ^ header.ts)

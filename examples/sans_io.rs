@@ -19,7 +19,7 @@ use kcp9::{
 const TRANSFER: usize = 512 * 1_024;
 /// One way through the network.
 const DELAY: Duration = Duration::from_millis(25);
-/// One datagram in this many is lost.
+/// One packet in this many is lost.
 const LOSS: u32 = 10;
 /// One in this many overtakes others.
 const OVERTAKING: u32 = 100;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let config = KcpConfig::builder().send_window(256).recv_window(256).build().expect("settings in range");
 
     // Both ends must agree on the conversation. A real client picks it at random (`random_conv`), a real server takes
-    // it from the first datagram (`peek_conv`).
+    // it from the first packet (`peek_conv`).
     let conv = 0x5eed;
     let mut now = Instant::ZERO;
     let mut client = Peer::new(Connection::new(conv, &config, now));
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             break;
         }
 
-        // Wait for whatever comes first: a datagram on the network, or a deadline of either end. An idle session has
+        // Wait for whatever comes first: a packet on the network, or a deadline of either end. An idle session has
         // none, and would be left alone until its application or the network has something for it.
         let wakeups = [
             upstream.next_arrival(),
@@ -76,8 +76,8 @@ fn main() -> ExitCode {
     for (name, peer, network) in [("client", &client, &upstream), ("server", &server, &downstream)] {
         let stats = peer.connection.stats();
         println!(
-            "{name}: {} datagrams sent, {} of them lost; {} segments resent of {}; round trip {:?}",
-            stats.datagrams_sent,
+            "{name}: {} packets sent, {} of them lost; {} segments resent of {}; round trip {:?}",
+            stats.packets_sent,
             network.lost,
             stats.resends(),
             stats.push_sent,
@@ -96,7 +96,7 @@ struct Peer {
     finished_writing: bool,
     /// The other end has acknowledged everything.
     flushed: bool,
-    /// Reused for every datagram batch.
+    /// Reused for every packet batch.
     buffer: Vec<u8>,
 }
 
@@ -114,10 +114,10 @@ impl Peer {
 
     /// Everything that there is to do at `now`.
     fn drive(&mut self, now: Instant, from: &mut Network, to: &mut Network) {
-        // 1. Input: datagrams that have arrived, then deadlines that have come.
-        while let Some(mut datagram) = from.arrived(now) {
-            // A datagram that is none of ours harms nothing; a server would count the error.
-            if let Err(error) = self.connection.handle_datagram(now, &mut datagram) {
+        // 1. Input: packets that have arrived, then deadlines that have come.
+        while let Some(mut packet) = from.arrived(now) {
+            // A packet that is none of ours harms nothing; a server would count the error.
+            if let Err(error) = self.connection.handle_packet(now, &mut packet) {
                 eprintln!("dropped: {error}");
             }
         }
@@ -129,10 +129,10 @@ impl Peer {
         self.read();
         self.write(now);
 
-        // 3. Output: datagrams back to back in one buffer, all of one size but the last, ready for one GSO send.
+        // 3. Output: packets back to back in one buffer, all of one size but the last, ready for one GSO send.
         while let Some(transmit) = self.connection.poll_transmit(now, &mut self.buffer) {
-            for datagram in self.buffer[..transmit.len].chunks(transmit.segment_size) {
-                to.send(now, datagram);
+            for packet in self.buffer[..transmit.len].chunks(transmit.stride) {
+                to.send(now, packet);
             }
         }
 
@@ -175,34 +175,34 @@ impl Peer {
     }
 }
 
-/// One direction of a network that delays, loses and reorders datagrams, the same in every run.
+/// One direction of a network that delays, loses and reorders packets, the same in every run.
 struct Network {
-    datagrams: Vec<(Instant, Vec<u8>)>,
+    packets: Vec<(Instant, Vec<u8>)>,
     random: u32,
     lost: u64,
 }
 
 impl Network {
     const fn new(seed: u32) -> Self {
-        Self { datagrams: Vec::new(), random: seed, lost: 0 }
+        Self { packets: Vec::new(), random: seed, lost: 0 }
     }
 
-    fn send(&mut self, now: Instant, datagram: &[u8]) {
+    fn send(&mut self, now: Instant, packet: &[u8]) {
         if self.one_in(LOSS) {
             self.lost += 1;
             return;
         }
         let delay = if self.one_in(OVERTAKING) { DELAY / 2 } else { DELAY };
-        self.datagrams.push((now + delay, datagram.to_vec()));
+        self.packets.push((now + delay, packet.to_vec()));
     }
 
     fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let at = self.datagrams.iter().position(|(arrival, _)| *arrival <= now)?;
-        Some(self.datagrams.remove(at).1)
+        let at = self.packets.iter().position(|(arrival, _)| *arrival <= now)?;
+        Some(self.packets.remove(at).1)
     }
 
     fn next_arrival(&self) -> Option<Instant> {
-        self.datagrams.iter().map(|(arrival, _)| *arrival).min()
+        self.packets.iter().map(|(arrival, _)| *arrival).min()
     }
 
     fn one_in(&mut self, count: u32) -> bool {

@@ -49,7 +49,7 @@
 //!  ├─────────────────────────────────────────────────────────────────────┤
 //!  │ crypto   packet ciphers          fec   Reed-Solomon                 │
 //!  └─────────────────────────────────────────────────────────────────────┘
-//!   UDP datagrams
+//!   UDP packets
 //! ```
 //!
 //! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.

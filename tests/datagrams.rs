@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
-    proto::{CloseReason, Connection, DatagramError, DatagramSendError, Event, Instant},
+    proto::{CloseReason, Connection, DatagramSendError, Event, Instant, PacketError},
 };
 
 const CONV: u32 = 0x6b63_7039;
@@ -27,8 +27,8 @@ const fn at(millis: u64) -> Instant {
 fn batch(connection: &mut Connection, now: Instant) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; 65_536];
     let Some(transmit) = connection.poll_transmit(now, &mut buffer) else { return Vec::new() };
-    assert!(transmit.segment_size <= connection.mtu() && transmit.datagrams() <= 64, "{transmit:?}");
-    buffer[..transmit.len].chunks(transmit.segment_size).map(<[u8]>::to_vec).collect()
+    assert!(transmit.stride <= connection.mtu() && transmit.packets() <= 64, "{transmit:?}");
+    buffer[..transmit.len].chunks(transmit.stride).map(<[u8]>::to_vec).collect()
 }
 
 /// Everything there is to transmit.
@@ -69,7 +69,7 @@ fn any_length_up_to_the_limit_is_taken() {
             let packets = transmit(&mut sender, at(0));
             assert_eq!(packets.last().unwrap().len(), mtu);
             for mut packet in packets {
-                receiver.handle_datagram(at(1), &mut packet).unwrap();
+                receiver.handle_packet(at(1), &mut packet).unwrap();
             }
             assert_eq!(receiver.poll_event(), Some(Event::DatagramReadable));
             assert_eq!(receiver.poll_event(), None);
@@ -152,7 +152,7 @@ fn queues_are_bounded_and_the_oldest_make_room() {
     );
     for round in 0..3 {
         for packet in &packets {
-            receiver.handle_datagram(at(round), &mut packet.clone()).unwrap();
+            receiver.handle_packet(at(round), &mut packet.clone()).unwrap();
             assert!(receiver.stats().out_of_band.recv_queue_bytes <= QUEUE);
         }
     }
@@ -182,7 +182,7 @@ fn none_are_exchanged_unless_configured() {
     let mut receiver = connection(KcpConfig::builder().fec(10, 3));
     assert_eq!(receiver.max_datagram_len(), None);
     assert_eq!(receiver.send_datagram(b"x"), Err(DatagramSendError::Disabled));
-    receiver.handle_datagram(at(0), &mut packet(CONV, b"unwanted")).unwrap();
+    receiver.handle_packet(at(0), &mut packet(CONV, b"unwanted")).unwrap();
     assert_eq!((receiver.poll_event(), receiver.recv_datagram()), (None, None));
     assert_eq!(receiver.stats().out_of_band.unwanted, 1);
 }
@@ -190,13 +190,13 @@ fn none_are_exchanged_unless_configured() {
 #[test]
 fn what_is_not_for_this_session_is_counted_by_its_cause() {
     let mut receiver = connection(config());
-    let mut input = |mut packet: Vec<u8>| receiver.handle_datagram(at(0), &mut packet);
-    assert_eq!(input(packet(9, b"stranger")), Err(DatagramError::WrongConv { found: 9 }));
+    let mut input = |mut packet: Vec<u8>| receiver.handle_packet(at(0), &mut packet);
+    assert_eq!(input(packet(9, b"stranger")), Err(PacketError::WrongConv { found: 9 }));
     let mut cut = packet(CONV, b"cut off");
     cut.pop();
-    assert_eq!(input(cut), Err(DatagramError::Fec));
+    assert_eq!(input(cut), Err(PacketError::Fec));
     for len in 6..12 {
-        assert_eq!(input(packet(CONV, b"")[..len].to_vec()), Err(DatagramError::Fec), "{len} bytes");
+        assert_eq!(input(packet(CONV, b"")[..len].to_vec()), Err(PacketError::Fec), "{len} bytes");
     }
     assert_eq!(input(packet(CONV, b"")), Ok(()));
     let stats = receiver.stats();
@@ -213,10 +213,10 @@ fn a_shutdown_ends_sending_and_not_receiving() {
     assert_eq!(session.send_datagram(b"late"), Err(DatagramSendError::ShutDown));
     assert_eq!(session.max_datagram_len(), None);
     assert!(transmit(&mut session, at(0)).contains(&packet(CONV, b"queued before")));
-    session.handle_datagram(at(1), &mut packet(CONV, b"still heard")).unwrap();
+    session.handle_packet(at(1), &mut packet(CONV, b"still heard")).unwrap();
     session.close(CloseReason::Aborted);
     assert_eq!(session.send_datagram(b"later"), Err(DatagramSendError::Closed(CloseReason::Aborted)));
-    assert_eq!(session.handle_datagram(at(2), &mut packet(CONV, b"too late")), Ok(()));
+    assert_eq!(session.handle_packet(at(2), &mut packet(CONV, b"too late")), Ok(()));
     assert_eq!(read_all(&mut session), [b"still heard"]);
     assert!(transmit(&mut session, at(3)).is_empty());
 }
@@ -234,7 +234,7 @@ fn datagrams_are_no_sign_of_life() {
         let mut second = 0;
         while session.close_reason().is_none() {
             second += 1;
-            session.handle_datagram(at(second * 1_000), &mut packet(CONV, b"here I am")).unwrap();
+            session.handle_packet(at(second * 1_000), &mut packet(CONV, b"here I am")).unwrap();
             session.handle_timeout(at(second * 1_000));
             drop(transmit(&mut session, at(second * 1_000)));
         }
@@ -257,7 +257,7 @@ fn authenticated_datagrams_hold_the_idle_timeout_off_and_nothing_else() {
     for second in 0..30 {
         peer.send_datagram(b"here I am").unwrap();
         replay = transmit(&mut peer, at(second * 1_000)).remove(0);
-        session.handle_datagram(at(second * 1_000), &mut replay.clone()).unwrap();
+        session.handle_packet(at(second * 1_000), &mut replay.clone()).unwrap();
         session.handle_timeout(at(second * 1_000));
     }
     assert_eq!(session.close_reason(), None);
@@ -265,7 +265,7 @@ fn authenticated_datagrams_hold_the_idle_timeout_off_and_nothing_else() {
     for second in 30..36 {
         peer.send_datagram(b"here I am").unwrap();
         let mut packet = transmit(&mut peer, at(second * 1_000)).remove(0);
-        session.handle_datagram(at(second * 1_000), &mut packet).unwrap();
+        session.handle_packet(at(second * 1_000), &mut packet).unwrap();
         assert_eq!(session.close_reason(), None);
         drop(transmit(&mut session, at(second * 1_000)));
         session.handle_timeout(at(second * 1_000));
@@ -275,8 +275,8 @@ fn authenticated_datagrams_hold_the_idle_timeout_off_and_nothing_else() {
     let mut other =
         connection(config().crypto(session.crypto().cloned()).idle_timeout(Some(Duration::from_secs(8))));
     for second in 0..8 {
-        let outcome = other.handle_datagram(at(second * 1_000), &mut replay.clone());
-        assert_eq!(outcome, if second == 0 { Ok(()) } else { Err(DatagramError::Replayed) });
+        let outcome = other.handle_packet(at(second * 1_000), &mut replay.clone());
+        assert_eq!(outcome, if second == 0 { Ok(()) } else { Err(PacketError::Replayed) });
         other.handle_timeout(at(second * 1_000));
     }
     other.handle_timeout(at(8_000));

@@ -33,7 +33,7 @@ fn plausible_header() -> impl Strategy<Value = SegmentHeader> {
     )
 }
 
-fn datagram(segments: Vec<(SegmentHeader, Vec<u8>)>) -> Vec<u8> {
+fn packet(segments: Vec<(SegmentHeader, Vec<u8>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (header, payload) in segments {
         bytes.extend_from_slice(&SegmentHeader { len: payload.len() as u32, ..header }.to_bytes());
@@ -42,14 +42,14 @@ fn datagram(segments: Vec<(SegmentHeader, Vec<u8>)>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of any kind: noise, and datagrams that pass for the peer's.
-fn any_datagram() -> impl Strategy<Value = Vec<u8>> {
+/// Bytes of any kind: noise, and packets that pass for the peer's.
+fn any_packet() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => vec(any::<u8>(), 0..100),
-        4 => vec((plausible_header(), vec(any::<u8>(), 0..30)), 1..5).prop_map(datagram),
+        4 => vec((plausible_header(), vec(any::<u8>(), 0..30)), 1..5).prop_map(packet),
         1 => (vec((plausible_header(), vec(any::<u8>(), 0..30)), 1..5), any::<prop::sample::Index>(), any::<u8>())
             .prop_map(|(segments, at, byte)| {
-                let mut bytes = datagram(segments);
+                let mut bytes = packet(segments);
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
                 bytes
@@ -72,9 +72,9 @@ fn drain(connection: &mut Connection, now: Instant) {
         while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
             rounds += 1;
             assert!(rounds < 1_000, "poll_transmit does not end");
-            assert!(transmit.len > 0 && transmit.segment_size <= connection.mtu());
-            for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
-                assert!(Segments::new(datagram).all(|segment| segment.is_ok()));
+            assert!(transmit.len > 0 && transmit.stride <= connection.mtu());
+            for packet in buffer[..transmit.len].chunks(transmit.stride) {
+                assert!(Segments::new(packet).all(|segment| segment.is_ok()));
             }
         }
         while connection.poll_event().is_some() {
@@ -103,7 +103,7 @@ fn check_gauges(connection: &Connection) {
     assert!(stats.duplicates + stats.out_of_window <= stats.push_received, "{stats:?}");
     assert!(stats.push_received + stats.acks_received <= stats.segments_received, "{stats:?}");
     assert!(stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent);
-    assert!(stats.malformed + stats.wrong_conv <= stats.datagrams_received, "{stats:?}");
+    assert!(stats.malformed + stats.wrong_conv <= stats.packets_received, "{stats:?}");
     assert!(stats.rto >= ms(30) && stats.rto <= Duration::from_secs(60), "{stats:?}");
     assert_eq!(connection.is_readable(), stats.recv_queue_bytes > 0 || connection.has_message());
 }
@@ -241,7 +241,7 @@ proptest! {
 
     #[test]
     fn segments_find_what_was_put_together(parts in vec((any_header(), vec(any::<u8>(), 0..50)), 0..8)) {
-        let bytes = datagram(parts.clone());
+        let bytes = packet(parts.clone());
         let found: Vec<_> = Segments::new(&bytes).map(Result::unwrap).collect();
         prop_assert_eq!(found.len(), parts.len());
         for ((header, payload), (expected, bytes)) in found.into_iter().zip(&parts) {
@@ -251,8 +251,8 @@ proptest! {
     }
 
     #[test]
-    fn no_datagram_harms_a_connection(
-        datagrams in vec((any_datagram(), 0..50_u64), 1..20),
+    fn no_packet_harms_a_connection(
+        packets in vec((any_packet(), 0..50_u64), 1..20),
         written in 0..100_000_usize,
         window in 1..64_u32,
         nc in any::<bool>(),
@@ -265,8 +265,8 @@ proptest! {
         let mut connection = Connection::new(CONV, &config, now);
         let _ = connection.write(now, &vec![1; written]);
         drain(&mut connection, now);
-        for (mut bytes, wait) in datagrams {
-            let _ = connection.handle_datagram(now, &mut bytes);
+        for (mut bytes, wait) in packets {
+            let _ = connection.handle_packet(now, &mut bytes);
             if wait % 3 == 0 {
                 let _ = connection.read(&mut [0; 50]);
                 let _ = connection.recv();

@@ -174,7 +174,7 @@ fn losses_of_large_codes_are_recovered() {
 }
 
 #[test]
-fn what_is_recovered_agrees_with_the_oracle_at_the_length_of_datagrams() {
+fn what_is_recovered_agrees_with_the_oracle_at_the_length_of_packets() {
     let mut noise = Noise(3);
     for kernel in Kernel::available() {
         for len in [1_400, 1_472, 1_500] {

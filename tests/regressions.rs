@@ -15,22 +15,20 @@ const fn ms(millis: u64) -> Instant {
 
 fn segment(cmd: Command, wnd: u16, sn: u32, len: u32) -> Vec<u8> {
     let header = SegmentHeader { conv: CONV, cmd, frg: 0, wnd, ts: 0, sn, una: 0, len };
-    let mut datagram = header.to_bytes().to_vec();
-    datagram.resize(HEADER_LEN + len as usize, 9);
-    datagram
+    let mut packet = header.to_bytes().to_vec();
+    packet.resize(HEADER_LEN + len as usize, 9);
+    packet
 }
 
-/// Transmits everything and returns how many datagrams that were.
+/// Transmits everything and returns how many packets that were.
 fn drain(connection: &mut Connection, now: Instant) -> usize {
     let mut buffer = vec![0; 65_536];
-    std::iter::from_fn(|| connection.poll_transmit(now, &mut buffer))
-        .map(|transmit| transmit.datagrams())
-        .sum()
+    std::iter::from_fn(|| connection.poll_transmit(now, &mut buffer)).map(|transmit| transmit.packets()).sum()
 }
 
 fn with_closed_window(config: &KcpConfig) -> Connection {
     let mut connection = Connection::new(CONV, config, ms(0));
-    connection.handle_datagram(ms(0), &mut segment(Command::Wins, 0, 0, 0)).unwrap();
+    connection.handle_packet(ms(0), &mut segment(Command::Wins, 0, 0, 0)).unwrap();
     connection.write(ms(0), b"hello").unwrap();
     drain(&mut connection, ms(0));
     connection
@@ -57,7 +55,7 @@ fn a_corked_run_does_not_stop_in_the_middle() {
         connection.write(ms(0), &vec![7; bytes]).unwrap();
         let transmit = connection.poll_transmit_corked(ms(0), &mut buffer);
         assert_eq!(connection.poll_transmit_corked(ms(0), &mut buffer), None);
-        transmit.map_or(0, |transmit| transmit.datagrams())
+        transmit.map_or(0, |transmit| transmit.packets())
     };
     assert_eq!(corked(&mut connection, 15 * 1_376), 0);
     assert_eq!(corked(&mut connection, 5 * 1_376 + 700), 20);
@@ -97,11 +95,11 @@ fn shrinking_the_receive_window_does_not_stop_delivery() {
     let config = KcpConfig::builder().recv_window(2_000).build().unwrap();
     let mut connection = Connection::new(CONV, &config, ms(0));
     for sn in 1..1_000 {
-        connection.handle_datagram(ms(0), &mut segment(Command::Push, 128, sn, 1_376)).unwrap();
+        connection.handle_packet(ms(0), &mut segment(Command::Push, 128, sn, 1_376)).unwrap();
     }
     drain(&mut connection, ms(0));
     connection.set_windows(32, 32).unwrap();
-    connection.handle_datagram(ms(1), &mut segment(Command::Push, 128, 0, 1_376)).unwrap();
+    connection.handle_packet(ms(1), &mut segment(Command::Push, 128, 0, 1_376)).unwrap();
     assert!(connection.is_readable(), "{:#?}", connection.stats());
 }
 
@@ -117,8 +115,8 @@ fn a_message_of_larger_segments_than_ours_is_delivered() {
         for from in [0, 1, 0, 1] {
             ends[from].handle_timeout(now);
             while let Some(transmit) = ends[from].poll_transmit(now, &mut buffer) {
-                for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
-                    ends[1 - from].handle_datagram(now, datagram).unwrap();
+                for packet in buffer[..transmit.len].chunks_mut(transmit.stride) {
+                    ends[1 - from].handle_packet(now, packet).unwrap();
                 }
             }
         }

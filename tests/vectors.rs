@@ -44,7 +44,7 @@ fn segments_are_written_and_read_as_kcp_go_does() {
         together.extend_from_slice(&wire);
         expected.push((header, payload));
     }
-    // And all of them in one datagram.
+    // And all of them in one packet.
     let found: Vec<_> = Segments::new(&together).map(Result::unwrap).map(|(h, p)| (h, p.to_vec())).collect();
     assert_eq!(found, expected);
 }
@@ -55,19 +55,19 @@ fn replies(connection: &mut Connection, now: Instant) -> Vec<SegmentHeader> {
     let mut buffer = vec![0; 65_536];
     let mut headers = Vec::new();
     while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
-        for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
-            let segments = opened(crypto.as_ref(), datagram);
+        for packet in buffer[..transmit.len].chunks_mut(transmit.stride) {
+            let segments = opened(crypto.as_ref(), packet);
             headers.extend(Segments::new(segments).map(|segment| segment.unwrap().0));
         }
     }
     headers
 }
 
-/// The segments of a datagram.
-fn opened<'a>(crypto: Option<&PacketCrypto>, datagram: &'a mut [u8]) -> &'a [u8] {
-    let Some(cipher) = crypto.map(PacketCrypto::cipher) else { return behind_fec(datagram) };
-    cipher.open(datagram).unwrap();
-    behind_fec(&datagram[cipher.header_len()..datagram.len() - cipher.trailer_len()])
+/// The segments of a packet.
+fn opened<'a>(crypto: Option<&PacketCrypto>, packet: &'a mut [u8]) -> &'a [u8] {
+    let Some(cipher) = crypto.map(PacketCrypto::cipher) else { return behind_fec(packet) };
+    cipher.open(packet).unwrap();
+    behind_fec(&packet[cipher.header_len()..packet.len() - cipher.trailer_len()])
 }
 
 /// What stands behind an FEC header, if there is one.
@@ -121,11 +121,11 @@ fn recorded_sessions_yield_their_stream() {
         let mut una = 0;
         let mut acknowledged = Vec::new();
         let mut sent = Vec::new();
-        let datagrams = session.vectors("datagrams");
-        let last: u64 = datagrams.last().unwrap().number("ms");
-        for received in &datagrams {
-            let (ms, mut datagram) = (received.number("ms"), received.bytes("datagram"));
-            let mut copy = datagram.clone();
+        let packets = session.vectors("datagrams");
+        let last: u64 = packets.last().unwrap().number("ms");
+        for received in &packets {
+            let (ms, mut packet) = (received.number("ms"), received.bytes("datagram"));
+            let mut copy = packet.clone();
             let segments = opened(crypto.as_ref(), &mut copy);
             sent.extend(Segments::new(segments).map(|segment| segment.unwrap().0.sn));
             let mut now = Instant::from_millis(ms);
@@ -137,7 +137,7 @@ fn recorded_sessions_yield_their_stream() {
                     acknowledged.push(header.sn);
                 }
             }
-            connection.handle_datagram(now, &mut datagram).unwrap();
+            connection.handle_packet(now, &mut packet).unwrap();
             let mut bytes = [0; 2_000];
             while let Ok(count) = connection.read(&mut bytes) {
                 stream.extend_from_slice(&bytes[..count]);
@@ -193,7 +193,7 @@ fn out_of_band_datagrams_are_those_of_kcp_go() {
             let mut buffer = vec![0; 65_536];
             let transmit = sender.poll_transmit(Instant::ZERO, &mut buffer).unwrap();
             assert_eq!(to_hex(&buffer[..transmit.len]), to_hex(&packet));
-            receiver.handle_datagram(Instant::ZERO, &mut packet.clone()).unwrap();
+            receiver.handle_packet(Instant::ZERO, &mut packet.clone()).unwrap();
             assert_eq!(receiver.recv_datagram().as_deref(), Some(datagram));
             runs += 1;
         }

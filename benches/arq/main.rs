@@ -1,7 +1,7 @@
 //! Cost of reliability per segment, at windows from 32 to 16,384 segments: it must not grow with the window.
 //!
 //! Every turn does the same work at every size ([`BATCH`] segments in, as many out), so the times compare as they are.
-//! The peer is played by ready-made datagrams in which only the counters are changed, so that one end is measured alone:
+//! The peer is played by ready-made packets in which only the counters are changed, so that one end is measured alone:
 //!
 //! * `cumulative`: one ACK confirms a batch by its `una`, which is how a receiver without losses answers; a batch is
 //!   written and sent.
@@ -13,7 +13,7 @@
 //! * `memory`: no protocol at all: as many bytes are written to a ring that holds a window of payloads. What this costs
 //!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, more waiting behind it, nothing due: what a look at the session costs.
-//! * `receive`: PUSH datagrams in order, and with the first of every batch late by a window; with reads and ACKs. Those of a
+//! * `receive`: PUSH packets in order, and with the first of every batch late by a window; with reads and ACKs. Those of a
 //!   turn lie in one block of memory, which is lent in `in_order_lent`.
 
 mod sender;
@@ -27,7 +27,7 @@ use self::sender::{BATCH, SN, Sender, TURN, Traffic, Turn, connection, put};
 
 /// Segments in flight.
 const WINDOWS: [u32; 3] = [32, 1_024, 16_384];
-/// Payload bytes of a segment: a window that mostly fits the caches, and one of full datagrams that does not.
+/// Payload bytes of a segment: a window that mostly fits the caches, and one of full packets that does not.
 const PAYLOADS: [usize; 2] = [64, 1_376];
 /// After the last segment was sent: no RTO is as short.
 const BEFORE_RTO: Duration = Duration::from_millis(5);
@@ -129,9 +129,9 @@ fn flush_idle(c: &mut Criterion) {
 /// A session that receives.
 struct Receiver {
     connection: Connection,
-    /// What the datagrams of a turn were received into.
+    /// What the packets of a turn were received into.
     block: Arc<Box<[u8]>>,
-    datagram: usize,
+    packet: usize,
     lends: bool,
     buffer: Vec<u8>,
     out: Vec<u8>,
@@ -153,12 +153,12 @@ impl Receiver {
             una: 0,
             len: payload as u32,
         };
-        let mut datagram = header.to_bytes().to_vec();
-        datagram.resize(HEADER_LEN + payload, 0x5a);
+        let mut packet = header.to_bytes().to_vec();
+        packet.resize(HEADER_LEN + payload, 0x5a);
         Self {
             connection: connection(payload, BATCH),
-            block: Arc::new(datagram.repeat(BATCH as usize).into()),
-            datagram: datagram.len(),
+            block: Arc::new(packet.repeat(BATCH as usize).into()),
+            packet: packet.len(),
             lends,
             buffer: vec![0; 65_536],
             out: vec![0; payload * BATCH as usize],
@@ -168,17 +168,17 @@ impl Receiver {
         }
     }
 
-    /// Hands in a batch of datagrams with these segments.
+    /// Hands in a batch of packets with these segments.
     fn push(&mut self, segments: impl Iterator<Item = u32>) {
         let block = Arc::get_mut(&mut self.block).expect("all was read");
         let mut len = 0;
         for sn in segments {
-            put(&mut block[len..len + self.datagram], SN, sn);
-            len += self.datagram;
+            put(&mut block[len..len + self.packet], SN, sn);
+            len += self.packet;
         }
         self.connection.lend(self.lends.then(|| Arc::clone(&self.block)));
-        for datagram in self.block[..len].chunks(self.datagram) {
-            let _ = self.connection.handle_opened_datagram(self.now, datagram);
+        for packet in self.block[..len].chunks(self.packet) {
+            let _ = self.connection.handle_decrypted_packet(self.now, packet);
         }
         self.connection.lend(None);
     }

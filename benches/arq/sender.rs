@@ -1,4 +1,4 @@
-//! The end that sends, with its peer played by ready-made datagrams in which only the counters are changed.
+//! The end that sends, with its peer played by ready-made packets in which only the counters are changed.
 
 use std::{hint::black_box, time::Duration};
 
@@ -34,8 +34,8 @@ fn control(cmd: Command, count: u32) -> Vec<u8> {
     header.to_bytes().repeat(count as usize)
 }
 
-pub(crate) fn put(datagram: &mut [u8], at: usize, value: u32) {
-    datagram[at..at + 4].copy_from_slice(&value.to_le_bytes());
+pub(crate) fn put(packet: &mut [u8], at: usize, value: u32) {
+    packet[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 /// What is written, what is sent and what the peer answers; of all sessions.
@@ -78,7 +78,7 @@ impl Sender {
         let connection = connection(payload, limit);
         let mut sender = Self { connection, window, now: Instant::ZERO, acked: 0, sent: 0 };
         let mut open = control(Command::Wins, 1);
-        sender.connection.handle_datagram(sender.now, &mut open).expect("a window");
+        sender.connection.handle_packet(sender.now, &mut open).expect("a window");
         while sender.sent < window {
             sender.send_batch(traffic);
         }
@@ -108,7 +108,7 @@ impl Sender {
         put(&mut traffic.ack, SN, self.acked + BATCH - 1);
         put(&mut traffic.ack, UNA, self.acked + BATCH);
         self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut traffic.ack);
+        let _ = self.connection.handle_packet(self.now, &mut traffic.ack);
         self.send_batch(traffic);
     }
 
@@ -124,7 +124,7 @@ impl Sender {
             put(header, UNA, una);
         }
         self.acked += BATCH;
-        let _ = self.connection.handle_datagram(self.now, &mut traffic.sacks);
+        let _ = self.connection.handle_packet(self.now, &mut traffic.sacks);
         self.send_batch(traffic);
     }
 

@@ -1,7 +1,7 @@
 //! Transfers between two ends of a session on virtual time, the same instruction by instruction every run.
 //!
 //! Not the simulation of the tests: its heap, its checks of every byte and its traces would be counted as well. Here
-//! what is not the library's comes to a copy of each datagram and a draw of lots for it.
+//! what is not the library's comes to a copy of each packet and a draw of lots for it.
 
 use std::{
     collections::VecDeque,
@@ -104,16 +104,16 @@ impl NonceSource for Nonces {
     }
 }
 
-/// Two ends and the datagrams between them.
+/// Two ends and the packets between them.
 struct Link {
     now: Instant,
     ends: [Connection; 2],
     /// All are equally long under way: in the order of sending.
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
-    /// Of datagrams that have arrived.
+    /// Of packets that have arrived.
     spare: Vec<Vec<u8>>,
     lends: bool,
-    /// What datagrams are received into, and may stay in for a while.
+    /// What packets are received into, and may stay in for a while.
     blocks: Vec<Arc<Box<[u8]>>>,
     buffer: Vec<u8>,
     rng: Rng,
@@ -150,9 +150,9 @@ impl Link {
                 self.arrive_in_block();
                 continue;
             }
-            let Some((_, to, mut datagram)) = self.under_way.pop_front() else { break };
-            self.ends[to].handle_datagram(self.now, &mut datagram).expect("a datagram of the peer");
-            self.spare.push(datagram);
+            let Some((_, to, mut packet)) = self.under_way.pop_front() else { break };
+            self.ends[to].handle_packet(self.now, &mut packet).expect("a packet of the peer");
+            self.spare.push(packet);
         }
         for (end, deadline) in self.ends.iter_mut().zip(deadlines) {
             if deadline.is_some_and(|at| at <= self.now) {
@@ -162,7 +162,7 @@ impl Link {
         }
     }
 
-    /// Has as many datagrams arrive as are due for one end and fit a block.
+    /// Has as many packets arrive as are due for one end and fit a block.
     fn arrive_in_block(&mut self) {
         let free = self.blocks.iter().position(|block| Arc::strong_count(block) == 1);
         let mut block =
@@ -170,20 +170,20 @@ impl Link {
         let memory = Arc::get_mut(&mut block).expect("nobody else's");
         let (mut len, mut ends) = (0, Vec::new());
         let to = self.under_way.front().map(|(_, to, _)| *to);
-        while let Some((at, _, datagram)) = self.under_way.front().filter(|(_, other, _)| Some(*other) == to)
+        while let Some((at, _, packet)) = self.under_way.front().filter(|(_, other, _)| Some(*other) == to)
             && *at <= self.now
-            && len + datagram.len() <= BUFFER
+            && len + packet.len() <= BUFFER
         {
-            memory[len..len + datagram.len()].copy_from_slice(datagram);
-            len += datagram.len();
+            memory[len..len + packet.len()].copy_from_slice(packet);
+            len += packet.len();
             ends.push(len);
-            self.spare.extend(self.under_way.pop_front().map(|(_, _, datagram)| datagram));
+            self.spare.extend(self.under_way.pop_front().map(|(_, _, packet)| packet));
         }
-        let end = &mut self.ends[to.expect("a datagram is under way")];
+        let end = &mut self.ends[to.expect("a packet is under way")];
         end.lend(Some(Arc::clone(&block)));
         let mut begin = 0;
         for to in ends {
-            end.handle_opened_datagram(self.now, &block[begin..to]).expect("a datagram of the peer");
+            end.handle_decrypted_packet(self.now, &block[begin..to]).expect("a packet of the peer");
             begin = to;
         }
         end.lend(None);
@@ -192,15 +192,15 @@ impl Link {
 
     fn transmit(&mut self, from: usize) {
         while let Some(transmit) = self.ends[from].poll_transmit(self.now, &mut self.buffer) {
-            for sent in self.buffer[..transmit.len].chunks(transmit.segment_size) {
+            for sent in self.buffer[..transmit.len].chunks(transmit.stride) {
                 if self.rng.chance(LOSS) {
                     self.lost += 1;
                     continue;
                 }
-                let mut datagram = self.spare.pop().unwrap_or_default();
-                datagram.clear();
-                datagram.extend_from_slice(sent);
-                self.under_way.push_back((self.now + DELAY, 1 - from, datagram));
+                let mut packet = self.spare.pop().unwrap_or_default();
+                packet.clear();
+                packet.extend_from_slice(sent);
+                self.under_way.push_back((self.now + DELAY, 1 - from, packet));
             }
         }
     }

@@ -93,7 +93,7 @@ pub(crate) struct Session {
     /// Data and parity packets of an FEC group; 0/0: none.
     #[arg(long, value_name = "DATA/PARITY", default_value = "0/0")]
     fec: Fec,
-    /// UDP payload bytes per datagram.
+    /// UDP payload bytes per packet.
     #[arg(long)]
     mtu: Option<usize>,
     /// Send and receive window, segments.
@@ -105,7 +105,7 @@ pub(crate) struct Session {
     /// Stream mode, true or false.
     #[arg(long)]
     stream: Option<bool>,
-    /// Acknowledge every batch of datagrams at once, true or false.
+    /// Acknowledge every batch of packets at once, true or false.
     #[arg(long)]
     ack_nodelay: Option<bool>,
     /// Seconds until the whole run counts as failed; 0: never. Default 60, for serve 0.

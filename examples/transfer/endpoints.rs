@@ -128,7 +128,7 @@ pub(crate) async fn wait_for_quiet(link: &Link<OwnedReadHalf, OwnedWriteHalf>) {
     loop {
         let before = link.incoming.reader.stats();
         time::sleep((before.rto * 2).clamp(SHORTEST_STAY, LONGEST_STAY)).await;
-        let heard = link.incoming.reader.stats().datagrams_received > before.datagrams_received;
+        let heard = link.incoming.reader.stats().packets_received > before.packets_received;
         if !heard || Instant::now() >= deadline {
             return;
         }

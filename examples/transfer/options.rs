@@ -16,7 +16,7 @@ use super::{
 /// Sends files over KCP, and checks that they arrive.
 ///
 /// Without a command it shows itself: a file goes through a relay on this machine that loses, delays and reorders
-/// datagrams.
+/// packets.
 #[derive(Debug, Parser)]
 #[command(name = "transfer", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
@@ -95,7 +95,7 @@ pub(crate) struct Link {
     /// normal, fast, fast2, fast3, ikcp, or nodelay,interval,resend,nc in numbers
     #[arg(long, value_name = "NAME", default_value = "fast3")]
     preset: NoDelay,
-    /// Largest datagram, in bytes
+    /// Largest packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_400)]
     mtu: usize,
     /// Segments in flight, each way

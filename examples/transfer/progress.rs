@@ -145,7 +145,7 @@ pub(crate) fn link_report(stats: &Stats) -> String {
     format!(
         "rtt       {:.1} ms (least {:.1}, deviation {:.1})\n\
          resent    {} of {} segments ({:.1} %): {} fast, {} early, {} timeout\n\
-         on wire   {} in {} datagrams sent, for {} of payload ({:.3} x); {} in {} datagrams received",
+         on wire   {} in {} packets sent, for {} of payload ({:.3} x); {} in {} packets received",
         millis(stats.rtt),
         millis(stats.min_rtt),
         millis(stats.rtt_var),
@@ -155,12 +155,12 @@ pub(crate) fn link_report(stats: &Stats) -> String {
         stats.fast_resends,
         stats.early_resends,
         stats.timeout_resends,
-        HumanBytes(stats.datagram_bytes_sent),
-        stats.datagrams_sent,
+        HumanBytes(stats.packet_bytes_sent),
+        stats.packets_sent,
         HumanBytes(stats.bytes_written),
-        stats.datagram_bytes_sent as f64 / stats.bytes_written.max(1) as f64,
-        HumanBytes(stats.datagram_bytes_received),
-        stats.datagrams_received,
+        stats.packet_bytes_sent as f64 / stats.bytes_written.max(1) as f64,
+        HumanBytes(stats.packet_bytes_received),
+        stats.packets_received,
     )
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn fec_report(stats: &Stats) -> Option<String> {
     let fec = &stats.fec;
     (fec.peer_data_shards > 0).then(|| {
         format!(
-            "FEC {}/{} recovered {} lost datagrams from {} of parity; {} were too many for it",
+            "FEC {}/{} recovered {} lost packets from {} of parity; {} were too many for it",
             fec.peer_data_shards,
             fec.peer_parity_shards,
             fec.recovered,

@@ -1,4 +1,4 @@
-//! A bad network on one machine: a UDP relay that loses, delays and reorders datagrams.
+//! A bad network on one machine: a UDP relay that loses, delays and reorders packets.
 //!
 //! It has real sockets and a thread of its own, so that what it does to time owes nothing to the ends it stands between.
 
@@ -21,14 +21,14 @@ use tokio::{net::UdpSocket, runtime, sync::oneshot, time};
 
 use super::random::Random;
 
-/// What happens to datagrams, in each direction.
+/// What happens to packets, in each direction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
     /// The part that is lost, 0 to 1.
     pub(crate) loss: f64,
     /// How long all are delayed.
     pub(crate) delay: Duration,
-    /// What the delay swings by, either way. Swings take all datagrams of the moment along, as a queue does.
+    /// What the delay swings by, either way. Swings take all packets of the moment along, as a queue does.
     pub(crate) jitter: Duration,
     /// The part that is overtaken by those up to 2 ms behind it, 0 to 1.
     pub(crate) reordered: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happened to the datagrams of one direction.
+/// What happened to the packets of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     passed: AtomicU64,
@@ -158,7 +158,7 @@ struct Direction<'a> {
     last: Instant,
 }
 
-/// A datagram on its way: when it leaves, its number among those of the same instant, its bytes.
+/// A packet on its way: when it leaves, its number among those of the same instant, its bytes.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting(Instant, u64, Vec<u8>);
 
@@ -184,7 +184,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Relays for ever. `heard` is told who sent each datagram; `target` tells where to send, `None` for where the socket
+    /// Relays for ever. `heard` is told who sent each packet; `target` tells where to send, `None` for where the socket
     /// is connected to.
     async fn run(
         mut self,
@@ -212,7 +212,7 @@ impl<'a> Direction<'a> {
                         self.arrived(&buffer[..length]);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // A datagram of before met a closed port.
+                    // A packet of before met a closed port.
                     Err(_) => {}
                 }
             }
@@ -222,7 +222,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    fn arrived(&mut self, datagram: &[u8]) {
+    fn arrived(&mut self, packet: &[u8]) {
         if self.random.chance(self.weather.loss) {
             self.counters.lost.fetch_add(1, Relaxed);
             return;
@@ -244,7 +244,7 @@ impl<'a> Direction<'a> {
             at += Duration::from_micros(200 + self.random.below(1_800));
         }
         self.arrivals += 1;
-        self.waiting.push(Reverse(Waiting(at, self.arrivals, datagram.to_vec())));
+        self.waiting.push(Reverse(Waiting(at, self.arrivals, packet.to_vec())));
     }
 
     fn send_due(&mut self, target: Option<SocketAddr>) {
@@ -253,12 +253,12 @@ impl<'a> Direction<'a> {
             if *at > now {
                 break;
             }
-            let Some(Reverse(Waiting(_, _, datagram))) = self.waiting.pop() else { break };
+            let Some(Reverse(Waiting(_, _, packet))) = self.waiting.pop() else { break };
             let sent = match target {
-                Some(address) => self.to.try_send_to(&datagram, address),
-                None => self.to.try_send(&datagram),
+                Some(address) => self.to.try_send_to(&packet, address),
+                None => self.to.try_send(&packet),
             };
-            // The system reports earlier datagrams that met a closed port as errors of this one; it is lost as well.
+            // The system reports earlier packets that met a closed port as errors of this one; it is lost as well.
             let counter = if sent.is_ok() { &self.counters.passed } else { &self.counters.overflowed };
             counter.fetch_add(1, Relaxed);
             self.counters.bytes.fetch_add(sent.unwrap_or(0) as u64, Relaxed);

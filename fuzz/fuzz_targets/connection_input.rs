@@ -1,9 +1,9 @@
 //! Bytes as what a hostile peer sends, into a live session with data in flight.
 //!
-//! The input is a script: settings, then operations (raw datagrams, segments built around the session's true counters so
+//! The input is a script: settings, then operations (raw packets, segments built around the session's true counters so
 //! that they reach past the first checks, time, writes, reads, settings). Proves that whatever comes in
 //! * nothing panics, and no poll loop is endless or spins: the next deadline lies in the future once output is drained;
-//! * output keeps its contract: datagrams of one size but the last, none above the mtu, whole segments of the session's
+//! * output keeps its contract: packets of one size but the last, none above the mtu, whole segments of the session's
 //!   own conversation, numbered from its own counters;
 //! * memory stays bounded: every gauge within what the settings allow, whatever the peer claims;
 //! * counters add up, and a session that has ended stays so.
@@ -15,7 +15,7 @@ use std::time::Duration;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay, Stats,
     proto::{
-        Command, Connection, DatagramError, DatagramSendError, HEADER_LEN, Instant, ReadError, SegmentHeader,
+        Command, Connection, DatagramSendError, HEADER_LEN, Instant, PacketError, ReadError, SegmentHeader,
         Segments, WriteError,
     },
 };
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of datagrams beside the stream that each queue holds.
 const DATAGRAM_QUEUE: usize = 3_000;
 /// Datagrams one drain may produce before it counts as endless.
-const MAX_DATAGRAMS: usize = 20_000;
+const MAX_PACKETS: usize = 20_000;
 /// Largest payload handed in: beyond what the memory limit counts per segment.
 const MAX_PAYLOAD: usize = 4_096;
 /// The core's limits, as its documentation states them.
@@ -162,20 +162,20 @@ impl Session {
             }
             25 => {
                 let len = usize::from(script.byte());
-                let mut datagram = vec![0xff, 0xff, 0xff, 0xff, 0xf3, 0];
-                datagram.extend_from_slice(&(len as u16 + 6).to_le_bytes());
-                datagram.extend_from_slice(&CONV.to_le_bytes());
-                datagram.extend(script.bytes(len));
-                self.input(datagram);
+                let mut packet = vec![0xff, 0xff, 0xff, 0xff, 0xf3, 0];
+                packet.extend_from_slice(&(len as u16 + 6).to_le_bytes());
+                packet.extend_from_slice(&CONV.to_le_bytes());
+                packet.extend(script.bytes(len));
+                self.input(packet);
             }
             0 => {
                 let count = usize::from(script.byte());
-                let datagram = script.bytes(count);
-                self.input(datagram);
+                let packet = script.bytes(count);
+                self.input(packet);
             }
             1..=9 => {
-                let datagram = self.aimed(script);
-                self.input(datagram);
+                let packet = self.aimed(script);
+                self.input(packet);
             }
             10 => self.pass(Duration::from_millis(script.byte().into())),
             11 => self.pass(Duration::from_millis(u64::from(script.short()) * 4)),
@@ -200,9 +200,9 @@ impl Session {
             18 => self.read(None),
             19 => {
                 // Output held back: input and time go on meanwhile.
-                let datagram = self.aimed(script);
-                let _ = self.connection.handle_datagram(self.now, &mut datagram.clone());
-                self.received += datagram.len() as u64;
+                let packet = self.aimed(script);
+                let _ = self.connection.handle_packet(self.now, &mut packet.clone());
+                self.received += packet.len() as u64;
                 return;
             }
             20 => {
@@ -241,7 +241,7 @@ impl Session {
 
     /// Segments that fit the session's state, more or less.
     fn aimed(&self, script: &mut Script<'_>) -> Vec<u8> {
-        let mut datagram = Vec::new();
+        let mut packet = Vec::new();
         let shape = script.byte();
         for _ in 0..=shape % 8 {
             let kind = script.byte();
@@ -263,22 +263,22 @@ impl Session {
                 una: if kind & 128 != 0 { script.near(self.next_sn) } else { self.first_unacked },
                 len: if cmd == Command::Push { len as u32 } else { 0 },
             };
-            datagram.extend_from_slice(&header.to_bytes());
-            datagram.resize(datagram.len() + header.len as usize, 0xa5);
+            packet.extend_from_slice(&header.to_bytes());
+            packet.resize(packet.len() + header.len as usize, 0xa5);
         }
         // Sometimes not quite.
         if shape >= 240 {
-            let at = usize::from(script.short()) % datagram.len();
-            datagram[at] = script.byte();
-            datagram.truncate(datagram.len() - usize::from(shape & 8));
+            let at = usize::from(script.short()) % packet.len();
+            packet[at] = script.byte();
+            packet.truncate(packet.len() - usize::from(shape & 8));
         }
-        datagram
+        packet
     }
 
-    fn input(&mut self, mut datagram: Vec<u8>) {
+    fn input(&mut self, mut packet: Vec<u8>) {
         let alive = self.connection.close_reason().is_none();
-        let copy = datagram.clone();
-        let outcome = self.connection.handle_datagram(self.now, &mut datagram);
+        let copy = packet.clone();
+        let outcome = self.connection.handle_packet(self.now, &mut packet);
         let mut expected = Ok(());
         let mut segments = &copy[..];
         // Behind an FEC header: data, or what carries no segments. Few bytes ever recover any.
@@ -287,7 +287,7 @@ impl Session {
                 let size = shard.first_chunk().map(|size| usize::from(u16::from_le_bytes(*size)));
                 let payload = size.and_then(|size| shard.get(2..size));
                 if payload.is_none() {
-                    expected = Err(DatagramError::Fec);
+                    expected = Err(PacketError::Fec);
                 }
                 segments = payload.unwrap_or_default();
             }
@@ -298,13 +298,13 @@ impl Session {
             [_, _, _, _, 0xf3, 0, shard @ ..] => {
                 let size = shard.first_chunk().map(|size| usize::from(u16::from_le_bytes(*size)));
                 match size.and_then(|size| shard.get(2..size)).and_then(<[u8]>::split_first_chunk) {
-                    None => expected = Err(DatagramError::Fec),
+                    None => expected = Err(PacketError::Fec),
                     Some((conv, datagram)) if *conv == CONV.to_le_bytes() => {
                         let last = core::iter::from_fn(|| self.connection.recv_datagram()).last();
                         assert!(!alive || last.as_deref() == Some(datagram), "not what was sent");
                     }
                     Some((conv, _)) => {
-                        expected = Err(DatagramError::WrongConv { found: u32::from_le_bytes(*conv) });
+                        expected = Err(PacketError::WrongConv { found: u32::from_le_bytes(*conv) });
                     }
                 }
                 segments = &[];
@@ -314,7 +314,7 @@ impl Session {
         for segment in Segments::new(segments) {
             match segment {
                 Ok((header, _)) if header.conv != CONV => {
-                    expected = Err(DatagramError::WrongConv { found: header.conv });
+                    expected = Err(PacketError::WrongConv { found: header.conv });
                     break;
                 }
                 Ok((_, payload)) => self.received += payload.len() as u64,
@@ -385,17 +385,17 @@ impl Session {
         if self.connection.poll_timeout().is_some_and(|due| due <= self.now) {
             self.connection.handle_timeout(self.now);
         }
-        let mut datagrams = 0;
+        let mut packets = 0;
         let mtu = self.connection.mtu();
         while let Some(transmit) = self.connection.poll_transmit(self.now, &mut self.buffer) {
             assert!(transmit.len > 0 && transmit.len <= self.buffer.len());
-            assert!(transmit.segment_size > 0 && transmit.segment_size <= mtu);
-            assert!(transmit.datagrams() <= 64 && transmit.len <= 65_507);
-            datagrams += transmit.datagrams();
-            assert!(datagrams < MAX_DATAGRAMS, "endless output");
+            assert!(transmit.stride > 0 && transmit.stride <= mtu);
+            assert!(transmit.packets() <= 64 && transmit.len <= 65_507);
+            packets += transmit.packets();
+            assert!(packets < MAX_PACKETS, "endless output");
             let batch = self.buffer[..transmit.len].to_vec();
-            for datagram in batch.chunks(transmit.segment_size) {
-                self.sent(datagram);
+            for packet in batch.chunks(transmit.stride) {
+                self.sent(packet);
             }
         }
         for _ in 0..5 {
@@ -410,16 +410,16 @@ impl Session {
         self.check_stats();
     }
 
-    /// A datagram of the session's own.
-    fn sent(&mut self, datagram: &[u8]) {
-        if let [0xff, 0xff, 0xff, 0xff, 0xf3, 0, size_low, size_high, conv @ ..] = datagram {
-            assert_eq!(usize::from(u16::from_le_bytes([*size_low, *size_high])), datagram.len() - 6);
+    /// A packet of the session's own.
+    fn sent(&mut self, packet: &[u8]) {
+        if let [0xff, 0xff, 0xff, 0xff, 0xf3, 0, size_low, size_high, conv @ ..] = packet {
+            assert_eq!(usize::from(u16::from_le_bytes([*size_low, *size_high])), packet.len() - 6);
             let bytes = conv.strip_prefix(&CONV.to_le_bytes()).expect("the conv");
-            assert!(bytes.iter().all(|byte| *byte == 0x33), "a datagram that was not sent");
+            assert!(bytes.iter().all(|byte| *byte == 0x33), "a packet that was not sent");
             return;
         }
         let mut len = 0;
-        for segment in Segments::new(datagram) {
+        for segment in Segments::new(packet) {
             let (header, payload) = segment.expect("a whole segment");
             len += HEADER_LEN + payload.len();
             assert_eq!(header.conv, CONV);
@@ -437,7 +437,7 @@ impl Session {
             assert!((header.una.wrapping_sub(self.una) as i32) >= 0, "una runs backwards");
             self.una = header.una;
         }
-        assert_eq!(len, datagram.len(), "bytes behind the last segment");
+        assert_eq!(len, packet.len(), "bytes behind the last segment");
     }
 
     fn check_stats(&mut self) {
@@ -457,13 +457,13 @@ impl Session {
         assert!(
             stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent
         );
-        assert!(stats.datagrams_sent <= stats.segments_sent + stats.out_of_band.sent);
+        assert!(stats.packets_sent <= stats.segments_sent + stats.out_of_band.sent);
         assert!(stats.push_received + stats.acks_received <= stats.segments_received);
         assert!(stats.duplicates + stats.out_of_window <= stats.push_received);
         for (before, now) in [
             (self.before.bytes_written, stats.bytes_written),
             (self.before.segments_sent, stats.segments_sent),
-            (self.before.datagram_bytes_sent, stats.datagram_bytes_sent),
+            (self.before.packet_bytes_sent, stats.packet_bytes_sent),
             (self.before.segments_received, stats.segments_received),
             (self.before.push_received, stats.push_received),
         ] {

@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
         let names_conv = packet.windows(4).any(|window| window == CONV.to_le_bytes());
         let datagram = out_of_band(&packet).map(<[u8]>::to_vec);
         let before = session.stats().out_of_band;
-        let _ = session.handle_datagram(now, &mut packet);
+        let _ = session.handle_packet(now, &mut packet);
         let after = session.stats().out_of_band;
         let found = u64::from(datagram.is_some());
         assert_eq!(after.received + after.unwanted, before.received + before.unwanted + found);

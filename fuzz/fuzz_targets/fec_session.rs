@@ -46,7 +46,7 @@ enum Operation {
     Shards(u8, u8),
     Adaptive(Option<(u8, u8)>),
     Flush(Option<u8>),
-    /// Which of the next datagrams are lost, come twice, and are overtaken, by bits; used again and again.
+    /// Which of the next packets are lost, come twice, and are overtaken, by bits; used again and again.
     Path {
         lost: u32,
         twice: u32,
@@ -101,12 +101,12 @@ impl End {
         Self { connection, min_parity, written: 0, read: 0, path: [0; 3], sent: 0, under_way: Vec::new() }
     }
 
-    fn send(&mut self, now: Instant, datagram: &[u8]) {
+    fn send(&mut self, now: Instant, packet: &[u8]) {
         let [lost, twice, late] = self.path.map(|bits| bits >> (self.sent % 32) & 1 == 1);
         self.sent = self.sent.wrapping_add(1);
         let at = now + DELAY + if late { Duration::from_millis(7) } else { Duration::ZERO };
         for _ in 0..if lost { 0 } else { 1 + u8::from(twice) } {
-            self.under_way.push((at, datagram.to_vec()));
+            self.under_way.push((at, packet.to_vec()));
         }
     }
 
@@ -179,8 +179,8 @@ impl World {
                 place += 1;
                 continue;
             }
-            let (_, mut datagram) = other.under_way.remove(place);
-            end.connection.handle_datagram(now, &mut datagram).expect("a datagram of the peer's");
+            let (_, mut packet) = other.under_way.remove(place);
+            end.connection.handle_packet(now, &mut packet).expect("a packet of the peer's");
         }
         if end.connection.poll_timeout().is_some_and(|due| due <= now) {
             end.connection.handle_timeout(now);
@@ -194,8 +194,8 @@ impl World {
         }
         assert!(end.read <= other.written);
         while let Some(transmit) = end.connection.poll_transmit(now, &mut self.buffer) {
-            for datagram in self.buffer[..transmit.len].chunks(transmit.segment_size) {
-                end.send(now, datagram);
+            for packet in self.buffer[..transmit.len].chunks(transmit.stride) {
+                end.send(now, packet);
             }
         }
         while end.connection.poll_event().is_some() {}

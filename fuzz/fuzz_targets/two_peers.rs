@@ -10,7 +10,7 @@
 //!   without progress, unless a session ended by its own rules, and those are checked to have applied;
 //! * once the link is dead instead, a session that has something unacknowledged ends by itself.
 //!
-//! Nothing is corrupted on the way: without a cipher a datagram carries no checksum (UDP has one).
+//! Nothing is corrupted on the way: without a cipher a packet carries no checksum (UDP has one).
 
 #![no_main]
 
@@ -31,7 +31,7 @@ const STALL: Duration = Duration::from_secs(200);
 const MAX_SEGMENTS: u64 = 600;
 const MAX_OPERATIONS: usize = 250;
 /// Datagrams one `poll_transmit` loop may produce before it counts as endless.
-const MAX_DATAGRAMS: usize = 50_000;
+const MAX_PACKETS: usize = 50_000;
 
 #[derive(Debug, Arbitrary)]
 struct Plan {
@@ -445,7 +445,7 @@ impl World {
         }
     }
 
-    /// Hands over the datagrams that have arrived.
+    /// Hands over the packets that have arrived.
     fn deliver(&mut self) {
         for at in 0..2 {
             let arrived = self.ends[1 - at].outgoing.packets.first_key_value();
@@ -467,15 +467,15 @@ impl World {
         let block = Arc::new(batch.concat().into_boxed_slice());
         end.connection.lend(self.lends.then(|| Arc::clone(&block)));
         let mut begin = 0;
-        for datagram in batch.iter().map(Vec::len) {
-            let datagram = &block[begin..begin + datagram];
-            begin += datagram.len();
+        for packet in batch.iter().map(Vec::len) {
+            let packet = &block[begin..begin + packet];
+            begin += packet.len();
             // What is out of band is no sign of life.
-            if datagram[4..6] != [0xf3, 0] {
+            if packet[4..6] != [0xf3, 0] {
                 end.heard_at = self.now;
             }
-            let outcome = end.connection.handle_opened_datagram(self.now, datagram);
-            assert_eq!(outcome, Ok(()), "a datagram of the peer's was refused");
+            let outcome = end.connection.handle_decrypted_packet(self.now, packet);
+            assert_eq!(outcome, Ok(()), "a packet of the peer's was refused");
         }
         end.connection.lend(None);
     }
@@ -483,13 +483,13 @@ impl World {
     /// Sends what `at` has to send and checks what it waits for.
     fn drain(&mut self, at: usize) {
         let end = &mut self.ends[at];
-        let mut datagrams = 0;
+        let mut packets = 0;
         while let Some(transmit) = end.connection.poll_transmit(self.now, &mut self.buffer) {
             let mtu = end.connection.mtu();
-            assert!(transmit.len > 0 && transmit.segment_size <= mtu);
-            datagrams += transmit.datagrams();
-            assert!(datagrams < MAX_DATAGRAMS, "endless output");
-            for datagram in self.buffer[..transmit.len].chunks(transmit.segment_size) {
+            assert!(transmit.len > 0 && transmit.stride <= mtu);
+            packets += transmit.packets();
+            assert!(packets < MAX_PACKETS, "endless output");
+            for packet in self.buffer[..transmit.len].chunks(transmit.stride) {
                 let link = &mut end.outgoing;
                 let dropped = link.drop_next > 0;
                 link.drop_next = link.drop_next.saturating_sub(1);
@@ -500,7 +500,7 @@ impl World {
                 for _ in 0..copies {
                     let delay = link.delay + Duration::from_millis(self.rng.up_to(link.jitter));
                     self.sent += 1;
-                    link.packets.insert((self.now + delay, self.sent), datagram.to_vec());
+                    link.packets.insert((self.now + delay, self.sent), packet.to_vec());
                 }
             }
         }

@@ -1,12 +1,12 @@
 //! The task that serves one UDP socket: it receives, routes by (address, conv), keeps the timers, and sends what its
 //! sessions could not send themselves.
 //!
-//! One turn is: look at the sessions noticed, receive a batch, take each run of datagrams into its session under one
+//! One turn is: look at the sessions noticed, receive a batch, take each run of packets into its session under one
 //! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
 //! so are the turns and the bytes before the task yields to others. With nothing to do it sleeps until the earliest
 //! deadline, or, with none, until it is woken.
 //!
-//! Where datagrams come one by one, others have used the caches since the last: the time that one takes is above all that of
+//! Where packets come one by one, others have used the caches since the last: the time that one takes is above all that of
 //! fetching the code which it runs. So what is rare stands in functions of its own, here and in all that is called from
 //! here.
 
@@ -64,7 +64,7 @@ const FIRST_PACKETS: usize = 16_384;
 pub(super) struct Driver {
     shared: Arc<Shared>,
     table: Table,
-    /// The session that datagrams were last for.
+    /// The session that packets were last for.
     found_last: u32,
     timers: Timers,
     closed: RecentlyClosed,
@@ -201,7 +201,7 @@ impl Driver {
             Poll::Ready(Ok(())) => {
                 self.recv_errors = 0;
                 shared.counters.recv_calls.add(1);
-                shared.counters.datagrams_received.add(count);
+                shared.counters.packets_received.add(count);
             }
             Poll::Ready(Err(_)) => {
                 // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
@@ -216,28 +216,27 @@ impl Driver {
     fn note_first_packets(&mut self, key: u32, run: &[u8], opened: &Opened) {
         let Some(slot) = self.table.get(key).filter(|slot| slot.first_packets > 0) else { return };
         slot.first_packets = slot.first_packets.saturating_sub(run.len().div_ceil(opened.size));
-        for datagram in run.chunks(opened.size) {
-            if begins_session(opened.payload(datagram))
-                && let Some(identity) = opened.authentic_identity(datagram)
+        for packet in run.chunks(opened.size) {
+            if begins_session(opened.payload(packet))
+                && let Some(identity) = opened.authentic_identity(packet)
             {
                 self.first_packets.insert(identity);
             }
         }
     }
 
-    /// Whether a run of datagrams begins a session, and how many of it are replays of what began one.
+    /// Whether a run of packets begins a session, and how many of it are replays of what began one.
     fn begins_session(&mut self, run: &[u8], opened: &Opened) -> (bool, usize) {
         let (mut begins, mut replayed) = (false, 0);
         // What a session here has sent is known when it comes back.
         for identity in self.shared.take_sent_first() {
             self.first_packets.insert(identity);
         }
-        for datagram in run.chunks(opened.size) {
-            if !begins_session(opened.payload(datagram)) {
+        for packet in run.chunks(opened.size) {
+            if !begins_session(opened.payload(packet)) {
                 continue;
             }
-            if opened.authentic_identity(datagram).is_none_or(|identity| self.first_packets.insert(identity))
-            {
+            if opened.authentic_identity(packet).is_none_or(|identity| self.first_packets.insert(identity)) {
                 begins = true;
             } else {
                 replayed += 1;
@@ -246,7 +245,7 @@ impl Driver {
         (begins, replayed)
     }
 
-    /// Opens a session for datagrams of a new peer or a new conversation, if they begin one and it is wanted.
+    /// Opens a session for packets of a new peer or a new conversation, if they begin one and it is wanted.
     fn open(
         &mut self,
         now: Instant,
@@ -256,26 +255,26 @@ impl Driver {
         opened: &Opened,
     ) -> Option<u32> {
         let shared = Arc::clone(&self.shared);
-        let datagrams = run.len().div_ceil(opened.size);
+        let packets = run.len().div_ceil(opened.size);
         let Some(backlog) = &shared.backlog else {
-            shared.counters.dropped_no_session.add(datagrams);
+            shared.counters.dropped_no_session.add(packets);
             return None;
         };
         let (begins, replayed) = self.begins_session(run, opened);
         // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
         if !begins || route.0.port() == 0 || self.closed.contains(&route, now) {
             shared.counters.dropped_replayed.add(replayed);
-            shared.counters.dropped_no_session.add(datagrams - replayed);
+            shared.counters.dropped_no_session.add(packets - replayed);
             return None;
         }
         match backlog.admission() {
             Admission::Open => {}
             Admission::Full => {
-                shared.counters.dropped_backlog.add(datagrams);
+                shared.counters.dropped_backlog.add(packets);
                 return None;
             }
             Admission::Ended => {
-                shared.counters.dropped_no_session.add(datagrams);
+                shared.counters.dropped_no_session.add(packets);
                 return None;
             }
         }
@@ -284,7 +283,7 @@ impl Driver {
         let connection = Connection::new(route.1, &backlog.config, now);
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
         if !backlog.push(Arc::clone(&session)) {
-            shared.counters.dropped_no_session.add(datagrams);
+            shared.counters.dropped_no_session.add(packets);
             return None;
         }
         if self.one_per_address {

@@ -23,7 +23,7 @@ use crate::proto::KcpConfig;
 
 /// A UDP socket on which peers open sessions.
 ///
-/// A session begins with the datagram of a new conversation that carries its first PUSH; one peer may hold many. It is a [`Stream`] of
+/// A session begins with the packet of a new conversation that carries its first PUSH; one peer may hold many. It is a [`Stream`] of
 /// connections too, which ends behind the error that says why. Dropping the listener lets the accepted sessions go on;
 /// [`close`](Self::close) ends them.
 ///

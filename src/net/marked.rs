@@ -93,7 +93,7 @@ mod control {
             }
         }
 
-        /// Has the kernel cut the payload into datagrams of `size` bytes.
+        /// Has the kernel cut the payload into packets of `size` bytes.
         pub(super) fn push_segment_size(&mut self, size: u16) {
             self.push(SOL_UDP, UDP_SEGMENT, &size.to_ne_bytes());
         }
@@ -109,7 +109,7 @@ mod control {
     }
 }
 
-/// Elsewhere, one datagram a call, from the address that the system chooses.
+/// Elsewhere, one packet a call, from the address that the system chooses.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn send(
     socket: SockRef<'_>,
@@ -119,8 +119,8 @@ pub(super) fn send(
     contents: &[u8],
 ) -> io::Result<()> {
     let addr = peer.into();
-    for datagram in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
-        socket.send_to(datagram, &addr)?;
+    for packet in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
+        socket.send_to(packet, &addr)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@
 //!     timers         the sessions' deadlines
 //!     recently_closed
 //!   shared           what they have in common: attention list, backlog, counters
-//!   socket           batches of datagrams (quinn-udp); slots: the memory they are received into; marked: with a DSCP
+//!   socket           batches of packets (quinn-udp); slots: the memory they are received into; marked: with a DSCP
 //! ```
 //!
 //! A write goes all the way to the system call in the writer's own task, and a read takes bytes where the driver put

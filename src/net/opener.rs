@@ -1,7 +1,7 @@
-//! Decrypts what a socket receives, before it is routed: the conv of a datagram lies behind its encryption.
+//! Decrypts what a socket receives, before it is routed: the conv of a packet lies behind its encryption.
 //!
 //! All sessions of a listener share its cipher. The streams of an endpoint share one per peer, since only the address
-//! of a datagram is known before it is opened.
+//! of a packet is known before it is opened.
 
 use std::{collections::HashMap, net::SocketAddr, vec::Vec};
 
@@ -78,7 +78,7 @@ impl Opener {
         }
     }
 
-    /// Opens the datagrams of `peer` that lie back to back in `bytes`, `size` bytes each, and counts those refused.
+    /// Opens the packets of `peer` that lie back to back in `bytes`, `size` bytes each, and counts those refused.
     pub(super) fn open(
         &mut self,
         peer: &SocketAddr,
@@ -114,38 +114,38 @@ impl Opener {
     }
 }
 
-/// How opening a batch of datagrams went.
+/// How opening a batch of packets went.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) size: usize,
     crypto: Option<PacketCrypto>,
     head: usize,
     tail: usize,
-    /// Datagram by datagram; none without a cipher.
+    /// Packet by packet; none without a cipher.
     outcomes: Vec<Result<(), OpenError>>,
 }
 
 impl Opened {
-    /// Whether the datagram at byte `at` of the batch was opened.
+    /// Whether the packet at byte `at` of the batch was opened.
     pub(super) fn is_open(&self, at: usize) -> bool {
         self.outcomes.get(at / self.size).is_none_or(Result::is_ok)
     }
 
-    /// What an opened datagram carries.
-    pub(super) fn payload<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
-        let end = datagram.len().saturating_sub(self.tail);
-        datagram.get(self.head..end).unwrap_or_default()
+    /// What an opened packet carries.
+    pub(super) fn payload<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        let end = packet.len().saturating_sub(self.tail);
+        packet.get(self.head..end).unwrap_or_default()
     }
 
-    /// What the datagram at byte `at` of `bytes` carries, if it was opened.
+    /// What the packet at byte `at` of `bytes` carries, if it was opened.
     pub(super) fn payload_at<'a>(&self, bytes: &'a [u8], at: usize) -> Option<&'a [u8]> {
-        let datagram = &bytes[at..bytes.len().min(at + self.size)];
-        self.is_open(at).then(|| self.payload(datagram))
+        let packet = &bytes[at..bytes.len().min(at + self.size)];
+        self.is_open(at).then(|| self.payload(packet))
     }
 
-    /// What identifies an opened datagram, if it came from a holder of the key.
-    pub(super) fn authentic_identity(&self, datagram: &[u8]) -> Option<u64> {
+    /// What identifies an opened packet, if it came from a holder of the key.
+    pub(super) fn authentic_identity(&self, packet: &[u8]) -> Option<u64> {
         let cipher = self.crypto.as_ref()?.cipher();
-        if cipher.is_authenticated() { cipher.identity(datagram) } else { None }
+        if cipher.is_authenticated() { cipher.identity(packet) } else { None }
     }
 }

@@ -10,7 +10,7 @@ use crate::proto::Instant;
 
 type Route = (SocketAddr, u32);
 
-/// Longer than a datagram travels and a first segment is resent; shorter than a user's patience with a peer that comes
+/// Longer than a packet travels and a first segment is resent; shorter than a user's patience with a peer that comes
 /// back with the same port and conv.
 const MEMORY: Duration = Duration::from_secs(3);
 /// Past this the oldest are forgotten early.

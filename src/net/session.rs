@@ -1,7 +1,7 @@
 //! One session between its stream and its driver.
 //!
 //! Both work on the [`Connection`] under one short lock. Whoever changes it also transmits what has become sendable,
-//! outside the lock; a flag keeps two from doing so at once, which would reorder datagrams. What cannot be done on the
+//! outside the lock; a flag keeps two from doing so at once, which would reorder packets. What cannot be done on the
 //! spot (a full socket, an earlier deadline, a session to be removed) is left to the driver by putting the session on
 //! its attention list.
 
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{Block, CloseReason, Connection, DatagramError, Event, Instant, ReadError, Transmit, WriteError},
+    proto::{Block, CloseReason, Connection, Event, Instant, PacketError, ReadError, Transmit, WriteError},
 };
 
 /// Batches that one call sends before it leaves the rest to the driver's next turn.
@@ -92,7 +92,7 @@ pub(super) enum Upkeep {
     Wait(Option<Instant>),
     /// Look at it again at once: there is more to send.
     Again,
-    /// Look at it again when the socket takes datagrams.
+    /// Look at it again when the socket takes packets.
     Blocked,
     /// Forget it.
     Remove,
@@ -283,18 +283,18 @@ impl Session {
 
     // ---- The driver's side ----
 
-    /// Takes in opened datagrams of one size (the last may be shorter) and counts those dropped. What is in order may
+    /// Takes in opened packets of one size (the last may be shorter) and counts those dropped. What is in order may
     /// stay in the block that they lie in, if that is lent.
-    pub(super) fn receive(&self, now: Instant, datagrams: &[u8], size: usize, lent: Option<&Block>) {
+    pub(super) fn receive(&self, now: Instant, packets: &[u8], size: usize, lent: Option<&Block>) {
         let counters = &self.shared.counters;
         let mut state = self.lock();
         if lent.is_some() {
             state.connection.lend(lent.cloned());
         }
-        for datagram in datagrams.chunks(size) {
-            match state.connection.handle_opened_datagram(now, datagram) {
+        for packet in packets.chunks(size) {
+            match state.connection.handle_decrypted_packet(now, packet) {
                 Ok(()) => {}
-                Err(DatagramError::Replayed) => counters.dropped_replayed.add(1),
+                Err(PacketError::Replayed) => counters.dropped_replayed.add(1),
                 Err(_) => counters.dropped_malformed.add(1),
             }
         }
@@ -307,7 +307,7 @@ impl Session {
         (self.peer, self.conv) == *route
     }
 
-    /// How its datagrams are encrypted.
+    /// How its packets are encrypted.
     pub(super) fn crypto(&self) -> Option<PacketCrypto> {
         self.lock().connection.crypto().cloned()
     }
@@ -525,7 +525,7 @@ impl State {
         }
     }
 
-    /// A send that failed lost its datagrams, as any may be; only when none has succeeded for a while is it over.
+    /// A send that failed lost its packets, as any may be; only when none has succeeded for a while is it over.
     fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
         match outcome {
             Ok(()) => self.failing = None,

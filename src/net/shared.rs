@@ -36,7 +36,7 @@ pub(super) struct Shared {
     openers: AtomicUsize,
     /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
     sent_first: Mutex<Vec<u64>>,
-    /// Sessions that wait to be accepted, where datagrams from new peers open any.
+    /// Sessions that wait to be accepted, where packets from new peers open any.
     pub(super) backlog: Option<Backlog>,
 }
 
@@ -133,7 +133,7 @@ impl Shared {
         match &outcome {
             Ok(()) => {
                 self.counters.send_calls.add(1);
-                self.counters.datagrams_sent.add(transmit.datagrams());
+                self.counters.packets_sent.add(transmit.packets());
             }
             Err(error) => self.count_unsent(error, *sent, transmit),
         }
@@ -144,7 +144,7 @@ impl Shared {
     fn count_unsent(&self, error: &io::Error, sent: usize, transmit: Transmit) {
         if error.kind() == io::ErrorKind::WouldBlock {
             self.counters.send_blocked.add(1);
-            self.counters.datagrams_sent.add(sent.div_ceil(transmit.segment_size));
+            self.counters.packets_sent.add(sent.div_ceil(transmit.stride));
         } else {
             self.counters.send_errors.add(1);
         }

@@ -1,6 +1,6 @@
 //! The UDP socket: batches in, batches out.
 //!
-//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It marks every datagram with an ECN
+//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It marks every packet with an ECN
 //! field of its own, which overrides a socket's DSCP on Linux; with a DSCP set, batches go out through `socket2`
 //! instead, with the same GSO.
 
@@ -31,11 +31,11 @@ use crate::proto::{Block, Transmit};
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
 /// few milliseconds on a fast link. It grants as much as it allows.
 const BUFFER_SIZE: usize = 4 << 20;
-/// Whether one system call receives several datagrams: `quinn-udp` knows others that take one, and has slots for more.
+/// Whether one system call receives several packets: `quinn-udp` knows others that take one, and has slots for more.
 const RECEIVES_MANY: bool = cfg!(any(target_os = "linux", target_os = "android", target_os = "freebsd"));
 /// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
 const SLOTS: usize = if RECEIVES_MANY { 16 } else { 1 };
-/// Slots of a call behind one that found a single datagram: most find another then, and to lay out all slots takes longer
+/// Slots of a call behind one that found a single packet: most find another then, and to lay out all slots takes longer
 /// than to receive it.
 const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
 /// Bytes that one transmission may take.
@@ -47,7 +47,7 @@ pub(super) struct Socket {
     state: UdpSocketState,
     /// Bound to all addresses: what is sent may have to say from which.
     any_ip: bool,
-    /// The last receive call found a single datagram.
+    /// The last receive call found a single packet.
     was_single: AtomicBool,
     /// A DSCP was set.
     marked: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct Socket {
     marked_one_by_one: AtomicBool,
 }
 
-/// One receive slot's datagrams: equal in size, but for the last.
+/// One receive slot's packets: equal in size, but for the last.
 pub(super) struct Received<'a> {
     pub(super) peer: SocketAddr,
     /// The address that the peer sent to.
@@ -102,7 +102,7 @@ pub(super) fn with_transmit_buffer<R>(lend: impl FnOnce(&mut [u8]) -> R) -> R {
     })
 }
 
-/// Turns off what quinn-udp asks the system to tell of each datagram and nobody here looks at: control messages take time,
+/// Turns off what quinn-udp asks the system to tell of each packet and nobody here looks at: control messages take time,
 /// and with the hour of arrival asked for, the kernel reads its clock for every packet of the machine. What fails stays on.
 fn ask_for_less(socket: &std::net::UdpSocket, any_ip: bool) {
     let options = SockRef::from(socket);
@@ -188,18 +188,18 @@ impl Socket {
     }
 
     /// Datagrams that one system call takes.
-    fn max_datagrams(&self) -> usize {
+    fn max_packets(&self) -> usize {
         if self.marked.load(Ordering::Relaxed) && self.marked_one_by_one.load(Ordering::Relaxed) {
             return 1;
         }
         self.state.max_gso_segments().max(1)
     }
 
-    /// Sends the datagrams of `transmit`, which lie in `bytes`; `sent` counts the bytes of those that it is done with.
+    /// Sends the packets of `transmit`, which lie in `bytes`; `sent` counts the bytes of those that it is done with.
     ///
     /// # Errors
     /// `WouldBlock` when the socket's buffer is full: what lies behind `sent` was not sent. Others when all
-    /// datagrams were lost.
+    /// packets were lost.
     pub(super) fn try_send(
         &self,
         peer: SocketAddr,
@@ -209,7 +209,7 @@ impl Socket {
         sent: &mut usize,
     ) -> io::Result<()> {
         let local_ip = local_ip.filter(|_| self.any_ip);
-        if transmit.len <= transmit.segment_size && local_ip.is_none() {
+        if transmit.len <= transmit.stride && local_ip.is_none() {
             let outcome = self.send_plain(peer, &bytes[..transmit.len]);
             if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 *sent = transmit.len;
@@ -231,14 +231,14 @@ impl Socket {
         let mut outcome = Ok(());
         let mut any = false;
         while *sent < transmit.len {
-            let most = self.max_datagrams();
+            let most = self.max_packets();
             let rest = &bytes[*sent..transmit.len];
-            let part = &rest[..rest.len().min(most * transmit.segment_size)];
-            match self.send_batch(peer, local_ip, transmit.segment_size, part) {
+            let part = &rest[..rest.len().min(most * transmit.stride)];
+            match self.send_batch(peer, local_ip, transmit.stride, part) {
                 Ok(()) => any = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // The kernel or the interface cannot do GSO after all, and that was noted. One by one, then.
-                Err(_) if part.len() > transmit.segment_size && self.max_datagrams() == 1 => continue,
+                Err(_) if part.len() > transmit.stride && self.max_packets() == 1 => continue,
                 // These are lost; those behind them may fare better.
                 Err(error) => outcome = Err(error),
             }
@@ -247,9 +247,9 @@ impl Socket {
         if any { Ok(()) } else { outcome }
     }
 
-    /// Sends a datagram that there is nothing to say about: without control messages.
-    fn send_plain(&self, peer: SocketAddr, datagram: &[u8]) -> io::Result<()> {
-        self.io.try_send(|| self.io.send_to(datagram, peer).map(drop))
+    /// Sends a packet that there is nothing to say about: without control messages.
+    fn send_plain(&self, peer: SocketAddr, packet: &[u8]) -> io::Result<()> {
+        self.io.try_send(|| self.io.send_to(packet, peer).map(drop))
     }
 
     fn send_batch(

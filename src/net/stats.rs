@@ -29,20 +29,20 @@ macro_rules! counters {
 counters! {
     /// Sessions that the driver serves now.
     sessions,
-    /// Sessions opened by datagrams from new peers.
+    /// Sessions opened by packets from new peers.
     accepted,
     /// Times that the driver task ran: none while every session is idle.
     wakeups,
     /// Deadlines of sessions that came.
     timeouts,
-    /// Receive system calls that returned datagrams.
+    /// Receive system calls that returned packets.
     recv_calls,
     /// Datagrams received.
-    datagrams_received,
+    packets_received,
     /// Send system calls.
     send_calls,
     /// Datagrams sent.
-    datagrams_sent,
+    packets_sent,
     /// Datagrams dropped: too short for a segment header, or for what encryption puts around it.
     dropped_short,
     /// Datagrams dropped: longer than the cipher takes.
@@ -61,7 +61,7 @@ counters! {
     dropped_replayed,
     /// Receive system calls that failed.
     recv_errors,
-    /// Send system calls that failed; their datagrams are lost, as any may be.
+    /// Send system calls that failed; their packets are lost, as any may be.
     send_errors,
     /// Sends that had to wait for room in the socket's buffer.
     send_blocked,

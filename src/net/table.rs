@@ -6,7 +6,7 @@ use super::session::Session;
 use crate::proto::Instant;
 
 /// Datagrams of a session among which resends of its first packet are looked for: kcp-go's usual window.
-const FIRST_DATAGRAMS: usize = 1_024;
+const FIRST_PACKETS: usize = 1_024;
 
 pub(super) type Route = (SocketAddr, u32);
 
@@ -42,7 +42,7 @@ impl Table {
             idle: false,
             served_at: Instant::ZERO,
             accepted,
-            first_packets: if accepted { FIRST_DATAGRAMS } else { 0 },
+            first_packets: if accepted { FIRST_PACKETS } else { 0 },
         };
         let key = match self.free.pop() {
             Some(key) => {

@@ -1,6 +1,6 @@
-//! A UDP socket that the runtime watches: for datagrams always, for room in its buffer only while somebody waits for it.
+//! A UDP socket that the runtime watches: for packets always, for room in its buffer only while somebody waits for it.
 //!
-//! Linux tells of room whenever a datagram has left the buffer, be it almost empty: watched for both, a driver would be
+//! Linux tells of room whenever a packet has left the buffer, be it almost empty: watched for both, a driver would be
 //! woken once more for each one sent.
 
 #[cfg(not(unix))]
@@ -37,9 +37,9 @@ mod unix {
             self.readable.get_ref()
         }
 
-        /// Sends a datagram, if there is room for it.
-        pub(in crate::net) fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
-            self.socket().send_to(datagram, peer)
+        /// Sends a packet, if there is room for it.
+        pub(in crate::net) fn send_to(&self, packet: &[u8], peer: SocketAddr) -> io::Result<usize> {
+            self.socket().send_to(packet, peer)
         }
 
         /// Calls `recv` when something may have arrived, which tells whether that was all.
@@ -115,9 +115,9 @@ mod other {
             &self.0
         }
 
-        /// Sends a datagram, if there is room for it.
-        pub(in crate::net) fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
-            SockRef::from(&self.0).send_to(datagram, &peer.into())
+        /// Sends a packet, if there is room for it.
+        pub(in crate::net) fn send_to(&self, packet: &[u8], peer: SocketAddr) -> io::Result<usize> {
+            SockRef::from(&self.0).send_to(packet, &peer.into())
         }
 
         /// Calls `recv` when something may have arrived, which tells whether that was all.
@@ -175,7 +175,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// Two sockets of which one is full while the other does not read. Those of UDP are not on loopback: there a datagram
+    /// Two sockets of which one is full while the other does not read. Those of UDP are not on loopback: there a packet
     /// leaves the sender's buffer as it is sent.
     fn pair() -> (Watched, UdpSocket) {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
@@ -245,7 +245,7 @@ mod tests {
         let outcome =
             poll_fn(|cx| socket.poll_recv(cx, || Err(io::ErrorKind::ConnectionRefused.into()))).await;
         assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        // It stays ready: the datagram is still there.
+        // It stays ready: the packet is still there.
         let again = poll_fn(|cx| socket.poll_recv(cx, || socket.socket().recv(&mut [0; 9]).map(|_| true)));
         tokio::time::timeout(LIMIT, again).await.unwrap().unwrap();
         assert!(matches!(

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::crypto::PacketCrypto;
 
-/// Most datagrams of one [`Transmit`]: what Linux takes in one GSO send.
+/// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
 const MAX_BATCH: usize = 64;
 /// Most bytes of one [`Transmit`]: what one GSO send takes over IPv4 and IPv6.
 const MAX_BATCH_BYTES: usize = 65_487;
@@ -28,19 +28,19 @@ const MAX_BATCH_BYTES: usize = 65_487;
 /// Datagrams ready to be sent to the peer: the first [`len`](Self::len) bytes of the buffer that
 /// [`Connection::poll_transmit`] was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "datagrams that are not sent are lost until their timeout"]
+#[must_use = "packets that are not sent are lost until their timeout"]
 pub struct Transmit {
-    /// Bytes of all datagrams together.
+    /// Bytes of all packets together.
     pub len: usize,
-    /// Bytes of every datagram but the last, which may be shorter.
-    pub segment_size: usize,
+    /// Bytes of every packet but the last, which may be shorter.
+    pub stride: usize,
 }
 
 impl Transmit {
-    /// How many datagrams there are.
+    /// How many packets there are.
     #[must_use]
-    pub const fn datagrams(&self) -> usize {
-        self.len.div_ceil(self.segment_size)
+    pub const fn packets(&self) -> usize {
+        self.len.div_ceil(self.stride)
     }
 }
 
@@ -76,7 +76,7 @@ enum State {
 ///
 /// Its methods are of four kinds, to be called in this order whenever something happens:
 ///
-/// 1. **Input**: [`handle_datagram`](Self::handle_datagram) for every datagram from the peer,
+/// 1. **Input**: [`handle_packet`](Self::handle_packet) for every packet from the peer,
 ///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
 ///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown) and the
@@ -98,8 +98,8 @@ enum State {
 /// client.write(now, b"hello")?;
 /// let mut buffer = vec![0; 65_536];
 /// while let Some(transmit) = client.poll_transmit(now, &mut buffer) {
-///     for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
-///         server.handle_datagram(now, datagram).unwrap();
+///     for packet in buffer[..transmit.len].chunks_mut(transmit.stride) {
+///         server.handle_packet(now, packet).unwrap();
 ///     }
 /// }
 /// let mut out = [0; 16];
@@ -128,7 +128,7 @@ pub struct Connection {
 
 impl Connection {
     /// A session of the conversation `conv`, which both ends must agree on: a client chooses it at random, a server
-    /// takes it from the first datagram ([`peek_conv`](super::peek_conv)).
+    /// takes it from the first packet ([`peek_conv`](super::peek_conv)).
     #[must_use]
     pub fn new(conv: u32, config: &KcpConfig, now: Instant) -> Self {
         Self::starting_at(conv, config, now, 0)
@@ -171,13 +171,13 @@ impl Connection {
         self.pipeline.take_sent_first()
     }
 
-    /// How its datagrams are encrypted.
+    /// How its packets are encrypted.
     #[must_use]
     pub fn crypto(&self) -> Option<&PacketCrypto> {
         self.pipeline.crypto()
     }
 
-    /// Largest datagram that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
+    /// Largest packet that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
         self.mtu
@@ -377,7 +377,7 @@ impl Connection {
 
     // ---- Output ----
 
-    /// Writes the next datagrams into `buf`, back to back and all of one size but for the last, as one GSO send takes
+    /// Writes the next packets into `buf`, back to back and all of one size but for the last, as one GSO send takes
     /// them: at most 64 and no more than fit. `None` when there is nothing to send, or `buf` is shorter than the mtu.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
         self.transmit(now, buf, false)
@@ -429,7 +429,7 @@ impl Connection {
         let mut flush = self.arq.begin_flush(now, corked);
         // Headers change with a batch at most: when FEC is turned off, at the end of a group.
         while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
-            let datagram = if let Some(parity) = self.pipeline.parity_len() {
+            let packet = if let Some(parity) = self.pipeline.parity_len() {
                 // One that is longer than these goes with the next batch.
                 if parity > size {
                     break;
@@ -444,15 +444,15 @@ impl Connection {
                 if written == 0 {
                     break;
                 }
-                let datagram = head + written + tail;
-                self.pipeline.complete(now, &mut buf[len..len + datagram]);
-                datagram
+                let packet = head + written + tail;
+                self.pipeline.complete(now, &mut buf[len..len + packet]);
+                packet
             };
-            len += datagram;
+            len += packet;
             count += 1;
             if count == 1 {
-                size = datagram;
-            } else if datagram < size {
+                size = packet;
+            } else if packet < size {
                 break;
             }
         }
@@ -470,16 +470,16 @@ impl Connection {
         Some(transmit)
     }
 
-    /// Encrypts and counts a batch of datagrams of `size` bytes, the last perhaps shorter; or ends the session.
-    fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
-        if let Err(reason) = self.pipeline.seal(datagrams, size, first) {
+    /// Encrypts and counts a batch of packets of `size` bytes, the last perhaps shorter; or ends the session.
+    fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
+        if let Err(reason) = self.pipeline.seal(packets, size, first) {
             self.close(reason);
             return None;
         }
-        let transmit = Transmit { len: datagrams.len(), segment_size: size };
+        let transmit = Transmit { len: packets.len(), stride: size };
         let stats = self.arq.stats_mut();
-        stats.datagrams_sent += transmit.datagrams() as u64;
-        stats.datagram_bytes_sent += transmit.len as u64;
+        stats.packets_sent += transmit.packets() as u64;
+        stats.packet_bytes_sent += transmit.len as u64;
         Some(transmit)
     }
 

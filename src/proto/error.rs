@@ -64,13 +64,13 @@ impl fmt::Display for SegmentError {
     }
 }
 
-/// Why (the rest of) a datagram was dropped. The connection is unharmed and goes on.
+/// Why (the rest of) a packet was dropped. The connection is unharmed and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum DatagramError {
+pub enum PacketError {
     /// Belongs to another conversation.
     WrongConv {
-        /// The conv that the datagram carries.
+        /// The conv that the packet carries.
         found: u32,
     },
     /// Not a segment from here on.
@@ -83,16 +83,16 @@ pub enum DatagramError {
     Fec,
 }
 
-impl From<SegmentError> for DatagramError {
+impl From<SegmentError> for PacketError {
     fn from(error: SegmentError) -> Self {
         Self::Segment(error)
     }
 }
 
-impl fmt::Display for DatagramError {
+impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongConv { found } => write!(f, "datagram of conversation {found:#010x}"),
+            Self::WrongConv { found } => write!(f, "packet of conversation {found:#010x}"),
             Self::Segment(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Replayed => f.write_str("received before"),
@@ -219,7 +219,7 @@ impl fmt::Display for ReadError {
 pub enum SettingError {
     /// The value is outside what the configuration takes.
     Config(ConfigError),
-    /// Segments already cut or messages already queued would not fit datagrams of the new `mtu`.
+    /// Segments already cut or messages already queued would not fit packets of the new `mtu`.
     MtuBelowQueued {
         /// The smallest `mtu` that fits them.
         min: usize,
@@ -246,7 +246,7 @@ impl fmt::Display for SettingError {
 impl core::error::Error for ConfigError {}
 impl core::error::Error for UnknownPreset {}
 impl core::error::Error for SegmentError {}
-impl core::error::Error for DatagramError {}
+impl core::error::Error for PacketError {}
 impl core::error::Error for CloseReason {}
 impl core::error::Error for WriteError {}
 impl core::error::Error for DatagramSendError {}

@@ -4,12 +4,12 @@
 //! which order. Below it, dependencies point one way:
 //!
 //! ```text
-//! connection   lifecycle, events, batches of datagrams
-//!   pipeline   what stands around the segments of a datagram
+//! connection   lifecycle, events, batches of packets
+//!   pipeline   what stands around the segments of a packet
 //!   datagrams  what travels beside the stream, unreliably
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   wire       the segment
-//!   fec        parity of datagrams, and what is recovered from it
+//!   fec        parity of packets, and what is recovered from it
 //!   replay     which packets were seen before
 //!   config error stats time random
 //! ```
@@ -34,7 +34,7 @@ pub use self::{
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
     error::{
-        CloseReason, ConfigError, DatagramError, DatagramSendError, ReadError, SegmentError, SettingError,
+        CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,
         UnknownPreset, WriteError,
     },
     random::{Random, random_conv},

@@ -1,20 +1,20 @@
-//! From datagrams to segments and back: what stands around the segments of a datagram.
+//! From packets to segments and back: what stands around the segments of a packet.
 //!
 //! ```text
-//! datagram = [ crypto header | FEC header | segments | tag ]
+//! packet = [ crypto header | FEC header | segments | tag ]
 //!              <-------- head -------->              <-tail->
 //! ```
 //!
-//! A datagram is built once, in the buffer that is sent: segments are written behind `head` free bytes, FEC numbers the
-//! datagram and adds it to its group's parity ([`Pipeline::complete`]), and the cipher seals a whole batch in place
-//! ([`Pipeline::seal`]). Parity becomes datagrams between others as soon as its group is complete
-//! ([`Pipeline::parity_len`]). Out-of-band datagrams have an FEC packet's header, whether there is FEC or not, and a conv in
+//! A packet is built once, in the buffer that is sent: segments are written behind `head` free bytes, FEC numbers the
+//! packet and adds it to its group's parity ([`Pipeline::complete`]), and the cipher seals a whole batch in place
+//! ([`Pipeline::seal`]). Parity becomes packets between others as soon as its group is complete
+//! ([`Pipeline::parity_len`]). Out-of-band packets have an FEC packet's header, whether there is FEC or not, and a conv in
 //! place of segments ([`Pipeline::complete_out_of_band`]).
 //!
-//! Opening is two steps, since who serves many sessions over one socket finds the conv of a datagram only behind its
+//! Opening is two steps, since who serves many sessions over one socket finds the conv of a packet only behind its
 //! encryption: the cipher opens it ([`Pipeline::decrypt`]), or whoever received it did, and the session that it belongs
-//! to takes it in ([`Pipeline::open`]), unless its replay window has seen it. One datagram may yield several packets, its
-//! own and those that it lets FEC recover. Without cipher and FEC a datagram is its segments.
+//! to takes it in ([`Pipeline::open`]), unless its replay window has seen it. One packet may yield several packets, its
+//! own and those that it lets FEC recover. Without cipher and FEC a packet is its segments.
 //!
 //! What a session does not use takes no memory: the state of received FEC comes with the first such packet.
 
@@ -24,7 +24,7 @@ use core::time::Duration;
 use super::{
     arq::{LossCounts, Origin},
     config::KcpConfig,
-    error::{CloseReason, DatagramError},
+    error::{CloseReason, PacketError},
     fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
     replay::ReplayWindow,
     stats::FecStats,
@@ -106,7 +106,7 @@ impl Pipeline {
         self.encryption.as_ref().map_or(0, |layer| layer.tail)
     }
 
-    /// Bytes of a datagram that segments leave free.
+    /// Bytes of a packet that segments leave free.
     pub(super) fn overhead(&self) -> usize {
         self.crypto_head() + if self.fec_room { fec::HEADER_LEN } else { 0 } + self.tail()
     }
@@ -127,17 +127,17 @@ impl Pipeline {
 
     // ---- Sending ----
 
-    /// Completes a datagram whose segments were written, but for its encryption.
-    pub(super) fn complete(&mut self, now: Instant, datagram: &mut [u8]) {
+    /// Completes a packet whose segments were written, but for its encryption.
+    pub(super) fn complete(&mut self, now: Instant, packet: &mut [u8]) {
         let (head, tail) = (self.crypto_head(), self.tail());
         if let Some(encoder) = &mut self.encoder {
-            let end = datagram.len() - tail;
-            encoder.data(now, &mut datagram[head..end]);
+            let end = packet.len() - tail;
+            encoder.data(now, &mut packet[head..end]);
             self.change_code();
         }
     }
 
-    /// Bytes of the parity datagram to be sent before anything else.
+    /// Bytes of the parity packet to be sent before anything else.
     pub(super) fn parity_len(&self) -> Option<usize> {
         let len = self.encoder.as_ref()?.parity_len()?;
         Some(self.crypto_head() + len + self.tail())
@@ -153,13 +153,13 @@ impl Pipeline {
         }
     }
 
-    /// Writes the parity datagram that is due, but for its encryption; `datagram` has its length. Returns whether it was
+    /// Writes the parity packet that is due, but for its encryption; `packet` has its length. Returns whether it was
     /// the last of its group.
-    pub(super) fn write_parity(&mut self, datagram: &mut [u8]) -> bool {
+    pub(super) fn write_parity(&mut self, packet: &mut [u8]) -> bool {
         let (head, tail) = (self.crypto_head(), self.tail());
         if let Some(encoder) = &mut self.encoder {
-            let end = datagram.len() - tail;
-            encoder.parity(&mut datagram[head..end]);
+            let end = packet.len() - tail;
+            encoder.parity(&mut packet[head..end]);
             self.parity_sent += 1;
             self.change_code();
         }
@@ -168,16 +168,16 @@ impl Pipeline {
 
     /// Completes an out-of-band datagram, written behind [`out_of_band_head`](Self::out_of_band_head) free bytes, but for its
     /// encryption.
-    pub(super) fn complete_out_of_band(&self, conv: u32, datagram: &mut [u8]) {
-        let end = datagram.len() - self.tail();
-        fec::write_out_of_band_header(&mut datagram[self.crypto_head()..end], conv);
+    pub(super) fn complete_out_of_band(&self, conv: u32, packet: &mut [u8]) {
+        let end = packet.len() - self.tail();
+        fec::write_out_of_band_header(&mut packet[self.crypto_head()..end], conv);
     }
 
-    /// Encrypts the datagrams that lie back to back, `size` bytes each, the last perhaps shorter; or tells why the
+    /// Encrypts the packets that lie back to back, `size` bytes each, the last perhaps shorter; or tells why the
     /// session must end. `first`: the first PUSH may be among them.
-    pub(super) fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
+    pub(super) fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
         match &mut self.encryption {
-            Some(layer) => layer.seal(datagrams, size, first),
+            Some(layer) => layer.seal(packets, size, first),
             None => Ok(()),
         }
     }
@@ -265,31 +265,31 @@ impl Pipeline {
 
     // ---- Receiving ----
 
-    /// Checks and decrypts a datagram in place.
-    pub(super) fn decrypt(&self, datagram: &mut [u8]) -> Result<(), DatagramError> {
+    /// Checks and decrypts a packet in place.
+    pub(super) fn decrypt(&self, packet: &mut [u8]) -> Result<(), PacketError> {
         match &self.encryption {
-            Some(layer) => layer.crypto.cipher().open(datagram).map_err(DatagramError::Open),
+            Some(layer) => layer.crypto.cipher().open(packet).map_err(PacketError::Open),
             None => Ok(()),
         }
     }
 
-    /// Takes in a datagram of `conv` that was decrypted, and hands over the segments of each packet that it yields. Returns
+    /// Takes in a packet of `conv` that was decrypted, and hands over the segments of each packet that it yields. Returns
     /// what it carries out of band, which may be of another conv.
     pub(super) fn open<'a>(
         &mut self,
-        datagram: &'a [u8],
+        packet: &'a [u8],
         conv: u32,
-        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
-    ) -> Result<Option<OutOfBand<'a>>, DatagramError> {
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
+    ) -> Result<Option<OutOfBand<'a>>, PacketError> {
         let payload = match &mut self.encryption {
-            Some(layer) => layer.admit(datagram)?,
-            None => datagram,
+            Some(layer) => layer.admit(packet)?,
+            None => packet,
         };
         let Some(packet) = Packet::parse(payload) else {
             return deliver(payload, Origin::Received).map(|()| None);
         };
         if packet.kind == Kind::OutOfBand {
-            return OutOfBand::parse(packet.shard).map(Some).ok_or(DatagramError::Fec);
+            return OutOfBand::parse(packet.shard).map(Some).ok_or(PacketError::Fec);
         }
         let own = self.encoder.as_ref().map(|encoder| encoder.shards());
         let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::expecting(own)));
@@ -332,7 +332,7 @@ impl Pipeline {
 /// Packets that would begin a session, kept until someone asks for them.
 const MAX_SENT_FIRST: usize = 64;
 
-/// Whether a datagram begins a session: it carries the first PUSH.
+/// Whether a packet begins a session: it carries the first PUSH.
 pub(crate) fn begins_session(payload: &[u8]) -> bool {
     Segments::new(fec::segments_of(payload))
         .map_while(Result::ok)
@@ -340,27 +340,27 @@ pub(crate) fn begins_session(payload: &[u8]) -> bool {
 }
 
 impl Encryption {
-    fn seal(&mut self, datagrams: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
+    fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Result<(), CloseReason> {
         let mut beginnings = 0_u64;
         if first && self.authenticated {
-            for (bit, datagram) in datagrams.chunks(size).enumerate() {
-                let payload = datagram.get(self.head..datagram.len() - self.tail).unwrap_or_default();
+            for (bit, packet) in packets.chunks(size).enumerate() {
+                let payload = packet.get(self.head..packet.len() - self.tail).unwrap_or_default();
                 beginnings |= u64::from(begins_session(payload)) << (bit % 64);
             }
         }
-        if !self.crypto.reserve(datagrams.len().div_ceil(size)) {
+        if !self.crypto.reserve(packets.len().div_ceil(size)) {
             return Err(CloseReason::NonceLimit);
         }
         if self.nonce_len > 0 {
-            for datagram in datagrams.chunks_mut(size) {
-                self.crypto.fill_nonce(&mut datagram[..self.nonce_len]);
+            for packet in packets.chunks_mut(size) {
+                self.crypto.fill_nonce(&mut packet[..self.nonce_len]);
             }
         }
         let cipher = self.crypto.cipher();
-        cipher.seal_batch(datagrams, size).map_err(CloseReason::SealFailed)?;
+        cipher.seal_batch(packets, size).map_err(CloseReason::SealFailed)?;
         if self.authenticated {
-            for (bit, datagram) in datagrams.chunks(size).enumerate() {
-                let Some(identity) = cipher.sealed_identity(datagram) else { continue };
+            for (bit, packet) in packets.chunks(size).enumerate() {
+                let Some(identity) = cipher.sealed_identity(packet) else { continue };
                 self.sent.insert(identity);
                 if beginnings >> (bit % 64) & 1 == 1 && self.sent_first.len() < MAX_SENT_FIRST {
                     self.sent_first.push(identity);
@@ -370,13 +370,13 @@ impl Encryption {
         Ok(())
     }
 
-    /// The payload of an opened datagram, unless it was seen before, or sent here.
-    fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<&'a [u8], DatagramError> {
-        let end = datagram.len().saturating_sub(self.tail);
-        let payload = datagram.get(self.head..end).unwrap_or_default();
-        let identity = self.crypto.cipher().identity(datagram);
+    /// The payload of an opened packet, unless it was seen before, or sent here.
+    fn admit<'a>(&mut self, packet: &'a [u8]) -> Result<&'a [u8], PacketError> {
+        let end = packet.len().saturating_sub(self.tail);
+        let payload = packet.get(self.head..end).unwrap_or_default();
+        let identity = self.crypto.cipher().identity(packet);
         if identity.is_some_and(|identity| self.sent.contains(identity) || !self.replays.insert(identity)) {
-            return Err(DatagramError::Replayed);
+            return Err(PacketError::Replayed);
         }
         Ok(payload)
     }

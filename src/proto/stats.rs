@@ -4,7 +4,7 @@ use core::time::Duration;
 
 /// What has happened on a session and how it stands; a snapshot from [`Connection::stats`](super::Connection::stats).
 ///
-/// Counters start at zero with the session and only grow. Bytes of payload are the application's; bytes of datagrams
+/// Counters start at zero with the session and only grow. Bytes of payload are the application's; bytes of packets
 /// are whole UDP payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -14,13 +14,13 @@ pub struct Stats {
     /// Bytes that the application read.
     pub bytes_read: u64,
     /// Datagrams built for sending.
-    pub datagrams_sent: u64,
-    /// Bytes of those datagrams.
-    pub datagram_bytes_sent: u64,
+    pub packets_sent: u64,
+    /// Bytes of those packets.
+    pub packet_bytes_sent: u64,
     /// Datagrams handed in, but for forged ones.
-    pub datagrams_received: u64,
-    /// Bytes of those datagrams.
-    pub datagram_bytes_received: u64,
+    pub packets_received: u64,
+    /// Bytes of those packets.
+    pub packet_bytes_received: u64,
     /// Segments sent, of every command, resent ones included.
     pub segments_sent: u64,
     /// Segments received, of every command.
@@ -114,7 +114,7 @@ pub struct OutOfBandStats {
     pub recv_queue_bytes: usize,
 }
 
-/// What forward error correction did on a session. Packets are datagrams; see [`fec`](crate::fec).
+/// What forward error correction did on a session. See [`fec`](crate::fec).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FecStats {

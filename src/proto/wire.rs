@@ -5,7 +5,7 @@
 //! | conv  | cmd | frg | wnd  |  ts  |  sn  | una  | len  | payload (len bytes)
 //! ```
 //!
-//! Several segments may share a datagram; [`Segments`] walks them in place, without a copy.
+//! Several segments may share a packet; [`Segments`] walks them in place, without a copy.
 
 use super::error::SegmentError;
 
@@ -13,7 +13,7 @@ use super::error::SegmentError;
 pub const HEADER_LEN: usize = 24;
 
 /// The commands of the protocol. Values from 0x60 up are free for extensions: kcp-go and ikcp drop the rest of a
-/// datagram at a command they do not know, and go on.
+/// packet at a command they do not know, and go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Command {
@@ -47,10 +47,10 @@ impl Command {
 /// use kcp9::proto::{Command, HEADER_LEN, Segments, SegmentHeader};
 ///
 /// let header = SegmentHeader { conv: 7, cmd: Command::Push, frg: 0, wnd: 128, ts: 1, sn: 2, una: 3, len: 5 };
-/// let mut datagram = header.to_bytes().to_vec();
-/// datagram.extend_from_slice(b"hello");
+/// let mut packet = header.to_bytes().to_vec();
+/// packet.extend_from_slice(b"hello");
 ///
-/// let mut segments = Segments::new(&datagram);
+/// let mut segments = Segments::new(&packet);
 /// let (parsed, payload) = segments.next().unwrap().unwrap();
 /// assert_eq!((parsed, payload), (header, b"hello".as_slice()));
 /// assert!(segments.next().is_none());
@@ -128,7 +128,7 @@ impl SegmentHeader {
     }
 }
 
-/// The segments of one datagram, front to back.
+/// The segments of one packet, front to back.
 ///
 /// Ends after the first segment that cannot be parsed, which is returned as an error: as in kcp-go and ikcp, what
 /// stood before it counts and what follows it is lost. Fewer trailing bytes than a header has are ignored, as there.
@@ -138,10 +138,10 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Walks the segments of `datagram`, FEC and crypto headers already removed.
+    /// Walks the segments of `packet`, FEC and crypto headers already removed.
     #[must_use]
-    pub const fn new(datagram: &'a [u8]) -> Self {
-        Self { rest: datagram }
+    pub const fn new(packet: &'a [u8]) -> Self {
+        Self { rest: packet }
     }
 }
 
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn walks_every_segment() {
-        let mut datagram = push(0, b"one");
-        datagram.extend(push(1, b""));
-        datagram.extend(push(2, b"three"));
-        let found: Vec<_> = Segments::new(&datagram)
+        let mut packet = push(0, b"one");
+        packet.extend(push(1, b""));
+        packet.extend(push(2, b"three"));
+        let found: Vec<_> = Segments::new(&packet)
             .map(|segment| segment.map(|(header, payload)| (header.sn, payload)))
             .collect();
         assert_eq!(found, [Ok((0, &b"one"[..])), Ok((1, &b""[..])), Ok((2, &b"three"[..]))]);
@@ -204,12 +204,12 @@ mod tests {
 
     #[test]
     fn stops_at_the_first_bad_segment() {
-        let mut datagram = push(0, b"good");
-        let bad_at = datagram.len();
-        datagram.extend(push(1, b"bad"));
-        datagram[bad_at + 4] = 0x60;
-        datagram.extend(push(2, b"lost"));
-        let found: Vec<_> = Segments::new(&datagram).collect();
+        let mut packet = push(0, b"good");
+        let bad_at = packet.len();
+        packet.extend(push(1, b"bad"));
+        packet[bad_at + 4] = 0x60;
+        packet.extend(push(2, b"lost"));
+        let found: Vec<_> = Segments::new(&packet).collect();
         assert_eq!(found.len(), 2);
         assert!(found[0].is_ok());
         assert_eq!(found[1], Err(SegmentError::UnknownCommand(0x60)));
@@ -217,23 +217,23 @@ mod tests {
 
     #[test]
     fn a_length_past_the_end_is_refused() {
-        let mut datagram = push(0, b"abc");
-        datagram.pop();
-        let found: Vec<_> = Segments::new(&datagram).collect();
+        let mut packet = push(0, b"abc");
+        packet.pop();
+        let found: Vec<_> = Segments::new(&packet).collect();
         assert_eq!(found, [Err(SegmentError::LengthPastEnd { len: 3, available: 2 })]);
-        datagram[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
+        packet[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(matches!(
-            Segments::new(&datagram).next(),
+            Segments::new(&packet).next(),
             Some(Err(SegmentError::LengthPastEnd { len: u32::MAX, .. }))
         ));
     }
 
     #[test]
     fn trailing_bytes_shorter_than_a_header_are_ignored() {
-        let mut datagram = push(9, b"x");
-        datagram.extend_from_slice(&[0xff; HEADER_LEN - 1]);
-        assert_eq!(Segments::new(&datagram).count(), 1);
-        assert_eq!(crate::proto::peek_conv(&datagram), Some(1));
-        assert_eq!(crate::proto::peek_conv(&datagram[..HEADER_LEN - 1]), None);
+        let mut packet = push(9, b"x");
+        packet.extend_from_slice(&[0xff; HEADER_LEN - 1]);
+        assert_eq!(Segments::new(&packet).count(), 1);
+        assert_eq!(crate::proto::peek_conv(&packet), Some(1));
+        assert_eq!(crate::proto::peek_conv(&packet[..HEADER_LEN - 1]), None);
     }
 }

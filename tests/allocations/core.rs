@@ -9,7 +9,7 @@ use crate::settings;
 
 const WRITE: usize = 65_536;
 /// Rounds until what grows with the packets seen, up to a limit, has grown: the windows that tell replays, which the few
-/// datagrams with acknowledgements fill the slowest.
+/// packets with acknowledgements fill the slowest.
 const WARM_UP: usize = 60;
 const ROUNDS: usize = 40;
 
@@ -37,19 +37,19 @@ impl Pair {
         }
     }
 
-    /// Writes as much as fits in writes of `size`, lets everything arrive but one datagram in `loses`, and reads it.
+    /// Writes as much as fits in writes of `size`, lets everything arrive but one packet in `loses`, and reads it.
     fn round(&mut self, size: usize, loses: usize) {
         while self.ends[0].write(self.now, &self.payload[..size]).is_ok() {}
         let mut count = 0;
         for _ in 0..4 {
             for from in [0, 1] {
                 while let Some(transmit) = self.ends[from].poll_transmit(self.now, &mut self.transmit) {
-                    for datagram in self.transmit[..transmit.len].chunks_mut(transmit.segment_size) {
+                    for packet in self.transmit[..transmit.len].chunks_mut(transmit.stride) {
                         count += 1;
                         if loses == 0 || count % loses != 0 {
                             let to = &mut self.ends[1 - from];
                             let before = to.stats().out_of_order;
-                            to.handle_datagram(self.now, datagram).unwrap();
+                            to.handle_packet(self.now, packet).unwrap();
                             self.early += to.stats().out_of_order.saturating_sub(before) as u64;
                         }
                     }
@@ -98,7 +98,7 @@ fn small_writes_allocate_nothing() {
 }
 
 #[test]
-fn datagrams_allocate_nothing() {
+fn packets_allocate_nothing() {
     let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();
     let mut pair = Pair::new(&config);
     let mut exchange = |rounds: usize| {

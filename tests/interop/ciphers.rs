@@ -37,7 +37,7 @@ async fn it_serves_every_cipher() {
             let relay = Relay::start(server.addr, LOSS).await.unwrap();
             let what = format!("{}: serves {kind}, 5 % loss", peer.display());
             echo::drive_ours(&what, relay.addr(), config(kind, KEY), LEN).await;
-            assert!(relay.dropped() > 250, "{} datagrams lost", relay.dropped());
+            assert!(relay.dropped() > 250, "{} packets lost", relay.dropped());
         }
     }
 }
@@ -51,7 +51,7 @@ async fn it_drives_every_cipher() {
             let relay = Relay::start(server.addr, LOSS).await.unwrap();
             let flags = ["--bytes", BYTES, "--crypt", kind.name(), "--key", KEY];
             go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
-            assert!(relay.dropped() > 250, "{} datagrams lost", relay.dropped());
+            assert!(relay.dropped() > 250, "{} packets lost", relay.dropped());
         }
     }
 }

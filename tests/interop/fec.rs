@@ -56,7 +56,7 @@ fn runs(peer: usize) -> impl Iterator<Item = (&'static str, &'static str, &'stat
     RUNS.into_iter().chain((peer > 0).then_some(("null", "10/3", "0/0")))
 }
 
-/// A path that loses datagrams: from the start, or once both ends know each other.
+/// A path that loses packets: from the start, or once both ends know each other.
 struct Lossy {
     addr: SocketAddr,
     relay: Arc<Relay>,
@@ -94,7 +94,7 @@ async fn it_serves_fec() {
             let relay = lossy(server.addr, ours == theirs).await;
             let what = format!("{}: serves {cipher}, ours {ours}, its {theirs}", peer.display());
             let stats = echo::drive_ours(&what, relay.addr, config(cipher, ours), LEN).await;
-            assert!(relay.dropped() > 100, "{} datagrams lost", relay.dropped());
+            assert!(relay.dropped() > 100, "{} packets lost", relay.dropped());
             println!("{what}: {:?}", stats.fec);
             assert_eq!(stats.fec.parity_sent > 0, ours != "0/0", "{what}");
             let peer = format!("{}/{}", stats.fec.peer_data_shards, stats.fec.peer_parity_shards);
@@ -115,7 +115,7 @@ async fn it_drives_fec() {
             let relay = lossy(server.addr, ours == theirs).await;
             let flags = ["--bytes", BYTES, "--crypt", cipher, "--key", KEY, "--fec", theirs];
             let recovered = go_peer::drive(&peer, "echo", relay.addr, &flags).await.recovered();
-            assert!(relay.dropped() > 100, "{} datagrams lost", relay.dropped());
+            assert!(relay.dropped() > 100, "{} packets lost", relay.dropped());
             let what = format!("{}: drives {cipher}, ours {ours}, its {theirs}", peer.display());
             assert_eq!(recovered > 10, ours != "0/0", "{what}: it recovered {recovered}");
         }
@@ -135,14 +135,14 @@ async fn it_follows_adaptive_parity() {
         let path = changing(server.addr).await;
         let stats = echo::drive_ours(&what, path.addr, config.clone(), LEN).await;
         println!("{what}: {stats:?}");
-        assert!(path.dropped() > 100, "{} datagrams lost", path.dropped());
-        let sent = stats.datagrams_sent - stats.fec.parity_sent;
+        assert!(path.dropped() > 100, "{} packets lost", path.dropped());
+        let sent = stats.packets_sent - stats.fec.parity_sent;
         assert!(stats.fec.parity_sent > 24 && stats.fec.parity_sent < sent * 6 / 10, "{what}: {stats:?}");
 
         let server = OurServer::start(config.clone()).await;
         let path = changing(server.addr).await;
         go_peer::drive(&peer, "echo", path.addr, &["--bytes", BYTES, "--fec", "10/6"]).await;
-        assert!(path.dropped() > 100, "{} datagrams lost", path.dropped());
+        assert!(path.dropped() > 100, "{} packets lost", path.dropped());
     }
 }
 
@@ -173,7 +173,7 @@ async fn it_takes_copies() {
         drop(writing.await.unwrap());
         let stats = reader.stats();
         assert!(stats.copies_sent > 20, "{stats:?}");
-        assert!(path.dropped() > 50, "{} datagrams lost", path.dropped());
+        assert!(path.dropped() > 50, "{} packets lost", path.dropped());
     }
 }
 
@@ -193,7 +193,7 @@ async fn it_follows_a_change_of_shards() {
             echo_in_turns(&what, &mut stream, 1 << 20).await;
             relay.set_loss(LOSS);
             echo_in_turns(&what, &mut stream, 2 << 20).await;
-            assert!(relay.dropped() > 100, "{what}: {} datagrams lost", relay.dropped());
+            assert!(relay.dropped() > 100, "{what}: {} packets lost", relay.dropped());
             let recovered = server.report().await.recovered();
             println!("{what}: it recovered {recovered}");
             assert!(recovered > 50 || !follows, "{what}: it recovered {recovered}");

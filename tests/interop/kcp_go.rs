@@ -54,7 +54,7 @@ async fn it_serves_an_echo() {
         echo::drive_ours(&name(&peer, "serves an echo"), server.addr, echo::config(), LEN).await;
         let relay = Relay::start(server.addr, 0.1).await.unwrap();
         echo::drive_ours(&name(&peer, "serves an echo, 10 % loss"), relay.addr(), echo::config(), LEN).await;
-        assert!(relay.dropped() > 500, "{} datagrams lost", relay.dropped());
+        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
     }
 }
 
@@ -67,7 +67,7 @@ async fn it_drives_an_echo() {
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES, "--conns", "8"]).await;
         let relay = Relay::start(server.addr, 0.1).await.unwrap();
         go_peer::drive(&peer, "echo", relay.addr(), &["--bytes", BYTES]).await;
-        assert!(relay.dropped() > 500, "{} datagrams lost", relay.dropped());
+        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
     }
 }
 
@@ -81,7 +81,7 @@ async fn it_serves_a_sink() {
             let mut stream = KcpStream::connect(addr, echo::config()).await.unwrap();
             within(&name(&peer, "serves a sink"), drive_sink(&mut stream, LEN)).await;
         }
-        assert!(relay.dropped() > 500, "{} datagrams lost", relay.dropped());
+        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
     }
 }
 
@@ -94,7 +94,7 @@ async fn it_drives_a_sink() {
             let relay = Relay::start(listener.local_addr().unwrap(), loss).await.unwrap();
             let serving = spawn(serve_sink(listener));
             go_peer::drive(&peer, "sink", relay.addr(), &["--bytes", BYTES]).await;
-            assert!(loss == 0.0 || relay.dropped() > 500, "{} datagrams lost", relay.dropped());
+            assert!(loss == 0.0 || relay.dropped() > 500, "{} packets lost", relay.dropped());
             serving.abort();
         }
     }

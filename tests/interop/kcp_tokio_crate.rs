@@ -2,11 +2,11 @@
 //!
 //! What it needs to be met with:
 //!
-//! * its listener drops what arrives for a session between the first datagram and `accept`, and later whatever finds
-//!   256 datagrams waiting: both are loss to the sender. So is what finds its socket full, as it never sets the size
+//! * its listener drops what arrives for a session between the first packet and `accept`, and later whatever finds
+//!   256 packets waiting: both are loss to the sender. So is what finds its socket full, as it never sets the size
 //!   that `socket_buffer_size` asks for;
 //! * its reader gets no more than the 256 messages that wait in its channel until something else wakes the session's
-//!   task, a datagram or the deadline that it sleeps to: what the engine holds beyond them (received, acknowledged, in
+//!   task, a packet or the deadline that it sleeps to: what the engine holds beyond them (received, acknowledged, in
 //!   order) is handed on only then, not when the reader makes room. When nothing is under way any more, that deadline is
 //!   the `keep_alive` period, 30 s by default, which looks like a stall with everything acknowledged. Without
 //!   `keep_alive` it is 1 s;

@@ -1,4 +1,4 @@
-//! Encrypted sessions over paths that damage, duplicate and lose datagrams.
+//! Encrypted sessions over paths that damage, duplicate and lose packets.
 
 use std::{
     sync::{
@@ -50,7 +50,7 @@ fn is_known_by_tag_alone((kind, framing): (CipherKind, Framing)) -> bool {
     framing == Framing::Highway && matches!(kind, Blowfish | Cast5 | Tea | TripleDes | Xor | Xtea)
 }
 
-/// Moves about 60 full datagrams each way.
+/// Moves about 60 full packets each way.
 fn transfer(seed: u64, config: &KcpConfig, link: &LinkSettings) -> Simulation {
     let mut simulation = Simulation::new(seed, config, link);
     let overhead =
@@ -81,7 +81,7 @@ fn duplicates_are_dropped_as_replays() {
             let duplicated = simulation.ends[1 - side].link.counts.duplicated;
             let stats = simulation.ends[side].connection.stats();
             assert!(duplicated > 8, "{cipher:?}");
-            // An ACK said once more in a datagram of its own may equal the one before.
+            // An ACK said once more in a packet of its own may equal the one before.
             let equal = if is_known_by_tag_alone(cipher) {
                 stats.replayed.saturating_sub(duplicated).min(1)
             } else {
@@ -100,7 +100,7 @@ fn duplicates_are_dropped_as_replays() {
 
 /// What is damaged is dropped and sent again, and nothing else changes.
 #[test]
-fn damaged_datagrams_are_dropped() {
+fn damaged_packets_are_dropped() {
     let link = LinkSettings { corrupt: 0.2, ..LinkSettings::delay(ms(20)) };
     for (seed, (kind, framing)) in ciphers().into_iter().enumerate() {
         // A flipped bit of a nonce may change nothing but the nonce.
@@ -132,7 +132,7 @@ fn the_mtu_holds_with_what_encryption_adds() {
             };
             let simulation = transfer(mtu as u64, &config, &LinkSettings::delay(ms(5)));
             let stats = simulation.ends[CLIENT].connection.stats();
-            let full = stats.datagram_bytes_sent / stats.datagrams_sent;
+            let full = stats.packet_bytes_sent / stats.packets_sent;
             assert!(
                 full as usize <= mtu && full as usize * 2 > mtu,
                 "{cipher:?}: {full} of {mtu} bytes on average"
@@ -164,7 +164,7 @@ fn another_key_is_not_heard() {
             let [client, server] = &simulation.ends;
             assert_eq!(server.connection.stats().segments_received, 0, "{cipher:?}");
             assert_eq!(server.connection.stats().bytes_read, 0, "{cipher:?}");
-            assert_eq!(client.connection.stats().datagrams_received, 0, "{cipher:?}");
+            assert_eq!(client.connection.stats().packets_received, 0, "{cipher:?}");
             let refused = server.connection.stats().forged
                 + server.connection.stats().malformed
                 + server.connection.stats().wrong_conv;

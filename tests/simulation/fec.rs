@@ -54,7 +54,7 @@ fn nothing_lost_costs_nothing_but_the_parity() {
         (simulation.ends[CLIENT].connection.stats(), simulation.ends[SERVER].connection.stats());
     assert_eq!(client.resends(), 0);
     assert_eq!((server.fec.recovered, server.fec.unrecoverable), (0, 0));
-    let data = client.datagrams_sent - client.fec.parity_sent;
+    let data = client.packets_sent - client.fec.parity_sent;
     assert_eq!(client.fec.parity_sent, data / 10 * 3);
     assert!(server.fec.groups_complete >= data / 10 - 1, "{server:?}");
     assert_eq!((server.fec.peer_data_shards, server.fec.peer_parity_shards), (10, 3));
@@ -114,7 +114,7 @@ fn an_early_change_through_loss_makes_nothing_up() {
     }
 }
 
-/// Parity that is due for a group of longer datagrams does not fit any more.
+/// Parity that is due for a group of longer packets does not fit any more.
 #[test]
 fn a_smaller_mtu_within_a_group_stops_nothing() {
     let config = KcpConfig::builder().stream(false).fec(10, 3).build().unwrap();

@@ -111,7 +111,7 @@ fn parity_stays_within_its_budget() {
         let after = simulation.ends[CLIENT].connection.stats();
         assert_eq!(after.fec.current_parity, 10, "what the losses call for");
         let parity = after.fec.parity_sent - before.fec.parity_sent;
-        let all = after.datagrams_sent - before.datagrams_sent;
+        let all = after.packets_sent - before.packets_sent;
         let share = 100.0 * parity as f64 / (all - parity) as f64;
         let budget = f64::from(budget);
         assert!(share <= budget * 1.02 && share >= budget * 0.9, "{share:.1} % of {budget} %");

@@ -58,7 +58,7 @@ fn config(nodelay: NoDelay, window: u32) -> KcpConfig {
 fn goodput_by_loss_and_round_trip() {
     let mut found = format!(
         "Goodput in kB/s of one transfer of {} MB (or {} s of it) by loss, both ways, and round-trip time.\n\
-         No limit on the rate of the path; datagrams of 1,400 bytes.\n",
+         No limit on the rate of the path; packets of 1,400 bytes.\n",
         TOTAL / 1_000_000,
         LIMIT.as_secs()
     );

@@ -32,7 +32,7 @@ fn a_blackout_of_ten_seconds_is_survived() {
         assert_eq!((simulation.events(CLIENT), simulation.events(SERVER)), (&[][..], &[][..]));
         // Backed off, not hammering: a silent peer costs a few transmissions of what is in flight.
         let stats = simulation.client().connection.stats();
-        assert!(stats.datagram_bytes_sent < 9_000_000, "{nodelay:?}: {stats:?}");
+        assert!(stats.packet_bytes_sent < 9_000_000, "{nodelay:?}: {stats:?}");
     }
 }
 
@@ -149,8 +149,8 @@ fn a_count_of_unanswered_transmissions_ends_a_session_when_asked_to() {
 fn one_segment_that_never_arrives_does_not_kill_a_peer_that_answers() {
     let config = KcpConfig::builder().dead_timeout(5 * SECOND).build().unwrap();
     let mut simulation = Simulation::new(8, &config, &LinkSettings::delay(ms(20)));
-    simulation.client().link.lose_if(|now, datagram| {
-        let cursed = Segments::new(datagram).flatten().any(|(h, _)| h.cmd == Command::Push && h.sn == 7);
+    simulation.client().link.lose_if(|now, packet| {
+        let cursed = Segments::new(packet).flatten().any(|(h, _)| h.cmd == Command::Push && h.sn == 7);
         cursed && now < at(60 * SECOND)
     });
     simulation.client().writer =

@@ -1,4 +1,4 @@
-//! How long one message and its answer take where datagrams get lost, and what that costs.
+//! How long one message and its answer take where packets get lost, and what that costs.
 //!
 //! Nothing follows a lost message that could tell of the loss: only its RTO resends it, so the tail of the distribution is that
 //! of the RTO and of what is added to it from one timeout to the next.

@@ -43,8 +43,8 @@ fn send(simulation: &mut Simulation) {
 
 /// Loses the first `count` transmissions of the PUSH `sn`.
 fn lose(simulation: &mut Simulation, sn: u32, mut count: u32) {
-    simulation.client().link.lose_if(move |_, datagram| {
-        let hit = pushes(datagram).any(|push| push == sn);
+    simulation.client().link.lose_if(move |_, packet| {
+        let hit = pushes(packet).any(|push| push == sn);
         let lost = hit && count > 0;
         count -= u32::from(lost);
         lost
@@ -54,15 +54,15 @@ fn lose(simulation: &mut Simulation, sn: u32, mut count: u32) {
 /// Loses the first transmission of each of these PUSHes.
 fn lose_each_once(simulation: &mut Simulation, sns: &[u32]) {
     let mut left = sns.to_vec();
-    simulation.client().link.lose_if(move |_, datagram| {
+    simulation.client().link.lose_if(move |_, packet| {
         let before = left.len();
-        pushes(datagram).for_each(|push| left.retain(|sn| *sn != push));
+        pushes(packet).for_each(|push| left.retain(|sn| *sn != push));
         left.len() < before
     });
 }
 
-fn pushes(datagram: &[u8]) -> impl Iterator<Item = u32> {
-    Segments::new(datagram).flatten().filter(|(h, _)| h.cmd == Command::Push).map(|(h, _)| h.sn)
+fn pushes(packet: &[u8]) -> impl Iterator<Item = u32> {
+    Segments::new(packet).flatten().filter(|(h, _)| h.cmd == Command::Push).map(|(h, _)| h.sn)
 }
 
 /// A session whose RTO comes from one sample, at 1,000 ms. The next segment is `sn` 1.
@@ -300,7 +300,7 @@ fn delayed_writes_wait_for_the_interval_or_a_flush() {
     assert_eq!(transmissions(&simulation, 3), [2_020_000]);
 }
 
-/// KCP's own congestion window: slow start, a fast resend, a timeout. No segment waits for another's datagram.
+/// KCP's own congestion window: slow start, a fast resend, a timeout. No segment waits for another's packet.
 #[test]
 fn the_congestion_window_of_kcp() {
     const MSS: usize = 1_376;

@@ -59,7 +59,7 @@ fn a_window_raised_from_closed_is_told() {
     assert_eq!(simulation.client().connection.stats().peer_window, 0);
     simulation.call(SERVER, |connection, _| connection.set_windows(8, 1_024)).unwrap();
     simulation.run_for(ms(11));
-    // Told within the time a datagram takes, before the client would ask.
+    // Told within the time a packet takes, before the client would ask.
     let stats = simulation.client().connection.stats();
     assert!(stats.peer_window > 500, "{stats:?}");
     assert_eq!(stats.window_probes, 0);

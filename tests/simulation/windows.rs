@@ -49,8 +49,8 @@ fn a_reader_that_stops_for_a_minute_closes_the_window_and_opens_it_again() {
 fn lost_window_updates_are_asked_for() {
     let mut simulation = sleeping_reader(2, Duration::from_secs(10), &LinkSettings::delay(ms(20)));
     let mut left = 3;
-    simulation.server().link.lose_if(move |_, datagram| {
-        let update = Segments::new(datagram).flatten().any(|(h, _)| h.cmd == Command::Wins && h.wnd > 0);
+    simulation.server().link.lose_if(move |_, packet| {
+        let update = Segments::new(packet).flatten().any(|(h, _)| h.cmd == Command::Wins && h.wnd > 0);
         left -= u32::from(update && left > 0);
         update && left > 0
     });
@@ -145,8 +145,8 @@ fn exactly_two_windows_are_taken_from_a_peer_that_ignores_them() {
     let mut buffer = vec![0; 65_536];
     for sn in 0..100 {
         let header = SegmentHeader { conv: 7, cmd: Command::Push, frg: 0, wnd: 1, ts: 0, sn, una: 0, len: 1 };
-        let mut datagram = [header.to_bytes().as_slice(), &[sn as u8]].concat();
-        connection.handle_datagram(now, &mut datagram).unwrap();
+        let mut packet = [header.to_bytes().as_slice(), &[sn as u8]].concat();
+        connection.handle_packet(now, &mut packet).unwrap();
         while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
             let segments = Segments::new(&buffer[..transmit.len]).map(|segment| segment.unwrap().0);
             let acks = segments.filter(|header| header.cmd == Command::Ack);

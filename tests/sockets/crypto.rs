@@ -86,22 +86,22 @@ fn kind_of<T>(outcome: std::io::Result<T>) -> Option<ErrorKind> {
     kind(outcome)
 }
 
-/// Receives what `client` sends first, datagram by datagram.
+/// Receives what `client` sends first, packet by packet.
 async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
     let tap = UdpSocket::bind(ANY).unwrap();
     tap.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut client = KcpStream::connect(tap.local_addr().unwrap(), config).await.unwrap();
     client.write_all(bytes).await.unwrap();
     client.flush().await.unwrap();
-    let mut datagrams = Vec::new();
+    let mut packets = Vec::new();
     let mut buffer = [0; 2_000];
     tokio::task::spawn_blocking(move || {
-        while datagrams.len() < 3 {
+        while packets.len() < 3 {
             let Ok(len) = tap.recv(&mut buffer) else { break };
-            datagrams.push(buffer[..len].to_vec());
+            packets.push(buffer[..len].to_vec());
             tap.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         }
-        datagrams
+        packets
     })
     .await
     .unwrap()
@@ -111,10 +111,10 @@ async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
 async fn nothing_readable_is_on_the_wire() {
     let secret = b"a secret that nobody else should read, again and again. ".repeat(40);
     for kind in CipherKind::all().filter(|kind| *kind != CipherKind::None) {
-        let datagrams = record(config(kind), &secret).await;
-        assert!(!datagrams.is_empty(), "{kind}");
-        for datagram in datagrams {
-            assert!(!datagram.windows(8).any(|window| window == &secret[..8]), "{kind}: {datagram:x?}");
+        let packets = record(config(kind), &secret).await;
+        assert!(!packets.is_empty(), "{kind}");
+        for packet in packets {
+            assert!(!packet.windows(8).any(|window| window == &secret[..8]), "{kind}: {packet:x?}");
         }
     }
 }
@@ -188,7 +188,7 @@ async fn a_reflected_packet_is_dropped() {
     }
 }
 
-/// The same datagram twice within a session counts once.
+/// The same packet twice within a session counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_within_a_session_is_dropped() {
     for kind in [CipherKind::Aes128Gcm, CipherKind::Aes128, CipherKind::Salsa20] {
@@ -198,8 +198,8 @@ async fn a_replay_within_a_session_is_dropped() {
         let first = record(config, &[9; 3_000]).await;
         let attacker = UdpSocket::bind(ANY).unwrap();
         for _ in 0..5 {
-            for datagram in &first {
-                attacker.send_to(datagram, addr).unwrap();
+            for packet in &first {
+                attacker.send_to(packet, addr).unwrap();
             }
         }
         let (stream, _) = within(5, "the packets open a session", listener.accept()).await.unwrap();
@@ -313,6 +313,6 @@ async fn a_session_ends_before_its_nonces_run_out() {
     });
     let error = outcome.await;
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
-    assert!(client.stats().datagrams_sent <= 20, "{:?}", client.stats());
+    assert!(client.stats().packets_sent <= 20, "{:?}", client.stats());
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
 }

@@ -175,7 +175,7 @@ async fn a_session_whose_every_send_fails_ends() {
     assert!(begun.elapsed() < ms(6_500), "only after {:?}", begun.elapsed());
     assert_eq!(kind(client.write(b"x").await), Some(ErrorKind::PermissionDenied));
     let stats = client.endpoint_stats();
-    assert!(stats.send_errors > 1 && stats.datagrams_sent == 0, "{stats:?}");
+    assert!(stats.send_errors > 1 && stats.packets_sent == 0, "{stats:?}");
 }
 
 /// Whatever waits learns of it: a message that finds no room, one that is expected, and a shutdown.

@@ -17,7 +17,7 @@ fn config(data: usize, parity: usize) -> KcpConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_datagrams_are_recovered() {
+async fn lost_packets_are_recovered() {
     let server = EchoServer::over(listen_with(config(10, 3)).await);
     let relay = Relay::start(server.addr, LOSS).await.unwrap();
     // The ends need not agree.
@@ -34,7 +34,7 @@ async fn lost_datagrams_are_recovered() {
     }
 }
 
-/// Parity of the very datagrams that open a session, which come in one batch with it.
+/// Parity of the very packets that open a session, which come in one batch with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_parity_finds_its_session() {
     let listener = listen_with(config(10, 3)).await;
@@ -64,7 +64,7 @@ async fn parity_follows_and_copies_are_made() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     let mut stream = within(30, "an echo", echo_payload(stream, 1_000_000)).await.unwrap();
     let fec = stream.stats().fec;
-    let (bulk, data) = (stream.stats().copies_sent, stream.stats().datagrams_sent - fec.parity_sent);
+    let (bulk, data) = (stream.stats().copies_sent, stream.stats().packets_sent - fec.parity_sent);
     assert!(fec.parity_sent > 0 && fec.parity_sent < data * 6 / 10 && fec.losses_seen > 0, "{fec:?}");
     relay.set_delay(Duration::from_millis(20));
     let mut answer = [0; 100];

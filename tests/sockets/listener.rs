@@ -1,4 +1,4 @@
-//! Listeners: closing, dropping, a full backlog, strangers' datagrams, vanished clients.
+//! Listeners: closing, dropping, a full backlog, strangers' packets, vanished clients.
 
 use std::{
     io::ErrorKind,
@@ -216,9 +216,9 @@ async fn garbage_opens_no_session_and_stops_nothing() {
         let stats = listener.endpoint_stats();
         stats.dropped_short + stats.dropped_no_session + stats.dropped_malformed
     };
-    until(5, "every bad datagram is counted", || counted() >= sent).await;
+    until(5, "every bad packet is counted", || counted() >= sent).await;
     let stats = listener.endpoint_stats();
-    assert_eq!((counted(), stats.datagrams_received), (sent, sent), "{stats:?}");
+    assert_eq!((counted(), stats.packets_received), (sent, sent), "{stats:?}");
     assert_eq!((stats.sessions, stats.accepted), (0, 0), "{stats:?}");
     assert!(stats.dropped_short > 0, "{stats:?}");
 
@@ -227,7 +227,7 @@ async fn garbage_opens_no_session_and_stops_nothing() {
     assert_alive(&mut client, &mut server).await;
 }
 
-/// Bad datagrams from the very address of a live session do not harm it.
+/// Bad packets from the very address of a live session do not harm it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_from_a_peer_does_not_harm_its_session() {
     let listener = listen().await;

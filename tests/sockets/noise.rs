@@ -17,7 +17,7 @@ use crate::{
     support::{ANY, EchoServer, assert_alive, echo_payload, greet, listen_with, until, within},
 };
 
-/// Sends `count` datagrams that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
+/// Sends `count` packets that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
 fn flood(addr: SocketAddr, count: u64, rate: u64) {
     let mut rng = Rng::new(9);
     let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind(ANY).unwrap()).collect();
@@ -69,14 +69,14 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = stats(&probe_server);
-        let is_last = now.datagrams_received == after.datagrams_received;
+        let is_last = now.packets_received == after.packets_received;
         after = now;
         if is_last {
             break;
         }
     }
-    let seen = after.datagrams_received - before.0.datagrams_received;
-    assert!(seen > noise / 4, "{seen} of {noise} datagrams came through the kernel");
+    let seen = after.packets_received - before.0.packets_received;
+    assert!(seen > noise / 4, "{seen} of {noise} packets came through the kernel");
     let counted = after.dropped_bad_tag + after.dropped_bad_checksum + after.dropped_short;
     assert_eq!(counted, seen, "each is counted by its cause: {after:?}");
     let wrong = if kind.is_aead() || framing == Framing::Highway {
@@ -106,11 +106,11 @@ async fn noise_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a minute: cargo test --release --test sockets -- --ignored a_million_random"]
-async fn a_million_random_datagrams_open_nothing() {
+async fn a_million_random_packets_open_nothing() {
     withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000, 100_000).await;
 }
 
-/// What an honest client gets while random datagrams come, 100,000 a second and 1,000,000 in all, against what it gets
+/// What an honest client gets while random packets come, 100,000 a second and 1,000,000 in all, against what it gets
 /// alone just before. What else runs on the machine disturbs single rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a minute: cargo test --release --test sockets -- --ignored honest_clients"]
@@ -135,7 +135,7 @@ async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
 
 /// 64 KiB of noise, whole and cut, at every cipher.
 #[tokio::test]
-async fn large_and_empty_datagrams_are_refused() {
+async fn large_and_empty_packets_are_refused() {
     for kind in CipherKind::all() {
         let listener = listen_with(config(kind)).await;
         let addr = listener.local_addr().unwrap();

@@ -32,7 +32,7 @@ async fn sockets_may_be_brought_along() {
     assert_alive(&mut client, &mut server).await;
 }
 
-/// A connected socket takes its peer's datagrams only, and hears of a peer that is gone.
+/// A connected socket takes its peer's packets only, and hears of a peer that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connected_socket_works() {
     let server = EchoServer::start().await;
@@ -96,7 +96,7 @@ async fn tiny_buffers_lose_nothing() {
     within(20, "100 kB through tiny buffers", echo_payload(client, 100_000)).await.unwrap();
 }
 
-/// Receives a datagram and the TOS byte it came with.
+/// Receives a packet and the TOS byte it came with.
 #[allow(unsafe_code)]
 fn recv_with_tos(socket: &UdpSocket) -> Option<(usize, u8)> {
     let mut bytes = [0; 65_536];
@@ -119,7 +119,7 @@ fn uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_dscp_is_on_every_datagram() {
+async fn the_dscp_is_on_every_packet() {
     const LEN: usize = 40_000;
     let socket = UdpSocket::bind(ANY).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -134,9 +134,9 @@ async fn the_dscp_is_on_every_datagram() {
         let conv = client.conv().to_le_bytes();
         let mut bytes = 0;
         while bytes < LEN {
-            let (len, tos) = recv_with_tos(&socket).expect("the datagrams of 40 kB");
-            assert!((25..=1_400).contains(&len), "a datagram of {len} bytes: the batch was not cut");
-            assert_eq!(tos >> 2, dscp, "DSCP of a datagram");
+            let (len, tos) = recv_with_tos(&socket).expect("the packets of 40 kB");
+            assert!((25..=1_400).contains(&len), "a packet of {len} bytes: the batch was not cut");
+            assert_eq!(tos >> 2, dscp, "DSCP of a packet");
             bytes += len - 24;
         }
         assert!(client.endpoint_stats().send_errors == 0);

@@ -1,7 +1,7 @@
-//! A UDP relay of fixed delay that loses datagrams by a seeded generator and counts what it is given.
+//! A UDP relay of fixed delay that loses packets by a seeded generator and counts what it is given.
 //!
 //! The tests' relay (`tests/loopback`) sleeps on Tokio's timers, which are as coarse as a millisecond, and has a task for each
-//! datagram. Here threads do it, to some ten microseconds and in order: latency is what is measured behind it.
+//! packet. Here threads do it, to some ten microseconds and in order: latency is what is measured behind it.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -29,7 +29,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Each way takes `delay`, and loses `loss` of the datagrams (0 to 1).
+    /// Each way takes `delay`, and loses `loss` of the packets (0 to 1).
     pub(crate) fn start(server: SocketAddr, delay: Duration, loss: f64, seed: u64) -> io::Result<Self> {
         let front = Arc::new(socket()?);
         let addr = front.local_addr()?;
@@ -54,7 +54,7 @@ impl Relay {
         self.addr
     }
 
-    /// Bytes offered so far, both ways, those of lost datagrams and of headers included.
+    /// Bytes offered so far, both ways, those of lost packets and of headers included.
     pub(crate) fn bytes(&self) -> u64 {
         self.path.bytes.load(Ordering::Relaxed)
     }
@@ -79,7 +79,7 @@ struct Path {
 
 struct UnderWay {
     due: Instant,
-    datagram: Vec<u8>,
+    packet: Vec<u8>,
     over: Arc<UdpSocket>,
     to: SocketAddr,
 }
@@ -89,13 +89,13 @@ impl Path {
         self.gone.load(Ordering::Relaxed)
     }
 
-    fn carry(&self, datagram: &[u8], over: &Arc<UdpSocket>, to: SocketAddr) {
-        self.bytes.fetch_add(datagram.len() as u64 + HEADERS, Ordering::Relaxed);
+    fn carry(&self, packet: &[u8], over: &Arc<UdpSocket>, to: SocketAddr) {
+        self.bytes.fetch_add(packet.len() as u64 + HEADERS, Ordering::Relaxed);
         if self.rng.lock().unwrap().chance(self.loss) {
             return;
         }
         let due = Instant::now() + self.delay;
-        let under_way = UnderWay { due, datagram: datagram.to_vec(), over: Arc::clone(over), to };
+        let under_way = UnderWay { due, packet: packet.to_vec(), over: Arc::clone(over), to };
         self.under_way.lock().unwrap().push_back(under_way);
         self.more.notify_one();
     }
@@ -110,7 +110,7 @@ impl Path {
             drop(under_way);
             thread::sleep(next.due.saturating_duration_since(Instant::now()));
             // An error is an ICMP answer to something sent: not the relay's business.
-            let _ = next.over.send_to(&next.datagram, next.to);
+            let _ = next.over.send_to(&next.packet, next.to);
         }
     }
 

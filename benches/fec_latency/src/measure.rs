@@ -70,13 +70,13 @@ pub struct Outcome {
     pub loss: u32,
     /// Latencies of the messages, sorted.
     pub latencies: Vec<Duration>,
-    /// Bytes of datagrams per byte of messages, from sender to receiver.
+    /// Bytes of packets per byte of messages, from sender to receiver.
     pub message_cost: f64,
     /// Datagrams per message.
-    pub datagrams: f64,
+    pub packets: f64,
     /// Bytes a second that a bulk transfer delivers.
     pub goodput: f64,
-    /// Bytes of datagrams per byte of bulk.
+    /// Bytes of packets per byte of bulk.
     pub bulk_cost: f64,
     /// Segments resent, in percent of those sent.
     pub bulk_resent: f64,
@@ -91,11 +91,11 @@ impl Outcome {
 
 pub fn measure(mode: Mode, loss: u32) -> Outcome {
     let mut latencies = Vec::new();
-    let (mut bytes, mut datagrams, mut written) = (0, 0, 0);
+    let (mut bytes, mut packets, mut written) = (0, 0, 0);
     for seed in SEEDS {
         let stats = messages(mode, loss, seed, &mut latencies);
-        bytes += stats.datagram_bytes_sent;
-        datagrams += stats.datagrams_sent;
+        bytes += stats.packet_bytes_sent;
+        packets += stats.packets_sent;
         written += stats.bytes_written;
     }
     latencies.sort_unstable();
@@ -105,7 +105,7 @@ pub fn measure(mode: Mode, loss: u32) -> Outcome {
         loss,
         latencies,
         message_cost: bytes as f64 / written as f64,
-        datagrams: datagrams as f64 * MESSAGE as f64 / written as f64,
+        packets: packets as f64 * MESSAGE as f64 / written as f64,
         goodput,
         bulk_cost,
         bulk_resent,
@@ -153,7 +153,7 @@ fn bulk(mode: Mode, loss: u32) -> (f64, f64, f64) {
     let stats = since(&simulation.client().connection.stats(), &before);
     (
         delivered / (BULK - BULK_WARM_UP).as_secs_f64(),
-        stats.datagram_bytes_sent as f64 / delivered,
+        stats.packet_bytes_sent as f64 / delivered,
         100.0 * stats.timeout_resends as f64 / stats.push_sent as f64,
     )
 }
@@ -161,8 +161,8 @@ fn bulk(mode: Mode, loss: u32) -> (f64, f64, f64) {
 /// The counters that are used here, since `before`; all resends under one of them.
 fn since(stats: &Stats, before: &Stats) -> Stats {
     let mut since = *stats;
-    since.datagram_bytes_sent -= before.datagram_bytes_sent;
-    since.datagrams_sent -= before.datagrams_sent;
+    since.packet_bytes_sent -= before.packet_bytes_sent;
+    since.packets_sent -= before.packets_sent;
     since.bytes_written -= before.bytes_written;
     since.push_sent -= before.push_sent;
     since.timeout_resends = stats.resends() - before.resends();

@@ -7,10 +7,10 @@ use crate::measure::Outcome;
 const HEAD: &str = "\
 200-byte messages, 50 a second, preset `fast3`, 22,500 of them; bulk with the default settings on 16 Mbit/s behind a queue of
 200 kB. Round trip 100 ms, losses each way, flush after 10 ms. Virtual time, the same every run; the first 50 s of messages
-and 20 s of bulk are not counted. Sent: bytes of datagrams per byte of payload. Made by
+and 20 s of bulk are not counted. Sent: bytes of packets per byte of payload. Made by
 `cargo run --release --manifest-path benches/fec_latency/Cargo.toml`.
 
-| loss | FEC | p50 | p99 | p99.9 | max | sent | datagrams per message | bulk | sent | resent |
+| loss | FEC | p50 | p99 | p99.9 | max | sent | packets per message | bulk | sent | resent |
 |-----:|-----|----:|----:|------:|----:|-----:|----------------------:|-----:|-----:|-------:|
 ";
 
@@ -32,7 +32,7 @@ pub fn row(outcome: &Outcome) -> String {
         row,
         " {:.2} | {:.2} | {:.0} kB/s | {:.2} | {:.1} % |",
         outcome.message_cost,
-        outcome.datagrams,
+        outcome.packets,
         outcome.goodput / 1e3,
         outcome.bulk_cost,
         outcome.bulk_resent

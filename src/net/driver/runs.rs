@@ -1,4 +1,4 @@
-//! Received batches, cut into runs of datagrams of one conversation: each is looked at once, and handed to its session with
+//! Received batches, cut into runs of packets of one conversation: each is looked at once, and handed to its session with
 //! those around it.
 
 use super::Driver;
@@ -11,12 +11,12 @@ use crate::{
 #[derive(Debug)]
 struct Run {
     conv: u32,
-    /// Where in the batch its first datagram begins.
+    /// Where in the batch its first packet begins.
     start: usize,
 }
 
 impl Driver {
-    /// Decrypts a batch and hands each run of datagrams with one conv to its session.
+    /// Decrypts a batch and hands each run of packets with one conv to its session.
     pub(super) fn route(&mut self, now: Instant, mut received: Received<'_>) {
         let (peer, size) = (received.peer, received.size);
         let Some(bytes) = received.bytes_mut().filter(|bytes| !bytes.is_empty()) else {
@@ -49,7 +49,7 @@ impl Driver {
         self.opener.recycle(opened);
     }
 
-    /// The session of a route: mostly that of the datagrams before.
+    /// The session of a route: mostly that of the packets before.
     fn find(&mut self, route: &Route) -> Option<u32> {
         if !self.table.get(self.found_last).is_some_and(|slot| slot.session.is_of(route)) {
             self.found_last = self.table.find(route)?;
@@ -57,22 +57,22 @@ impl Driver {
         Some(self.found_last)
     }
 
-    /// Hands a run of datagrams, which ends at byte `end` of the batch, to its session, which it may open.
+    /// Hands a run of packets, which ends at byte `end` of the batch, to its session, which it may open.
     fn deliver(&mut self, now: Instant, batch: &Received<'_>, opened: &Opened, run: &Run, end: usize) {
-        let datagrams = &batch.bytes()[run.start..end];
+        let packets = &batch.bytes()[run.start..end];
         let route = (batch.peer, run.conv);
         let key = match self.find(&route) {
             Some(key) => {
-                self.note_first_packets(key, datagrams, opened);
+                self.note_first_packets(key, packets, opened);
                 Some(key)
             }
-            None => self.open(now, route, batch.local_ip, datagrams, opened),
+            None => self.open(now, route, batch.local_ip, packets, opened),
         };
         let Some(key) = key else { return };
         if let Some(slot) = self.table.get(key) {
             // Less would not be worth the memory that it keeps.
-            let lent = (datagrams.len() >= batch.block.len() / 2).then_some(&*batch.block);
-            slot.session.receive(now, datagrams, opened.size, lent);
+            let lent = (packets.len() >= batch.block.len() / 2).then_some(&*batch.block);
+            slot.session.receive(now, packets, opened.size, lent);
         }
         self.touch(key);
     }

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc, vec, vec::Vec};
 
 use crate::proto::Block;
 
-/// Bytes of a block: the largest datagram, or GRO's largest batch.
+/// Bytes of a block: the largest packet, or GRO's largest batch.
 const BLOCK_SIZE: usize = 65_536;
 /// Blocks that are remembered while sessions keep them. One that falls out is freed by its last reader.
 const MAX_KEPT: usize = 32;

@@ -3,9 +3,9 @@
 //! As in kcp-go, an ACK whose `sn` lies below `rcv_nxt` is covered by the `una` that every segment carries, and only
 //! the newest such is worth a segment (for the peer's round-trip time); the rest never enter the list.
 //!
-//! Behind a gap `una` covers nothing, and a lost datagram of ACKs would have everything resent that it spoke of. So the next
-//! datagram says once more what still lies behind the gap, if it has room and comes soon. The repetitions go first: peers
-//! take the round-trip time from the last ACK of a datagram (kcp-go), or from each (ikcp), to which those are late.
+//! Behind a gap `una` covers nothing, and a lost packet of ACKs would have everything resent that it spoke of. So the next
+//! packet says once more what still lies behind the gap, if it has room and comes soon. The repetitions go first: peers
+//! take the round-trip time from the last ACK of a packet (kcp-go), or from each (ikcp), to which those are late.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -27,7 +27,7 @@ const PROMPT_SEGMENTS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: Vec<Ack>,
-    /// What the last datagram told from behind a gap, and until when it is worth a repetition.
+    /// What the last packet told from behind a gap, and until when it is worth a repetition.
     told: Vec<Ack>,
     told_until: Instant,
     /// PUSH segments that arrived since the last flush, and their payload bytes.
@@ -70,7 +70,7 @@ impl Acks {
         self.deadline.get_or_insert(now + delay);
     }
 
-    /// Whether enough arrived since the last flush that its ACKs should not wait: as many segments as one datagram of `mtu`
+    /// Whether enough arrived since the last flush that its ACKs should not wait: as many segments as one packet of `mtu`
     /// bytes holds ACKs, which is kcp-go's rule, or [`PROMPT_SEGMENTS`] full ones.
     pub(super) const fn are_many(&self, mtu: usize) -> bool {
         self.owed >= mtu / HEADER_LEN || self.owed_bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
@@ -99,7 +99,7 @@ impl Acks {
         self.deadline
     }
 
-    /// Takes up to `max` ACKs that are still worth a segment, oldest first: one datagram. What it tells from behind a gap, one
+    /// Takes up to `max` ACKs that are still worth a segment, oldest first: one packet. What it tells from behind a gap, one
     /// that follows within `delay` repeats.
     pub(super) fn take(
         &mut self,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_a_datagram_of_acks_or_some_full_segments() {
+    fn many_are_a_packet_of_acks_or_some_full_segments() {
         let mtu = 1_400;
         for (len, least) in [(1, mtu / HEADER_LEN), (mtu - HEADER_LEN, PROMPT_SEGMENTS)] {
             let mut acks = Acks::default();

@@ -71,7 +71,7 @@ pub(super) struct Snapshot {
     app_limited: bool,
 }
 
-/// The segment sent last among those that a datagram acknowledges.
+/// The segment sent last among those that a packet acknowledges.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newest {
     pub(super) sent_at: Instant,

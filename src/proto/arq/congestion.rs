@@ -13,7 +13,7 @@ use crate::proto::{
     time::Instant,
 };
 
-/// What the ACKs of one datagram newly confirm; bytes are those of segments with their headers.
+/// What the ACKs of one packet newly confirm; bytes are those of segments with their headers.
 #[derive(Debug, Default)]
 pub(super) struct Confirmed {
     pub(super) segments: u32,

@@ -2,7 +2,7 @@
 //!
 //! Parity is made of whole groups. Where little is sent, the last packets of a group wait for others to fill it, and a
 //! loss is resent long before their parity comes. So segments that have waited for a while are sent once more, all that
-//! wait in one datagram: a data packet like any other, which the peer takes for a resend that came early. Filling the
+//! wait in one packet: a data packet like any other, which the peer takes for a resend that came early. Filling the
 //! group with empty packets instead would take nine packets and the parity for one message in a group of ten, the
 //! fillers' losses would use the parity up, and kcp-go drops packets of less than 24 bytes.
 //!

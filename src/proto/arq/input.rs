@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use super::{Arq, acks::Ack, bytes_queue::Stretch, congestion::Confirmed, recv_buffer::Insert, rtt};
 use crate::proto::{
-    error::DatagramError,
+    error::PacketError,
     seq,
     time::Instant,
     wire::{Command, SegmentHeader, Segments},
 };
 
-/// How a datagram came to be.
+/// How a packet came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proto) enum Origin {
     /// It arrived.
@@ -20,20 +20,20 @@ pub(in crate::proto) enum Origin {
 }
 
 impl Arq {
-    /// Takes in the segments of one datagram, all headers before them removed.
+    /// Takes in the segments of one packet, all headers before them removed.
     pub(in crate::proto) fn input(
         &mut self,
         now: Instant,
-        datagram: &[u8],
+        packet: &[u8],
         origin: Origin,
-    ) -> Result<(), DatagramError> {
+    ) -> Result<(), PacketError> {
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.rtt.min());
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
         let mut arrived = Stretch::default();
-        for segment in Segments::new(datagram) {
+        for segment in Segments::new(packet) {
             let (header, payload) = match segment {
                 Ok(segment) => segment,
                 Err(error) => {
@@ -44,7 +44,7 @@ impl Arq {
             };
             if header.conv != self.conv {
                 self.stats.wrong_conv += 1;
-                outcome = Err(DatagramError::WrongConv { found: header.conv });
+                outcome = Err(PacketError::WrongConv { found: header.conv });
                 break;
             }
             self.stats.segments_received += 1;
@@ -188,7 +188,7 @@ mod tests {
         sn.flat_map(|sn| header(Command::Ack, sn, 0)).collect()
     }
 
-    /// What there is to send, as the segments of one datagram.
+    /// What there is to send, as the segments of one packet.
     fn sent(arq: &mut Arq) -> Vec<u8> {
         let mut out = vec![0; 1 << 20];
         let mut flush = arq.begin_flush(Instant::ZERO, false);

@@ -1,16 +1,16 @@
 //! The ARQ state machine: segments in, segments out, every byte once and in order.
 //!
 //! ```text
-//!   write/send -> SendQueue -> SendBuffer (in flight) -> fill()  -> datagrams
+//!   write/send -> SendQueue -> SendBuffer (in flight) -> fill()  -> packets
 //!                    |             ^    ^
 //!                BytesQueue   Congestion Rtt, Probe
 //!                                  |    |
-//!   read/recv  <- RecvBuffer <- input() <-------------------------- datagrams
+//!   read/recv  <- RecvBuffer <- input() <-------------------------- packets
 //!                                  '-> Acks -> fill()
 //! ```
 //!
 //! One concern a file; this one only connects them, with `input.rs` for its reading side and `output.rs` for its writing
-//! side. [`Arq::input`] takes one datagram's segments, [`Arq::fill`] writes as many segments as fit one datagram. Nothing
+//! side. [`Arq::input`] takes one packet's segments, [`Arq::fill`] writes as many segments as fit one packet. Nothing
 //! on the way of a segment scans what is in flight (only a change of the mtu does): the instructions are the same at any
 //! window. What grows with it is the memory that payloads rotate through, and so how many of them the processor's cache
 //! misses: `bytes_queue.rs` keeps that to what is unacknowledged.
@@ -70,7 +70,7 @@ const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 96..=256;
 /// And no more than the send window, if that is at least this.
 const MIN_QUEUE_LIMIT: u32 = 32;
 /// Bytes from the first that is not acknowledged to the last that is written: half of what stream positions tell apart. Only
-/// the largest window of the largest datagrams gets there.
+/// the largest window of the largest packets gets there.
 const MAX_HELD: usize = 1 << 31;
 /// With fewer segments unconfirmed, hardly any can be skipped often enough to be resent before its RTO, and resending them all
 /// costs little. So in no-delay mode the wait does not grow at the first timeout yet. Linux's limit for "thin" streams of TCP.
@@ -125,7 +125,7 @@ pub(super) struct Arq {
 }
 
 impl Arq {
-    /// `overhead`: bytes of every datagram that headers in front of the segments and tags behind them take.
+    /// `overhead`: bytes of every packet that headers in front of the segments and tags behind them take.
     pub(super) fn new(conv: u32, config: &KcpConfig, overhead: usize, first_sn: u32, now: Instant) -> Self {
         let mss = config.mss(overhead);
         let mut arq = Self {
@@ -290,7 +290,7 @@ impl Arq {
         self.flush_at = None;
     }
 
-    /// Says which block of memory holds the datagrams handed in next, if payload may stay in it.
+    /// Says which block of memory holds the packets handed in next, if payload may stay in it.
     pub(super) fn lend(&mut self, block: Option<Block>) {
         self.recv.lend(block);
     }
@@ -451,7 +451,7 @@ impl Arq {
         (self.rtt.smoothed(), self.rtt.min())
     }
 
-    /// Changes the size of segments to come. Those cut already must still fit a datagram.
+    /// Changes the size of segments to come. Those cut already must still fit a packet.
     pub(super) fn set_mss(&mut self, mss: usize, overhead: usize) -> Result<(), SettingError> {
         let largest = self.queue.largest_fragment().max(self.buffer.largest() as usize);
         if mss < largest {

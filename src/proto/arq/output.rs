@@ -35,11 +35,11 @@ impl Arq {
         }
     }
 
-    /// Writes as many segments as there are to send and as fit into `out`, which is one datagram's room for them;
+    /// Writes as many segments as there are to send and as fit into `out`, which is one packet's room for them;
     /// returns how many bytes.
     ///
-    /// Payload goes before control segments: they then stand in the last, shorter datagram of a batch, which is the
-    /// one place where GSO lets a datagram be shorter.
+    /// Payload goes before control segments: they then stand in the last, shorter packet of a batch, which is the
+    /// one place where GSO lets a packet be shorter.
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
         // ACKs of many segments are not held up by a stream of payload.

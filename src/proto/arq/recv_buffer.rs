@@ -5,7 +5,7 @@
 //! found by its sn in a ring, and moves into the queue by reference when its turn comes. Buffers that were read are kept for
 //! the next, about as many as were in use of late.
 //!
-//! Who receives many datagrams into one block of memory may [lend](RecvBuffer::lend) it while it hands them in: then
+//! Who receives many packets into one block of memory may [lend](RecvBuffer::lend) it while it hands them in: then
 //! payloads in order stay there and [`read`](RecvBuffer::read) copies them from where they are ([`in_place`]). Whole
 //! messages are not handed out from there: each would keep a block.
 //!

@@ -1,7 +1,7 @@
 //! The congestion window, by KCP's own rules.
 //!
 //! KCP's own control is a Reno: slow start to `ssthresh`, then additive growth; half of what is in flight after a fast
-//! resend, one segment after a timeout. It grows by what an ACK newly confirms rather than by the number of datagrams
+//! resend, one segment after a timeout. It grows by what an ACK newly confirms rather than by the number of packets
 //! that carry ACKs, so that a receiver may batch them.
 
 /// Least value of `ssthresh`, in segments.

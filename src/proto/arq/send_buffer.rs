@@ -86,7 +86,7 @@ impl Class {
     }
 }
 
-/// What the waiting time of each backoff level is computed from. Asked for each datagram, and most segments are sent once:
+/// What the waiting time of each backoff level is computed from. Asked for each packet, and most segments are sent once:
 /// so what timeouts add is computed only behind one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {

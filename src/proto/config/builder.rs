@@ -30,21 +30,21 @@ impl KcpConfigBuilder {
         Self { fec: config.fec(), config }
     }
 
-    /// Largest datagram (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
+    /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
     /// Datagrams are not fragmented by the network: one larger than the path's MTU less 28 (48 for IPv6) is lost.
     pub const fn mtu(mut self, bytes: usize) -> Self {
         self.config.mtu = bytes;
         self
     }
 
-    /// Encrypt every datagram, or none (the default): both ends the same way with the same key. Takes a
+    /// Encrypt every packet, or none (the default): both ends the same way with the same key. Takes a
     /// [`PacketCrypto`]; [`CipherKind::build`](crate::crypto::CipherKind::build) makes the cipher of one.
     pub fn crypto(mut self, crypto: impl Into<Option<PacketCrypto>>) -> Self {
         self.config.crypto = crypto.into();
         self
     }
 
-    /// Forward error correction of what is sent: with every `data` datagrams go `parity` more, from which the peer computes
+    /// Forward error correction of what is sent: with every `data` packets go `parity` more, from which the peer computes
     /// any `parity` of them all that were lost, without waiting for a resend. 1 to 255 each and 256 together, or 0 and 0
     /// for none (the default). kcptun's usual 10 and 3 cost 30 % more traffic. The two directions need not agree, and what
     /// the peer sends is understood whatever is set here.
@@ -138,8 +138,8 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Send an ACK for every batch of datagrams received instead of once per `interval`. Default off: then too, a gap,
-    /// eight full segments, or as many small ones as fill a datagram with ACKs, are told at once.
+    /// Send an ACK for every batch of packets received instead of once per `interval`. Default off: then too, a gap,
+    /// eight full segments, or as many small ones as fill a packet with ACKs, are told at once.
     pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
         self.config.ack_no_delay = ack_no_delay;
         self
@@ -173,14 +173,14 @@ impl KcpConfigBuilder {
     }
 
     /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP
-    /// has no close on the wire, so a server that does not time its sessions out itself wants this. A datagram counts as
+    /// has no close on the wire, so a server that does not time its sessions out itself wants this. A packet counts as
     /// heard where the cipher authenticates it; without, only the stream's segments do.
     pub const fn idle_timeout(mut self, silence: Option<Duration>) -> Self {
         self.config.idle_timeout = silence;
         self
     }
 
-    /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. First datagrams past that are
+    /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. First packets past that are
     /// dropped; their clients send them again.
     pub const fn accept_backlog(mut self, sessions: usize) -> Self {
         self.config.accept_backlog = sessions;

@@ -93,7 +93,7 @@ impl Default for KcpConfig {
             congestion_control: CongestionControl::Bandwidth,
             // `AsyncWrite` is a byte stream; small writes share segments.
             stream: true,
-            // An ACK per batch of datagrams costs traffic; `interval` is short enough.
+            // An ACK per batch of packets costs traffic; `interval` is short enough.
             ack_no_delay: false,
             // A write does not wait for `interval`.
             write_delay: false,
@@ -142,13 +142,13 @@ impl KcpConfig {
         KcpConfigBuilder::new(self)
     }
 
-    /// Largest datagram (UDP payload) that is sent, in bytes.
+    /// Largest packet (UDP payload) that is sent, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// How datagrams are encrypted.
+    /// How packets are encrypted.
     #[must_use]
     pub const fn crypto(&self) -> Option<&PacketCrypto> {
         self.crypto.as_ref()
@@ -218,7 +218,7 @@ impl KcpConfig {
         self.stream
     }
 
-    /// Whether an ACK is sent for every batch of datagrams.
+    /// Whether an ACK is sent for every batch of packets.
     #[must_use]
     pub const fn ack_no_delay(&self) -> bool {
         self.ack_no_delay

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Connection, MAX_BATCH, MAX_BATCH_BYTES, State, Transmit};
 use crate::proto::{
-    error::{DatagramError, DatagramSendError},
+    error::{DatagramSendError, PacketError},
     fec::OutOfBand,
     time::Instant,
 };
@@ -30,8 +30,8 @@ impl Connection {
     /// client.send_datagram(b"where I am")?;
     /// let mut buffer = vec![0; 65_536];
     /// while let Some(transmit) = client.poll_transmit(now, &mut buffer) {
-    ///     for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_size) {
-    ///         server.handle_datagram(now, datagram)?;
+    ///     for datagram in buffer[..transmit.len].chunks_mut(transmit.stride) {
+    ///         server.handle_packet(now, datagram)?;
     ///     }
     /// }
     /// assert_eq!(server.poll_event(), Some(Event::DatagramReadable));
@@ -129,10 +129,10 @@ impl Connection {
         &mut self,
         now: Instant,
         packet: &OutOfBand<'_>,
-    ) -> Result<(), DatagramError> {
+    ) -> Result<(), PacketError> {
         if packet.conv != self.conv() {
             self.arq.stats_mut().wrong_conv += 1;
-            return Err(DatagramError::WrongConv { found: packet.conv });
+            return Err(PacketError::WrongConv { found: packet.conv });
         }
         if self.pipeline.is_authenticated() {
             self.arq.note_heard(now);

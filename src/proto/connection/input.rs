@@ -1,44 +1,44 @@
-//! What a connection takes in: datagrams, and the memory that they were received into.
+//! What a connection takes in: packets, and the memory that they were received into.
 
 use super::{Connection, State};
-use crate::proto::{arq::Block, error::DatagramError, time::Instant};
+use crate::proto::{arq::Block, error::PacketError, time::Instant};
 
 impl Connection {
-    /// Takes in one datagram from the peer. It is opened in place, so its bytes are of no use afterwards.
+    /// Takes in one packet from the peer. It is opened in place, so its bytes are of no use afterwards.
     ///
     /// # Errors
-    /// Tells why the datagram, or the rest of it, was dropped. The session is unharmed; the error is for counting.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Result<(), DatagramError> {
+    /// Tells why the packet, or the rest of it, was dropped. The session is unharmed; the error is for counting.
+    pub fn handle_packet(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         if let State::Closed(_) = self.state {
             return Ok(());
         }
-        if let Err(error) = self.pipeline.decrypt(datagram) {
+        if let Err(error) = self.pipeline.decrypt(packet) {
             self.arq.stats_mut().forged += 1;
             return Err(error);
         }
-        self.handle_opened_datagram(now, datagram)
+        self.handle_decrypted_packet(now, packet)
     }
 
-    /// As [`handle_datagram`](Self::handle_datagram), for a datagram that the configured cipher has opened already: for
-    /// who serves several sessions over one socket and must look inside to tell whose a datagram is. It is the whole
-    /// datagram, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it.
+    /// As [`handle_packet`](Self::handle_packet), for a packet that the configured cipher has opened already: for
+    /// who serves several sessions over one socket and must look inside to tell whose a packet is. It is the whole
+    /// packet, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it.
     ///
     /// # Errors
-    /// As [`handle_datagram`](Self::handle_datagram).
-    pub fn handle_opened_datagram(&mut self, now: Instant, datagram: &[u8]) -> Result<(), DatagramError> {
+    /// As [`handle_packet`](Self::handle_packet).
+    pub fn handle_decrypted_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), PacketError> {
         if let State::Closed(_) = self.state {
             return Ok(());
         }
         let stats = self.arq.stats_mut();
-        stats.datagrams_received += 1;
-        stats.datagram_bytes_received += datagram.len() as u64;
+        stats.packets_received += 1;
+        stats.packet_bytes_received += packet.len() as u64;
         let conv = self.arq.conv();
         let arq = &mut self.arq;
-        let outcome = self.pipeline.open(datagram, conv, |segments, origin| arq.input(now, segments, origin));
+        let outcome = self.pipeline.open(packet, conv, |segments, origin| arq.input(now, segments, origin));
         match outcome {
             Ok(Some(packet)) => return self.receive_datagram(now, &packet),
-            Err(DatagramError::Replayed) => self.arq.stats_mut().replayed += 1,
-            Err(DatagramError::Fec) => self.arq.stats_mut().malformed += 1,
+            Err(PacketError::Replayed) => self.arq.stats_mut().replayed += 1,
+            Err(PacketError::Fec) => self.arq.stats_mut().malformed += 1,
             _ => {}
         }
         if self.pipeline.is_adaptive() {
@@ -49,9 +49,9 @@ impl Connection {
         outcome.map(|_| ())
     }
 
-    /// Lends the memory that the datagrams handed in next lie in, until the next call: once the application
+    /// Lends the memory that the packets handed in next lie in, until the next call: once the application
     /// [reads](Self::read) bytes, payloads that are next in order stay there until they are read, which spares a copy. It
-    /// pays where a receive call fills `block` with many datagrams. Until
+    /// pays where a receive call fills `block` with many packets. Until
     /// [`Arc::get_mut`](alloc::sync::Arc::get_mut) says that it is free again, the next call needs another one.
     ///
     /// The blocks that a session keeps are at most twice as much memory as the payload that waits to be read, and
@@ -75,8 +75,8 @@ impl Connection {
     /// let memory = Arc::get_mut(&mut block).ok_or("lent")?;
     /// let received = sender.poll_transmit(now, memory).ok_or("nothing sent")?;
     /// receiver.lend(Some(Arc::clone(&block)));
-    /// for datagram in block[..received.len].chunks(received.segment_size) {
-    ///     receiver.handle_opened_datagram(now, datagram)?;
+    /// for packet in block[..received.len].chunks(received.stride) {
+    ///     receiver.handle_decrypted_packet(now, packet)?;
     /// }
     /// receiver.lend(None);
     /// assert!(Arc::get_mut(&mut block).is_none(), "what was received lies in it");

@@ -33,7 +33,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Changes the size of the datagrams to come.
+    /// Changes the size of the packets to come.
     ///
     /// # Errors
     /// [`SettingError::Config`] for an mtu outside 64 to 65,507, [`SettingError::MtuBelowQueued`] while segments are
@@ -96,7 +96,7 @@ impl Connection {
         self.arq.set_stream(stream);
     }
 
-    /// Changes whether an ACK is sent for every batch of datagrams.
+    /// Changes whether an ACK is sent for every batch of packets.
     pub const fn set_ack_no_delay(&mut self, ack_no_delay: bool) {
         self.arq.set_ack_no_delay(ack_no_delay);
     }

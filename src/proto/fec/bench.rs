@@ -3,7 +3,7 @@
 use alloc::{sync::Arc, vec::Vec};
 
 use super::{Decoder, Encoder, FecError, HEADER_LEN, Packet, ReedSolomon};
-use crate::proto::{error::DatagramError, time::Instant};
+use crate::proto::{error::PacketError, time::Instant};
 
 /// A session's encoder.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ impl SessionDecoder {
     /// Takes in a packet, hands on the segments that it brings, and returns how many packets were recovered so far.
     ///
     /// # Errors
-    /// Those of a datagram that is no FEC packet, or of another conversation.
+    /// Those of a packet that is no FEC packet, or of another conversation.
     pub fn input(
         &mut self,
-        datagram: &[u8],
+        packet: &[u8],
         conv: u32,
         mut deliver: impl FnMut(&[u8]),
-    ) -> Result<u64, DatagramError> {
-        let packet = Packet::parse(datagram).ok_or(DatagramError::Fec)?;
+    ) -> Result<u64, PacketError> {
+        let packet = Packet::parse(packet).ok_or(PacketError::Fec)?;
         self.0.input(&packet, conv, |segments, _| {
             deliver(segments);
             Ok(())

@@ -23,7 +23,7 @@ use super::{
     pattern::Pattern,
     pool::ShardPool,
 };
-use crate::proto::{arq::Origin, error::DatagramError, stats::FecStats, wire::Segments};
+use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, wire::Segments};
 
 /// Groups kept, as in kcp-go: what is reordered farther than that is not waited for.
 const MIN_GROUPS: usize = 3;
@@ -116,16 +116,16 @@ impl Decoder {
         &mut self,
         packet: &Packet<'_>,
         conv: u32,
-        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
-    ) -> Result<(), DatagramError> {
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
+    ) -> Result<(), PacketError> {
         let mut outcome = Ok(());
         match packet.kind {
             Kind::OutOfBand => return Ok(()),
             Kind::Data => {
-                let payload = packet::payload(packet.shard).ok_or(DatagramError::Fec)?;
+                let payload = packet::payload(packet.shard).ok_or(PacketError::Fec)?;
                 outcome = deliver(payload, Origin::Received);
                 // A segment that is not understood is still one of its group.
-                if matches!(outcome, Err(DatagramError::WrongConv { .. })) {
+                if matches!(outcome, Err(PacketError::WrongConv { .. })) {
                     return outcome;
                 }
             }
@@ -247,7 +247,7 @@ impl Decoder {
         is_data: bool,
         bytes: &[u8],
         conv: u32,
-        deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+        deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
     ) {
         let Some(code) = self.code.clone() else { return };
         let size = code.data_shards() + code.parity_shards();
@@ -318,7 +318,7 @@ impl Decoder {
         code: &ReedSolomon,
         at: usize,
         conv: u32,
-        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), DatagramError>,
+        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
     ) {
         let group = &self.groups[at];
         let missing = code.data_shards() - group.data;

@@ -32,7 +32,7 @@
 //!   copied instead. Any receiver takes a copy for a resend.
 //!
 //! What they cost and gain for messages of 200 bytes, 50 a second, round trip 100 ms (virtual time; the whole table and a
-//! plot are in `benches/fec_latency/results`). "Sent" is bytes of datagrams per byte of messages:
+//! plot are in `benches/fec_latency/results`). "Sent" is bytes of packets per byte of messages:
 //!
 //! | losses each way | FEC | p50 | p99 | p99.9 | sent |
 //! |----------------:|-----|----:|----:|------:|-----:|
@@ -60,7 +60,7 @@
 //! 10/3 where nothing is lost, 1,629 and 1,380 at 10 %, 1,208 and 1,180 at 20 %. Adaptive parity delivered 1,926, 1,114 and
 //! 935.
 //!
-//! A sender keeps the parity of the group under way: its parity packets, each as long as the longest datagram. A receiver
+//! A sender keeps the parity of the group under way: its parity packets, each as long as the longest packet. A receiver
 //! keeps nothing before the first FEC packet; then up to 128 packets of 1,500 bytes until it knows its peer's shards, and
 //! from there on the packets of three groups, or of 128 packets where groups are small, 2 MiB at most whatever arrives.
 //!

@@ -90,27 +90,27 @@ pub(super) fn parity_conv(shard: &[u8]) -> Option<u32> {
 }
 
 /// The segments that a datagram carries, behind an FEC header or none. None for parity and out-of-band packets.
-pub(crate) fn segments_of(datagram: &[u8]) -> &[u8] {
-    match Packet::parse(datagram) {
-        None => datagram,
+pub(crate) fn segments_of(packet: &[u8]) -> &[u8] {
+    match Packet::parse(packet) {
+        None => packet,
         Some(Packet { kind: Kind::Data, shard, .. }) => payload(shard).unwrap_or_default(),
         Some(_) => &[],
     }
 }
 
-/// The conversation that a datagram belongs to, behind an FEC header or none, read without looking at anything else.
+/// The conversation that a packet belongs to, behind an FEC header or none, read without looking at anything else.
 ///
-/// Parity tells it too: it has the conv where the data packets of its group have it. `None` for a datagram that is too short
+/// Parity tells it too: it has the conv where the data packets of its group have it. `None` for a packet that is too short
 /// to tell: shorter than a segment's header where it has segments.
 #[must_use]
-pub fn peek_conv(datagram: &[u8]) -> Option<u32> {
-    match Packet::parse(datagram) {
+pub fn peek_conv(packet: &[u8]) -> Option<u32> {
+    match Packet::parse(packet) {
         Some(Packet { kind: Kind::OutOfBand, shard, .. }) => {
             OutOfBand::parse(shard).map(|packet| packet.conv)
         }
         Some(Packet { kind: Kind::Parity, shard, .. }) => parity_conv(shard),
         _ => {
-            let segments = segments_of(datagram);
+            let segments = segments_of(packet);
             segments
                 .first_chunk()
                 .filter(|_| segments.len() >= SEGMENT_HEADER_LEN)

@@ -1,4 +1,4 @@
-//! Sessions side by side, whose datagrams wait in one queue for one transmitter, each way.
+//! Sessions side by side, whose packets wait in one queue for one transmitter, each way.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use super::{
     trace::Sent,
 };
 
-/// Most datagrams of one transmit: the limit of Linux for one GSO send.
+/// Most packets of one transmit: the limit of Linux for one GSO send.
 const MAX_BATCH: usize = 64;
 
 /// What an end was seen doing.
@@ -21,7 +21,7 @@ const MAX_BATCH: usize = 64;
 pub struct Activity {
     /// Deadlines that came.
     pub wakeups: u64,
-    /// Those that led to nothing: no datagram, no event.
+    /// Those that led to nothing: no packet, no event.
     pub idle_wakeups: u64,
     /// Calls of `poll_transmit` that returned something.
     pub transmits: u64,
@@ -35,7 +35,7 @@ pub struct End {
     pub link: Link,
     /// Added to the clock of the simulation: the two ends need not agree on the time.
     pub clock_offset: Duration,
-    /// Drive the connection after every datagram, even when several arrive at once.
+    /// Drive the connection after every packet, even when several arrive at once.
     pub one_by_one: bool,
     /// Transmit corked first, as a writer that is about to write more.
     pub corked: bool,
@@ -49,10 +49,10 @@ pub struct End {
     una: Option<u32>,
 }
 
-/// A datagram that the link lets arrive.
+/// A packet that the link lets arrive.
 pub struct Arrival {
     pub at: Instant,
-    pub datagram: Vec<u8>,
+    pub packet: Vec<u8>,
 }
 
 impl End {
@@ -169,18 +169,18 @@ impl End {
             any = true;
             self.activity.transmits += 1;
             self.check_transmit(&transmit, buffer.len());
-            for datagram in buffer[..transmit.len].chunks(transmit.segment_size) {
-                let segments = opened(&self.connection, datagram);
-                self.check_datagram(&segments);
+            for packet in buffer[..transmit.len].chunks(transmit.stride) {
+                let segments = opened(&self.connection, packet);
+                self.check_packet(&segments);
                 if let Some(sent) = &mut self.sent {
                     sent.extend(
                         Segments::new(&segments).flatten().map(|(header, _)| Sent { at: now, header }),
                     );
                 }
-                for at in self.link.send(now, datagram).into_iter().flatten() {
-                    let mut datagram = datagram.to_vec();
-                    self.link.corrupt(&mut datagram);
-                    arrivals.push(Arrival { at, datagram });
+                for at in self.link.send(now, packet).into_iter().flatten() {
+                    let mut packet = packet.to_vec();
+                    self.link.corrupt(&mut packet);
+                    arrivals.push(Arrival { at, packet });
                 }
             }
         }
@@ -190,21 +190,21 @@ impl End {
     fn check_transmit(&self, transmit: &Transmit, room: usize) {
         let valid = transmit.len > 0
             && transmit.len <= room
-            && transmit.segment_size > 0
-            && transmit.segment_size <= self.connection.mtu()
-            && transmit.datagrams() <= MAX_BATCH;
+            && transmit.stride > 0
+            && transmit.stride <= self.connection.mtu()
+            && transmit.packets() <= MAX_BATCH;
         assert!(valid, "{transmit:?} with an mtu of {} and {room} bytes of room", self.connection.mtu());
     }
 
-    /// A datagram holds whole segments of this conversation and nothing else, and `una` never goes back.
-    fn check_datagram(&mut self, datagram: &[u8]) {
+    /// A packet holds whole segments of this conversation and nothing else, and `una` never goes back.
+    fn check_packet(&mut self, packet: &[u8]) {
         let mut len = 0;
-        for segment in Segments::new(datagram) {
+        for segment in Segments::new(packet) {
             let (header, payload) = segment.expect("a segment that parses");
             len += HEADER_LEN + payload.len();
             self.check_header(&header);
         }
-        assert_eq!(len, datagram.len(), "bytes of segments in a datagram");
+        assert_eq!(len, packet.len(), "bytes of segments in a packet");
     }
 
     fn check_header(&mut self, header: &SegmentHeader) {
@@ -230,13 +230,13 @@ impl End {
 }
 
 /// The segments that a datagram of `connection` carries: none if it is parity, or out of band.
-fn opened<'a>(connection: &Connection, datagram: &'a [u8]) -> Cow<'a, [u8]> {
-    let Some(crypto) = connection.crypto() else { return Cow::Borrowed(behind_fec(datagram)) };
+fn opened<'a>(connection: &Connection, packet: &'a [u8]) -> Cow<'a, [u8]> {
+    let Some(crypto) = connection.crypto() else { return Cow::Borrowed(behind_fec(packet)) };
     let cipher = crypto.cipher();
-    let mut datagram = datagram.to_vec();
-    cipher.open(&mut datagram).expect("a datagram that opens");
-    datagram.truncate(datagram.len() - cipher.trailer_len());
-    Cow::Owned(behind_fec(&datagram[cipher.header_len()..]).to_vec())
+    let mut packet = packet.to_vec();
+    cipher.open(&mut packet).expect("a packet that opens");
+    packet.truncate(packet.len() - cipher.trailer_len());
+    Cow::Owned(behind_fec(&packet[cipher.header_len()..]).to_vec())
 }
 
 fn behind_fec(payload: &[u8]) -> &[u8] {
@@ -256,10 +256,10 @@ const fn counters(stats: &Stats) -> [u64; 23] {
     [
         stats.bytes_written,
         stats.bytes_read,
-        stats.datagrams_sent,
-        stats.datagram_bytes_sent,
-        stats.datagrams_received,
-        stats.datagram_bytes_received,
+        stats.packets_sent,
+        stats.packet_bytes_sent,
+        stats.packets_received,
+        stats.packet_bytes_received,
         stats.segments_sent,
         stats.segments_received,
         stats.push_sent,

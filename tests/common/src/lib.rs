@@ -7,12 +7,12 @@
 //!
 //! * [`rng`]: the one source of randomness.
 //! * [`payload`]: bytes that are a function of their position, so any piece of a stream can be checked by itself.
-//! * [`link`]: one direction of a path; decides whether and when a datagram arrives.
+//! * [`link`]: one direction of a path; decides whether and when a packet arrives.
 //! * [`application`]: what writes and reads at an end: as fast as it can, paced, in messages, or not at all for a time.
 //! * [`end`]: a connection with its application and the link it sends on. Keeps the calling order of
 //!   [`Connection`](kcp9::proto::Connection) and checks what every caller relies on: the shape of a `Transmit`, deadlines
 //!   that lie ahead, counters that only grow.
-//! * [`simulation`]: the clock and the datagrams under way.
+//! * [`simulation`]: the clock and the packets under way.
 //! * [`crowd`]: several simulations on one clock, behind one bottleneck.
 //! * [`trace`]: who sent what when, for comparing with traces worked out by hand.
 

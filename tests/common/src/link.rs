@@ -1,7 +1,7 @@
 //! One direction of a path between two ends.
 //!
-//! A datagram first passes the bottleneck (a transmitter of a given rate behind a queue that drops what does not fit),
-//! then may be lost, delayed, duplicated or overtaken. Delay alone keeps the order of datagrams, whatever its jitter;
+//! A packet first passes the bottleneck (a transmitter of a given rate behind a queue that drops what does not fit),
+//! then may be lost, delayed, duplicated or overtaken. Delay alone keeps the order of packets, whatever its jitter;
 //! only `reorder` breaks it.
 
 use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
@@ -10,34 +10,34 @@ use kcp9::proto::Instant;
 
 use super::rng::Rng;
 
-/// Losses that come in runs: the Gilbert-Elliott model, stepped once a datagram.
+/// Losses that come in runs: the Gilbert-Elliott model, stepped once a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Burst {
     /// Probability that a run of losses begins.
     pub begin: f64,
     /// Probability that it ends.
     pub end: f64,
-    /// Probability of losing a datagram within a run.
+    /// Probability of losing a packet within a run.
     pub loss: f64,
 }
 
-/// What a path does to datagrams. The default is a perfect one.
+/// What a path does to packets. The default is a perfect one.
 #[derive(Debug, Clone, Default)]
 pub struct LinkSettings {
-    /// Probability of losing a datagram.
+    /// Probability of losing a packet.
     pub loss: f64,
     pub burst: Option<Burst>,
     /// Time on the way.
     pub delay: Duration,
     /// Random time on top, up to this.
     pub jitter: Duration,
-    /// Probability that a datagram is held up while later ones pass.
+    /// Probability that a packet is held up while later ones pass.
     pub reorder: f64,
     /// How long it is held up, at most.
     pub reorder_delay: Duration,
-    /// Probability that a datagram arrives twice.
+    /// Probability that a packet arrives twice.
     pub duplicate: f64,
-    /// Probability that one bit of a datagram is flipped.
+    /// Probability that one bit of a packet is flipped.
     pub corrupt: f64,
     /// Bytes per second, `None` for no limit.
     pub rate: Option<u64>,
@@ -64,10 +64,10 @@ impl LinkSettings {
     }
 }
 
-/// Decides which datagrams are lost, by time and content.
+/// Decides which packets are lost, by time and content.
 pub type Filter = Box<dyn FnMut(Instant, &[u8]) -> bool>;
 
-/// Counts of what became of datagrams.
+/// Counts of what became of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     pub offered: u64,
@@ -90,7 +90,7 @@ pub struct Link {
     last_arrival: Instant,
 }
 
-/// What datagrams wait for at the bottleneck.
+/// What packets wait for at the bottleneck.
 struct Transmitter {
     /// When it has sent what waits for it.
     idle_at: Instant,
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// From here on loses every datagram for which `filter` returns `true`, besides those lost anyway.
+    /// From here on loses every packet for which `filter` returns `true`, besides those lost anyway.
     pub fn lose_if(&mut self, filter: impl FnMut(Instant, &[u8]) -> bool + 'static) {
         self.filter = Some(Box::new(filter));
     }
@@ -131,15 +131,15 @@ impl Link {
         std::mem::take(&mut self.transmitter.borrow_mut().longest_queue)
     }
 
-    /// Sends a datagram; returns when it arrives: never, once or twice.
-    pub fn send(&mut self, now: Instant, datagram: &[u8]) -> [Option<Instant>; 2] {
+    /// Sends a packet; returns when it arrives: never, once or twice.
+    pub fn send(&mut self, now: Instant, packet: &[u8]) -> [Option<Instant>; 2] {
         self.counts.offered += 1;
-        self.counts.bytes_offered += datagram.len() as u64;
-        let Some(departure) = self.transmit(now, datagram.len()) else {
+        self.counts.bytes_offered += packet.len() as u64;
+        let Some(departure) = self.transmit(now, packet.len()) else {
             self.counts.overflowed += 1;
             return [None; 2];
         };
-        if self.loses(now, departure, datagram) {
+        if self.loses(now, departure, packet) {
             self.counts.lost += 1;
             return [None; 2];
         }
@@ -151,12 +151,12 @@ impl Link {
         [Some(first), second]
     }
 
-    /// Flips a bit of the datagram, if it is its turn.
-    pub fn corrupt(&mut self, datagram: &mut [u8]) {
+    /// Flips a bit of the packet, if it is its turn.
+    pub fn corrupt(&mut self, packet: &mut [u8]) {
         if self.rng.chance(self.settings.corrupt) {
             self.counts.corrupted += 1;
-            let bit = self.rng.size(0..=datagram.len() * 8 - 1);
-            datagram[bit / 8] ^= 1 << (bit % 8);
+            let bit = self.rng.size(0..=packet.len() * 8 - 1);
+            packet[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
@@ -173,7 +173,7 @@ impl Link {
         Some(transmitter.idle_at)
     }
 
-    fn loses(&mut self, now: Instant, departure: Instant, datagram: &[u8]) -> bool {
+    fn loses(&mut self, now: Instant, departure: Instant, packet: &[u8]) -> bool {
         let mut lost = self.rng.chance(self.settings.loss);
         if let Some(burst) = self.settings.burst {
             let turn = if self.in_burst { burst.end } else { burst.begin };
@@ -181,7 +181,7 @@ impl Link {
             lost |= self.in_burst && self.rng.chance(burst.loss);
         }
         lost |= self.settings.blackouts.iter().any(|blackout| blackout.contains(&departure));
-        lost | self.filter.as_mut().is_some_and(|filter| filter(now, datagram))
+        lost | self.filter.as_mut().is_some_and(|filter| filter(now, packet))
     }
 
     fn arrival(&mut self, departure: Instant) -> Instant {

@@ -1,4 +1,4 @@
-//! The clock of two connections, and the datagrams under way between them.
+//! The clock of two connections, and the packets under way between them.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -9,7 +9,7 @@ use std::{
 
 use kcp9::{
     KcpConfig,
-    proto::{Connection, DatagramError, Event, Instant},
+    proto::{Connection, Event, Instant, PacketError},
 };
 
 use super::{
@@ -36,7 +36,7 @@ struct UnderWay {
     /// Orders what arrives at the same time by when it was sent.
     serial: u64,
     to: usize,
-    datagram: Vec<u8>,
+    packet: Vec<u8>,
 }
 
 impl PartialEq for UnderWay {
@@ -66,7 +66,7 @@ pub struct Simulation {
     pub ends: [End; 2],
     /// What each end writes, and how far the other has read it.
     pub flows: [Flow; 2],
-    /// Whether the ends may take each other's datagrams for nonsense.
+    /// Whether the ends may take each other's packets for nonsense.
     pub strangers: bool,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     serial: u64,
@@ -130,9 +130,9 @@ impl Simulation {
         let end = &mut self.ends[side];
         end.drive(self.now, outgoing, incoming, &mut self.buffer, &mut self.arrivals);
         let mut arrivals = mem::take(&mut self.arrivals);
-        for Arrival { at, datagram } in arrivals.drain(..) {
+        for Arrival { at, packet } in arrivals.drain(..) {
             self.serial += 1;
-            let under_way = UnderWay { at, serial: self.serial, to: 1 - side, datagram };
+            let under_way = UnderWay { at, serial: self.serial, to: 1 - side, packet };
             self.under_way.push(Reverse(under_way));
         }
         self.arrivals = arrivals;
@@ -181,10 +181,10 @@ impl Simulation {
             let Some(Reverse(mut next)) = self.under_way.pop() else { break };
             let end = &mut self.ends[next.to];
             let local = end.local(self.now);
-            match end.connection.handle_datagram(local, &mut next.datagram) {
-                // Tests that duplicate or damage datagrams count these.
-                Ok(()) | Err(DatagramError::Replayed | DatagramError::Open(_)) => {}
-                Err(error) => assert!(self.strangers, "a datagram of the peer is refused: {error}"),
+            match end.connection.handle_packet(local, &mut next.packet) {
+                // Tests that duplicate or damage packets count these.
+                Ok(()) | Err(PacketError::Replayed | PacketError::Open(_)) => {}
+                Err(error) => assert!(self.strangers, "a packet of the peer is refused: {error}"),
             }
             active[next.to] = true;
             if end.one_by_one {
@@ -255,12 +255,12 @@ impl Simulation {
             assert_eq!(stats.bytes_written, flow.written, "end {side}");
             assert_eq!(stats.bytes_read, self.flows[1 - side].read, "end {side}");
             let counts = &end.link.counts;
-            let sent = (stats.datagrams_sent, stats.datagram_bytes_sent);
-            assert_eq!(sent, (counts.offered, counts.bytes_offered), "end {side}: datagrams and bytes sent");
+            let sent = (stats.packets_sent, stats.packet_bytes_sent);
+            assert_eq!(sent, (counts.offered, counts.bytes_offered), "end {side}: packets and bytes sent");
             let path = &self.ends[1 - side].link.counts;
             let arrived = path.offered - path.overflowed - path.lost + path.duplicated;
-            let seen = stats.datagrams_received + stats.forged;
-            assert_eq!(seen, arrived, "end {side}: datagrams received");
+            let seen = stats.packets_received + stats.forged;
+            assert_eq!(seen, arrived, "end {side}: packets received");
             let held = [stats.in_flight, stats.recv_queue, stats.out_of_order];
             assert_eq!(held, [0; 3], "end {side} in flight, in order, out of order");
             assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (0, 0), "end {side}");

@@ -1,7 +1,7 @@
-//! A UDP relay over real sockets that loses and delays datagrams: a bad path between two live peers.
+//! A UDP relay over real sockets that loses and delays packets: a bad path between two live peers.
 //!
 //! Clients send to [`Relay::addr`]; each gets a socket of its own towards the server, so that the server sees one peer
-//! for each. What is lost is decided by a seeded generator, one number a datagram: the order in which the datagrams
+//! for each. What is lost is decided by a seeded generator, one number a packet: the order in which the packets
 //! come is the system's, so a run is not repeated exactly, but no run is luckier than another by much.
 
 use std::{
@@ -30,7 +30,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to `server` that drops a `loss` of all datagrams (0 to 1), each way.
+    /// Starts a relay to `server` that drops a `loss` of all packets (0 to 1), each way.
     pub async fn start(server: SocketAddr, loss: f64) -> io::Result<Self> {
         let front = Arc::new(socket("127.0.0.1:0").await?);
         let addr = front.local_addr()?;
@@ -49,7 +49,7 @@ impl Relay {
         self.path.loss.store(loss.to_bits(), Ordering::Relaxed);
     }
 
-    /// Changes how long every datagram is under way.
+    /// Changes how long every packet is under way.
     pub fn set_delay(&self, delay: Duration) {
         self.path.delay.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ impl Drop for Relay {
     }
 }
 
-/// What happens to datagrams on their way.
+/// What happens to packets on their way.
 struct Path {
     loss: AtomicU64,
     delay: AtomicU64,
@@ -91,7 +91,7 @@ impl Path {
         }
     }
 
-    /// Whether the next datagram arrives, and after how long.
+    /// Whether the next packet arrives, and after how long.
     fn decide(&self) -> Option<Duration> {
         let loss = f64::from_bits(self.loss.load(Ordering::Relaxed));
         if loss >= 1.0 || self.rng.lock().unwrap().chance(loss) {
@@ -102,15 +102,15 @@ impl Path {
         Some(Duration::from_micros(self.delay.load(Ordering::Relaxed)))
     }
 
-    async fn carry(&self, datagram: &[u8], over: &Arc<UdpSocket>, to: SocketAddr) {
+    async fn carry(&self, packet: &[u8], over: &Arc<UdpSocket>, to: SocketAddr) {
         match self.decide() {
             None => {}
-            Some(Duration::ZERO) => drop(over.send_to(datagram, to).await),
+            Some(Duration::ZERO) => drop(over.send_to(packet, to).await),
             Some(delay) => {
-                let (datagram, over) = (datagram.to_vec(), Arc::clone(over));
+                let (packet, over) = (packet.to_vec(), Arc::clone(over));
                 tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
-                    drop(over.send_to(&datagram, to).await);
+                    drop(over.send_to(&packet, to).await);
                 });
             }
         }
@@ -161,7 +161,7 @@ impl Drop for Back {
     }
 }
 
-/// A socket with room for a window of datagrams, so that the relay loses what it is told to and nothing else.
+/// A socket with room for a window of packets, so that the relay loses what it is told to and nothing else.
 async fn socket(addr: &str) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(addr).await?;
     socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;

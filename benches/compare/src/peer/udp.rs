@@ -46,7 +46,7 @@ impl Peer for Udp {
     }
 }
 
-/// The first datagram decides whom the socket talks to.
+/// The first packet decides whom the socket talks to.
 impl Listener for Option<UdpSocket> {
     type Reader = Half;
     type Writer = Half;

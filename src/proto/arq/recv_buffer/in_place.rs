@@ -1,6 +1,6 @@
 //! Payload that stays where it was received until it is read.
 //!
-//! A receive call fills a block of memory with many datagrams, whose payloads are copied out one by one: to gather them
+//! A receive call fills a block of memory with many packets, whose payloads are copied out one by one: to gather them
 //! until the reader comes, and then to the reader. Where the block is lent, the first of these copies is spared: the queue
 //! keeps a reference to the block, and knows of each payload how far behind the last one it lies. Who received into it takes
 //! another block for the next call, and this one again when all that lies in it was read.
@@ -10,7 +10,7 @@
 
 use alloc::{boxed::Box, sync::Arc};
 
-/// Memory that datagrams are received into, and that their payload may stay in: see
+/// Memory that packets are received into, and that their payload may stay in: see
 /// [`Connection::lend`](crate::proto::Connection::lend).
 pub type Block = Arc<Box<[u8]>>;
 

@@ -5,7 +5,7 @@ use core::array;
 
 use super::{tables::multiply, *};
 
-/// Lengths around every tail, and those of full datagrams. Miri has time for fewer.
+/// Lengths around every tail, and those of full packets. Miri has time for fewer.
 fn lengths() -> impl Iterator<Item = usize> {
     if cfg!(miri) {
         [0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 97, 130, 200].to_vec().into_iter()

@@ -20,7 +20,7 @@ use super::{
     segments_of, write_out_of_band_header,
 };
 use crate::proto::{
-    Connection, DatagramError, KcpConfig,
+    Connection, KcpConfig, PacketError,
     arq::Origin,
     time::Instant,
     wire::{Command, SegmentHeader},
@@ -67,7 +67,7 @@ fn input(
     decoder: &mut Decoder,
     packet: &[u8],
     deliver: &mut dyn FnMut(&[u8], Origin),
-) -> Result<(), DatagramError> {
+) -> Result<(), PacketError> {
     decoder.input(&Packet::parse(packet).unwrap(), CONV, |segments, origin| {
         deliver(segments, origin);
         Ok(())

@@ -90,7 +90,7 @@ fn the_same_code_is_no_change() {
         }
         session.write(Instant::ZERO, b"x").unwrap();
         while let Some(transmit) = session.poll_transmit(Instant::ZERO, &mut buffer) {
-            let packets = buffer[..transmit.len].chunks(transmit.segment_size);
+            let packets = buffer[..transmit.len].chunks(transmit.stride);
             seqids.extend(packets.map(|packet| u32::from_le_bytes(packet[..4].try_into().unwrap())));
         }
     }
