@@ -4,9 +4,12 @@
 //! cargo run --release --manifest-path benches/compare/Cargo.toml
 //! cargo run --release --manifest-path benches/compare/Cargo.toml -- --only sink,plain --peers kcp9,quinn --rounds 5
 //! cargo run --release --manifest-path benches/compare/Cargo.toml -- --quick
+//! cargo run --release --manifest-path benches/compare/Cargo.toml -- --peers kcp9,kcp9-before --before PROGRAM
 //! ```
 //!
 //! writes `results/table.md`, charts beside it and every single run in `raw.json`.
+//!
+//! The last one measures a change: `PROGRAM` is this very program, built from the code before it.
 //!
 //! # What is measured
 //!

@@ -44,6 +44,9 @@ pub(crate) struct Run {
     /// Shorter runs and fewer of them: to see that everything works
     #[arg(long)]
     quick: bool,
+    /// Another build of this program: its kcp9 takes part as a peer called kcp9-before
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) before: Option<PathBuf>,
     /// Where the results go [default: results, beside this crate's manifest]
     #[arg(long)]
     out: Option<PathBuf>,

@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    OURS,
     cell::{Cell, Path, RELAY_RTT_MS, Work},
     figures::{Figures, Latency, Measured},
     go, machine,
@@ -55,6 +56,9 @@ impl Program {
     }
 }
 
+/// The name of kcp9 in the build that `--before` names.
+const BEFORE: &str = "kcp9-before";
+
 /// The peers that the command line wants and that there are.
 pub(crate) fn programs(options: &Run) -> io::Result<Vec<Program>> {
     let own = std::env::current_exe()?;
@@ -65,6 +69,10 @@ pub(crate) fn programs(options: &Run) -> io::Result<Vec<Program>> {
             ..Program::new(name, machine::version_of(package), own.clone())
         })
         .collect();
+    programs.extend(options.before.iter().map(|path| Program {
+        around: (vec!["peer".into()], vec![OURS.into()]),
+        ..Program::new(BEFORE, "another build".to_owned(), path.clone())
+    }));
     programs.extend(go::programs(|name| options.wants_peer(name)));
     programs.retain(|program| options.wants_peer(&program.name));
     if let Some(unknown) = options.peers.iter().find(|name| programs.iter().all(|known| known.name != **name))
