@@ -1,7 +1,7 @@
 //! The task that serves one UDP socket: it receives, routes by (address, conv), keeps the timers, and sends what its
 //! sessions could not send themselves.
 //!
-//! One turn is: look at the sessions noticed, receive a batch, take each run of packets into its session under one
+//! One turn is: look at the sessions scheduled, receive a batch, take each run of packets into its session under one
 //! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
 //! so are the turns and the bytes before the task yields to others. With nothing to do it sleeps until the earliest
 //! deadline, or, with none, until it is woken.
@@ -27,12 +27,13 @@ use std::{
 use tokio::{task::coop, time::Sleep};
 
 use super::{
+    accept_queue::{AcceptQueue, Admission, Ended},
     clock,
     error::Failure,
     opener::{Opened, Opener},
     recently_closed::RecentlyClosed,
-    session::{Session, Upkeep},
-    shared::{Admission, Backlog, Ended, Shared},
+    session::{Next, Session},
+    shared::Shared,
     table::{Route, Table},
     timers::Timers,
 };
@@ -72,7 +73,7 @@ pub(super) struct Driver {
     sleep: Option<(Instant, Pin<Box<Sleep>>)>,
     /// Sessions to be served in this turn.
     touched: Vec<u32>,
-    noticed: Vec<Arc<Session>>,
+    scheduled: Vec<Arc<Session>>,
     /// Sessions that wait for room in the socket's buffer.
     blocked: Vec<u32>,
     /// Sessions that went idle, and when to look whether they still are.
@@ -90,7 +91,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let listener = shared.backlog.as_ref().map(|backlog| &backlog.config);
+        let listener = shared.accept_queue.as_ref().map(|queue| &queue.config);
         let one_per_address = listener.is_some_and(KcpConfig::one_session_per_address);
         let opener = match listener {
             Some(config) => Opener::of_listener(config.crypto().cloned()),
@@ -104,7 +105,7 @@ impl Driver {
             closed: RecentlyClosed::default(),
             sleep: None,
             touched: Vec::new(),
-            noticed: Vec::new(),
+            scheduled: Vec::new(),
             blocked: Vec::new(),
             idle: VecDeque::new(),
             recv_errors: 0,
@@ -117,17 +118,17 @@ impl Driver {
     }
 
     /// Takes note of new sessions, and of those that want something.
-    fn look_at_noticed(&mut self) {
-        if self.shared.has_noticed() {
-            self.take_noticed();
+    fn look_at_scheduled(&mut self) {
+        if self.shared.has_scheduled() {
+            self.take_scheduled();
         }
     }
 
     #[inline(never)]
-    fn take_noticed(&mut self) {
-        let mut noticed = std::mem::take(&mut self.noticed);
-        self.shared.take_noticed(&mut noticed);
-        for session in noticed.drain(..) {
+    fn take_scheduled(&mut self) {
+        let mut scheduled = std::mem::take(&mut self.scheduled);
+        self.shared.take_scheduled(&mut scheduled);
+        for session in scheduled.drain(..) {
             let known = self.table.find(&(session.peer, session.conv));
             let known = known
                 .filter(|key| self.table.get(*key).is_some_and(|slot| Arc::ptr_eq(&slot.session, &session)));
@@ -135,7 +136,7 @@ impl Driver {
                 self.touch(key);
             }
         }
-        self.noticed = noticed;
+        self.scheduled = scheduled;
     }
 
     /// Takes a session that was opened here into the table.
@@ -189,7 +190,7 @@ impl Driver {
         let outcome = shared.socket.poll_recv(cx, |received| {
             let now = *now.get_or_insert_with(|| {
                 // A session opened before its peer answered must be in the table by now.
-                self.look_at_noticed();
+                self.look_at_scheduled();
                 clock::now()
             });
             count += received.len.div_ceil(received.size).max(1);
@@ -256,7 +257,7 @@ impl Driver {
     ) -> Option<u32> {
         let shared = Arc::clone(&self.shared);
         let packets = run.len().div_ceil(opened.size);
-        let Some(backlog) = &shared.backlog else {
+        let Some(queue) = &shared.accept_queue else {
             shared.counters.dropped_no_session.add(packets);
             return None;
         };
@@ -267,8 +268,8 @@ impl Driver {
             shared.counters.dropped_no_session.add(packets - replayed);
             return None;
         }
-        match backlog.admission() {
-            Admission::Open => {}
+        match queue.admission() {
+            Admission::Room => {}
             Admission::Full => {
                 shared.counters.dropped_backlog.add(packets);
                 return None;
@@ -280,9 +281,9 @@ impl Driver {
         }
         // Nothing can be sent from what many listen to.
         let local_ip = local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST));
-        let connection = Connection::new(route.1, &backlog.config, now);
+        let connection = Connection::new(route.1, &queue.config, now);
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
-        if !backlog.push(Arc::clone(&session)) {
+        if !queue.push(Arc::clone(&session)) {
             shared.counters.dropped_no_session.add(packets);
             return None;
         }
@@ -375,7 +376,7 @@ impl Driver {
             slot.touched = false;
             slot.served_at = now;
             match slot.session.serve(now) {
-                Upkeep::Wait(deadline) => {
+                Next::Wait(deadline) => {
                     if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
                         slot.idle = true;
                         self.idle.push_back((now + IDLE_MEMORY, key));
@@ -385,15 +386,15 @@ impl Driver {
                         None => self.timers.remove(key),
                     }
                 }
-                Upkeep::Again => self.touch(key),
-                Upkeep::Blocked => {
+                Next::Again => self.touch(key),
+                Next::Blocked => {
                     if !std::mem::replace(&mut slot.blocked, true) {
                         self.blocked.push(key);
                     }
                     // A session that cannot send still dies at its deadline.
                     self.timers.set(key, now + BLOCKED_LOOK);
                 }
-                Upkeep::Remove => self.forget(now, key),
+                Next::Remove => self.forget(now, key),
             }
         }
         // What asked for another look was put behind them.
@@ -402,13 +403,13 @@ impl Driver {
 
     /// Whether nothing can come any more.
     fn is_done(&self) -> bool {
-        // In this order: who opens a session has it noticed before it stops being an opener.
-        self.table.len() == 0 && !self.shared.has_openers() && !self.shared.has_noticed()
+        // In this order: who opens a session schedules it before it stops being an owner.
+        self.table.len() == 0 && !self.shared.has_owners() && !self.shared.has_scheduled()
     }
 
     /// Ends the sessions of a listener that was closed.
     fn look_at_listener(&mut self) {
-        if self.listener_closed || !self.shared.backlog.as_ref().is_some_and(Backlog::is_closed) {
+        if self.listener_closed || !self.shared.accept_queue.as_ref().is_some_and(AcceptQueue::is_closed) {
             return;
         }
         self.listener_closed = true;
@@ -468,8 +469,8 @@ impl Future for Driver {
         }
         this.look_at_listener();
         let mut bytes = 0;
-        // What is noticed from here on wakes this task again.
-        this.look_at_noticed();
+        // What is scheduled from here on wakes this task again.
+        this.look_at_scheduled();
         let mut due = true;
         for _ in 0..MAX_TURNS {
             let mut now = None;
@@ -507,10 +508,10 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // The runtime is shutting down, or there is nothing left: nobody may wait for this driver any more.
-        self.shared.end_attention();
-        self.look_at_noticed();
-        if let Some(backlog) = &self.shared.backlog {
-            drop(backlog.end(Ended::DriverGone));
+        self.shared.close_run_queue();
+        self.look_at_scheduled();
+        if let Some(queue) = &self.shared.accept_queue {
+            drop(queue.end(Ended::DriverGone));
         }
         for slot in self.table.iter() {
             slot.session.fail(Failure::DriverGone);

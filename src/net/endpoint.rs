@@ -109,7 +109,7 @@ impl KcpEndpoint {
 
 impl Drop for KcpEndpoint {
     fn drop(&mut self) {
-        self.shared.remove_opener();
+        self.shared.remove_owner();
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn open(
     let peer = reachable(shared.socket.local_addr()?, peer)?;
     let connection = Connection::new(conv, config, clock::now());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
-    shared.notice(&session);
+    shared.schedule(&session);
     Ok(KcpStream::new(session))
 }
 

@@ -12,9 +12,10 @@ use futures_core::Stream;
 use tokio::net::ToSocketAddrs;
 
 use super::{
+    accept_queue::{AcceptQueue, Ended},
     endpoint::bind_first,
     error::Failure,
-    shared::{Backlog, Ended, Shared},
+    shared::Shared,
     socket::Socket,
     stats::EndpointStats,
     stream::KcpStream,
@@ -71,7 +72,7 @@ impl KcpListener {
     }
 
     fn start(socket: Socket, config: KcpConfig) -> io::Result<Self> {
-        Ok(Self { shared: Shared::start(socket, Some(Backlog::new(config)))?, stream_ended: false })
+        Ok(Self { shared: Shared::start(socket, Some(AcceptQueue::new(config)))?, stream_ended: false })
     }
 
     /// Waits for the next session. Cancelling it loses none, and several tasks may wait at once.
@@ -89,8 +90,8 @@ impl KcpListener {
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<KcpStream>> {
-        let waiting = match &self.shared.backlog {
-            Some(backlog) => backlog.pop(cx.waker()),
+        let waiting = match &self.shared.accept_queue {
+            Some(queue) => queue.pop(cx.waker()),
             None => Err(Ended::Dropped),
         };
         match waiting {
@@ -116,8 +117,8 @@ impl KcpListener {
     }
 
     fn end(&self, ended: Ended) {
-        if let Some(backlog) = &self.shared.backlog {
-            for session in backlog.end(ended) {
+        if let Some(queue) = &self.shared.accept_queue {
+            for session in queue.end(ended) {
                 session.release();
             }
         }
@@ -149,7 +150,7 @@ impl Stream for KcpListener {
 impl Drop for KcpListener {
     fn drop(&mut self) {
         self.end(Ended::Dropped);
-        self.shared.remove_opener();
+        self.shared.remove_owner();
     }
 }
 

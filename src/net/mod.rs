@@ -9,8 +9,8 @@
 //!   driver           one task a socket: receive, route, timers
 //!     timers         the sessions' deadlines
 //!     recently_closed
-//!   shared           what they have in common: attention list, backlog, counters
-//!   socket           batches of packets (quinn-udp); slots: the memory they are received into; marked: with a DSCP
+//!   shared           what they have in common: run queue, accept queue, counters
+//!   socket           batches of packets (quinn-udp); slots: the memory they are received into; dscp: sending with a DSCP
 //! ```
 //!
 //! A write goes all the way to the system call in the writer's own task, and a read takes bytes where the driver put
@@ -63,14 +63,16 @@ macro_rules! socket_options {
 }
 use socket_options;
 
+mod accept_queue;
+mod async_socket;
 mod clock;
 mod datagrams;
 mod driver;
+mod dscp;
 mod endpoint;
 mod entropy;
 mod error;
 mod listener;
-mod marked;
 mod opener;
 mod recently_closed;
 mod session;
@@ -82,7 +84,7 @@ mod stream;
 mod table;
 mod timers;
 mod waiters;
-mod watched;
+mod wake_list;
 
 pub use self::{
     datagrams::KcpDatagrams,

@@ -3,7 +3,7 @@
 //! Both work on the [`Connection`] under one short lock. Whoever changes it also transmits what has become sendable,
 //! outside the lock; a flag keeps two from doing so at once, which would reorder packets. What cannot be done on the
 //! spot (a full socket, an earlier deadline, a session to be removed) is left to the driver by putting the session on
-//! its attention list.
+//! its run queue.
 
 mod datagrams;
 
@@ -22,12 +22,7 @@ use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use super::{
-    clock,
-    error::Failure,
-    shared::Shared,
-    socket,
-    table::Route,
-    waiters::{Waiters, Woken},
+    clock, error::Failure, shared::Shared, socket, table::Route, waiters::Waiters, wake_list::WakeList,
 };
 use crate::{
     crypto::PacketCrypto,
@@ -50,8 +45,8 @@ pub(super) struct Session {
     local_ip: Option<IpAddr>,
     pub(super) conv: u32,
     pub(super) shared: Arc<Shared>,
-    /// Whether it is on the driver's attention list.
-    pub(super) noticed: AtomicBool,
+    /// Whether it is in the driver's run queue.
+    pub(super) scheduled: AtomicBool,
     /// The deadline that the driver will look at it, in microseconds; `u64::MAX` for none.
     armed: AtomicU64,
     state: Mutex<State>,
@@ -87,7 +82,7 @@ struct Blocked {
 
 /// What a driver should do about a session after it has served it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Upkeep {
+pub(super) enum Next {
     /// Look at it again at its deadline, if it has one.
     Wait(Option<Instant>),
     /// Look at it again at once: there is more to send.
@@ -110,7 +105,7 @@ impl Session {
             local_ip,
             conv: connection.conv(),
             shared,
-            noticed: AtomicBool::new(false),
+            scheduled: AtomicBool::new(false),
             armed: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 connection,
@@ -150,7 +145,7 @@ impl Session {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         // Initialise no more of a large buffer than is about to be filled.
         let wanted = buf.remaining().min(state.connection.readable_bytes().max(MIN_READ));
@@ -161,7 +156,7 @@ impl Session {
                 Poll::Ready(Ok(()))
             }
             Err(error) => {
-                let waiting = state.wait_to_read(cx, error, &mut woken);
+                let waiting = state.wait_to_read(cx, error, &mut wakes);
                 // Segments without bytes may have been taken.
                 self.after_read(state);
                 waiting
@@ -170,14 +165,14 @@ impl Session {
     }
 
     pub(super) fn poll_recv(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         match state.connection.recv() {
             Ok(message) => {
                 self.after_read(state);
                 Poll::Ready(Ok(message))
             }
-            Err(error) => state.wait_to_read(cx, error, &mut woken),
+            Err(error) => state.wait_to_read(cx, error, &mut wakes),
         }
     }
 
@@ -193,21 +188,21 @@ impl Session {
         cx: &mut Context<'_>,
         write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
     ) -> Poll<io::Result<R>> {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         let now = clock::now();
         match write(&mut state.connection, now) {
             Ok(result) => {
                 // Behind data in flight, less than a batch of segments waits for the next write to share its system
                 // call, unless the driver comes first.
-                let (mut state, upkeep) = self.transmit(state, now, true);
-                state.collect_events(&mut woken);
+                let (mut state, next) = self.transmit(state, now, true);
+                state.collect_events(&mut wakes);
                 drop(state);
-                self.leave_to_driver(upkeep);
+                self.leave_to_driver(next);
                 Poll::Ready(Ok(result))
             }
             Err(WriteError::Blocked) => {
-                state.writers.add(cx.waker(), &mut woken);
+                state.writers.add(cx.waker(), &mut wakes);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(state.error_or(error.into()))),
@@ -230,18 +225,18 @@ impl Session {
 
     /// Begins the shutdown, and waits for everything written to be acknowledged.
     pub(super) fn poll_shutdown(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let now = clock::now();
         let mut state = self.lock();
         if !state.flushed && state.connection.close_reason().is_some() {
             return Poll::Ready(Err(state.close_error()));
         }
         state.connection.shutdown(now);
-        state.collect_events(&mut woken);
+        state.collect_events(&mut wakes);
         if state.flushed {
             return Poll::Ready(Ok(()));
         }
-        state.closers.add(cx.waker(), &mut woken);
+        state.closers.add(cx.waker(), &mut wakes);
         self.transmit_and_leave(state, false);
         Poll::Pending
     }
@@ -254,17 +249,17 @@ impl Session {
 
     /// The stream is gone: one last chance for what can be sent at once, ACKs above all, and out with the session.
     pub(super) fn release(self: &Arc<Self>) {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         state.released = true;
         state.connection.flush();
         let (mut state, _) = self.transmit(state, clock::now(), false);
         // Where the driver is at it, it comes to these ACKs too, and ends the session when it next looks.
         if !state.transmitting {
-            state.end(&mut woken);
+            state.end(&mut wakes);
         }
         drop(state);
-        self.leave_to_driver(Upkeep::Remove);
+        self.leave_to_driver(Next::Remove);
     }
 
     /// Whether it has ended, or no stream refers to it any more.
@@ -275,10 +270,10 @@ impl Session {
 
     /// Ends the session: everything pending fails with `failure`.
     pub(super) fn fail(&self, failure: Failure) {
-        let mut woken = Woken::default();
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         state.fail(failure);
-        state.collect_events(&mut woken);
+        state.collect_events(&mut wakes);
     }
 
     // ---- The driver's side ----
@@ -313,17 +308,17 @@ impl Session {
     }
 
     /// Does what is due, wakes whom it concerns, and transmits.
-    pub(super) fn serve(&self, now: Instant) -> Upkeep {
-        let mut woken = Woken::default();
+    pub(super) fn serve(&self, now: Instant) -> Next {
+        let mut wakes = WakeList::default();
         let mut state = self.lock();
         self.armed.store(u64::MAX, Ordering::Relaxed);
         if state.released {
             let (mut state, _) = self.transmit(state, clock::now(), false);
-            state.end(&mut woken);
-            return Upkeep::Remove;
+            state.end(&mut wakes);
+            return Next::Remove;
         }
         state.connection.handle_timeout(now);
-        state.collect_events(&mut woken);
+        state.collect_events(&mut wakes);
         let deadline = state.connection.poll_timeout();
         if state.is_quiet() && deadline.is_none_or(|at| at > now) {
             // What was received needs no answer yet: the application may have one.
@@ -331,25 +326,25 @@ impl Session {
         }
         // Before the system calls: the reader can start on another core.
         drop(state);
-        woken.wake_all();
+        wakes.wake_all();
         let state = self.lock();
         // By a clock read under the lock: the application may have sent since `now`, and time must not run backwards.
-        let (mut state, upkeep) = self.transmit(state, clock::now(), false);
-        state.collect_events(&mut woken);
+        let (mut state, next) = self.transmit(state, clock::now(), false);
+        state.collect_events(&mut wakes);
         if state.connection.close_reason().is_some() {
             // Its stream reads what had arrived; its peer may begin anew.
-            return Upkeep::Remove;
+            return Next::Remove;
         }
-        match upkeep {
-            Upkeep::Wait(deadline) => self.arm(deadline),
-            upkeep => upkeep,
+        match next {
+            Next::Wait(deadline) => self.arm(deadline),
+            next => next,
         }
     }
 
     /// Takes note, under the lock, of the deadline that the driver will keep.
-    fn arm(&self, deadline: Option<Instant>) -> Upkeep {
+    fn arm(&self, deadline: Option<Instant>) -> Next {
         self.armed.store(deadline.map_or(u64::MAX, Instant::as_micros), Ordering::Relaxed);
-        Upkeep::Wait(deadline)
+        Next::Wait(deadline)
     }
 
     /// Gives back the memory kept for further traffic.
@@ -365,22 +360,22 @@ impl Session {
         mut state: MutexGuard<'a, State>,
         now: Instant,
         corked: bool,
-    ) -> (MutexGuard<'a, State>, Upkeep) {
+    ) -> (MutexGuard<'a, State>, Next) {
         if state.transmitting {
             // Whoever is at it looks again before it stops.
-            return (state, Upkeep::Wait(None));
+            return (state, Next::Wait(None));
         }
         if let Some(blocked) = state.blocked.take()
             && !self.send_blocked(&mut state, now, blocked)
         {
-            return (state, Upkeep::Blocked);
+            return (state, Next::Blocked);
         }
         state.transmitting = true;
-        let (mut state, upkeep) = socket::with_transmit_buffer(|buffer| {
+        let (mut state, next) = socket::with_transmit_buffer(|buffer| {
             for _ in 0..MAX_BATCHES {
                 let Some(transmit) = state.connection.transmit(now, buffer, corked) else {
-                    let upkeep = state.upkeep(corked);
-                    return (state, upkeep);
+                    let next = state.next(corked);
+                    return (state, next);
                 };
                 let first = state.connection.take_sent_first();
                 drop(state);
@@ -393,15 +388,15 @@ impl Session {
                         let bytes = buffer[sent..transmit.len].to_vec();
                         let transmit = Transmit { len: bytes.len(), ..transmit };
                         state.blocked = Some(Blocked { bytes, transmit });
-                        return (state, Upkeep::Blocked);
+                        return (state, Next::Blocked);
                     }
                     outcome => state.note_send(now, outcome),
                 }
             }
-            (state, Upkeep::Again)
+            (state, Next::Again)
         });
         state.transmitting = false;
-        (state, upkeep)
+        (state, next)
     }
 
     /// Sends a batch that found the socket full, or the rest of it; returns whether that is no more.
@@ -421,36 +416,36 @@ impl Session {
 
     /// Sends what is sendable in the application's own task, tells whom it concerns, and leaves the rest to the driver.
     fn transmit_and_leave(self: &Arc<Self>, state: MutexGuard<'_, State>, corked: bool) {
-        let mut woken = Woken::default();
-        let (mut state, upkeep) = self.transmit(state, clock::now(), corked);
-        state.collect_events(&mut woken);
+        let mut wakes = WakeList::default();
+        let (mut state, next) = self.transmit(state, clock::now(), corked);
+        state.collect_events(&mut wakes);
         drop(state);
-        self.leave_to_driver(upkeep);
+        self.leave_to_driver(next);
     }
 
-    /// Puts the session on the driver's attention list if it has to do something about it, or sooner than it plans to.
-    fn leave_to_driver(self: &Arc<Self>, upkeep: Upkeep) {
-        match upkeep {
-            Upkeep::Wait(None) => return,
-            Upkeep::Wait(Some(at)) => {
+    /// Puts the session in the driver's run queue if it has to do something about it, or sooner than it plans to.
+    fn leave_to_driver(self: &Arc<Self>, next: Next) {
+        match next {
+            Next::Wait(None) => return,
+            Next::Wait(Some(at)) => {
                 let at = at.as_micros();
                 if self.armed.fetch_min(at, Ordering::Relaxed) <= at {
                     return;
                 }
             }
-            Upkeep::Again | Upkeep::Blocked | Upkeep::Remove => {}
+            Next::Again | Next::Blocked | Next::Remove => {}
         }
-        self.shared.notice(self);
+        self.shared.schedule(self);
     }
 }
 
 impl State {
     /// What is left to do once there is nothing more to transmit.
-    fn upkeep(&self, corked: bool) -> Upkeep {
+    fn next(&self, corked: bool) -> Next {
         if corked && self.connection.has_sendable() {
-            return Upkeep::Again;
+            return Next::Again;
         }
-        Upkeep::Wait(self.connection.poll_timeout())
+        Next::Wait(self.connection.poll_timeout())
     }
 
     /// Whether the session lives, and there is nothing to transmit, nor anybody at it.
@@ -461,24 +456,24 @@ impl State {
             && self.connection.is_quiet()
     }
 
-    /// Hands the wakers of those whom the connection's events concern to `woken`.
-    fn collect_events(&mut self, woken: &mut Woken) {
+    /// Hands the wakers of those whom the connection's events concern to `wakes`.
+    fn collect_events(&mut self, wakes: &mut WakeList) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Readable => self.readers.take_into(woken),
-                Event::DatagramReadable => self.datagram_readers.take_into(woken),
-                Event::Writable => self.writers.take_into(woken),
+                Event::Readable => self.readers.take_into(wakes),
+                Event::DatagramReadable => self.datagram_readers.take_into(wakes),
+                Event::Writable => self.writers.take_into(wakes),
                 Event::Flushed => {
                     self.flushed = true;
-                    self.closers.take_into(woken);
+                    self.closers.take_into(wakes);
                 }
                 // To be seen in the stats.
                 Event::Fec(_) => {}
                 Event::Closed(_) => {
-                    self.readers.take_into(woken);
-                    self.datagram_readers.take_into(woken);
-                    self.writers.take_into(woken);
-                    self.closers.take_into(woken);
+                    self.readers.take_into(wakes);
+                    self.datagram_readers.take_into(wakes);
+                    self.writers.take_into(wakes);
+                    self.closers.take_into(wakes);
                 }
             }
         }
@@ -488,10 +483,10 @@ impl State {
         &mut self,
         cx: &mut Context<'_>,
         error: ReadError,
-        woken: &mut Woken,
+        wakes: &mut WakeList,
     ) -> Poll<io::Result<R>> {
         if error == ReadError::Blocked {
-            self.readers.add(cx.waker(), woken);
+            self.readers.add(cx.waker(), wakes);
             return Poll::Pending;
         }
         Poll::Ready(Err(self.error_or(error.into())))
@@ -512,9 +507,9 @@ impl State {
     }
 
     /// Ends it for want of a stream. Others may still wait for its datagrams.
-    fn end(&mut self, woken: &mut Woken) {
+    fn end(&mut self, wakes: &mut WakeList) {
         self.connection.close(CloseReason::Aborted);
-        self.collect_events(woken);
+        self.collect_events(wakes);
         self.blocked = None;
     }
 

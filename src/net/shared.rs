@@ -1,7 +1,6 @@
 //! What the streams, the listener and the driver of one socket share.
 
 use std::{
-    collections::VecDeque,
     io,
     net::{IpAddr, SocketAddr},
     sync::{
@@ -13,35 +12,31 @@ use std::{
 };
 
 use super::{
-    driver::Driver,
-    error::Failure,
-    session::Session,
-    socket::Socket,
+    accept_queue::AcceptQueue, driver::Driver, error::Failure, session::Session, socket::Socket,
     stats::Counters,
-    waiters::{Waiters, Woken},
 };
-use crate::proto::{KcpConfig, Transmit};
+use crate::proto::Transmit;
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) socket: Socket,
     pub(super) counters: Counters,
     /// Sessions that the driver is to look at.
-    attention: Mutex<Attention>,
+    run_queue: Mutex<RunQueue>,
     /// Whether there are any: looked at for every batch received.
-    has_attention: AtomicBool,
+    has_any: AtomicBool,
     /// The driver is a task of its own: its waker stays what it is.
     driver: OnceLock<Waker>,
     /// The listener or endpoint that may open further sessions, while there is one.
-    openers: AtomicUsize,
+    owners: AtomicUsize,
     /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
     sent_first: Mutex<Vec<u64>>,
     /// Sessions that wait to be accepted, where packets from new peers open any.
-    pub(super) backlog: Option<Backlog>,
+    pub(super) accept_queue: Option<AcceptQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Attention {
+struct RunQueue {
     sessions: Vec<Arc<Session>>,
     /// The driver has ended: nobody will look, and a session kept here would keep the socket open.
     ended: bool,
@@ -52,58 +47,58 @@ impl Shared {
     ///
     /// # Errors
     /// When no Tokio runtime runs here.
-    pub(super) fn start(socket: Socket, backlog: Option<Backlog>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(socket: Socket, accept_queue: Option<AcceptQueue>) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
             socket,
             counters: Counters::default(),
-            attention: Mutex::default(),
-            has_attention: AtomicBool::new(false),
+            run_queue: Mutex::default(),
+            has_any: AtomicBool::new(false),
             driver: OnceLock::new(),
-            openers: AtomicUsize::new(1),
+            owners: AtomicUsize::new(1),
             sent_first: Mutex::default(),
-            backlog,
+            accept_queue,
         });
         runtime.spawn(Driver::new(Arc::clone(&shared)));
         Ok(shared)
     }
 
     /// Has the driver look at `session` soon.
-    pub(super) fn notice(&self, session: &Arc<Session>) {
-        if session.noticed.swap(true, Ordering::AcqRel) {
+    pub(super) fn schedule(&self, session: &Arc<Session>) {
+        if session.scheduled.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut attention = lock(&self.attention);
-        if attention.ended {
-            drop(attention);
+        let mut run_queue = lock(&self.run_queue);
+        if run_queue.ended {
+            drop(run_queue);
             session.fail(Failure::DriverGone);
             return;
         }
-        attention.sessions.push(Arc::clone(session));
-        self.has_attention.store(true, Ordering::Release);
-        drop(attention);
+        run_queue.sessions.push(Arc::clone(session));
+        self.has_any.store(true, Ordering::Release);
+        drop(run_queue);
         self.wake_driver();
     }
 
     /// Whether a session waits to be looked at.
-    pub(super) fn has_noticed(&self) -> bool {
-        self.has_attention.load(Ordering::Acquire)
+    pub(super) fn has_scheduled(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
     }
 
     /// Moves the sessions to be looked at into `sessions`.
-    pub(super) fn take_noticed(&self, sessions: &mut Vec<Arc<Session>>) {
-        let mut attention = lock(&self.attention);
-        sessions.append(&mut attention.sessions);
-        self.has_attention.store(false, Ordering::Relaxed);
-        drop(attention);
+    pub(super) fn take_scheduled(&self, sessions: &mut Vec<Arc<Session>>) {
+        let mut run_queue = lock(&self.run_queue);
+        sessions.append(&mut run_queue.sessions);
+        self.has_any.store(false, Ordering::Relaxed);
+        drop(run_queue);
         for session in sessions {
-            session.noticed.store(false, Ordering::Release);
+            session.scheduled.store(false, Ordering::Release);
         }
     }
 
-    /// The driver has ended: from here on, sessions that want its attention fail instead.
-    pub(super) fn end_attention(&self) {
-        lock(&self.attention).ended = true;
+    /// The driver has ended: from here on, sessions that are scheduled fail instead.
+    pub(super) fn close_run_queue(&self) {
+        lock(&self.run_queue).ended = true;
     }
 
     pub(super) fn register_driver(&self, waker: &Waker) {
@@ -152,7 +147,7 @@ impl Shared {
 
     /// Takes note of packets that were sent.
     pub(super) fn note_sent_first(&self, identities: &[u64]) {
-        if self.backlog.is_some() && !identities.is_empty() {
+        if self.accept_queue.is_some() && !identities.is_empty() {
             let mut sent = lock(&self.sent_first);
             if sent.len() >= MAX_SENT_FIRST {
                 sent.drain(..MAX_SENT_FIRST / 2);
@@ -165,115 +160,19 @@ impl Shared {
         std::mem::take(&mut lock(&self.sent_first))
     }
 
-    pub(super) fn remove_opener(&self) {
-        if self.openers.fetch_sub(1, Ordering::AcqRel) == 1 {
+    pub(super) fn remove_owner(&self) {
+        if self.owners.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wake_driver();
         }
     }
 
-    pub(super) fn has_openers(&self) -> bool {
-        self.openers.load(Ordering::Acquire) > 0
+    pub(super) fn has_owners(&self) -> bool {
+        self.owners.load(Ordering::Acquire) > 0
     }
 }
 
 /// Packets kept until the driver asks for them.
 const MAX_SENT_FIRST: usize = 4_096;
-
-/// Sessions opened by their peers and not yet accepted; at most
-/// [`accept_backlog`](crate::KcpConfigBuilder::accept_backlog).
-#[derive(Debug)]
-pub(super) struct Backlog {
-    pub(super) config: KcpConfig,
-    state: Mutex<BacklogState>,
-    /// Whether it has [ended](Ended) by being closed: looked at whenever the driver runs.
-    closed: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct BacklogState {
-    waiting: VecDeque<Arc<Session>>,
-    acceptors: Waiters,
-    /// How the listener ended.
-    ended: Option<Ended>,
-}
-
-/// How a listener ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It was dropped: its sessions go on.
-    Dropped,
-    /// It was closed: its sessions end.
-    Closed,
-    /// Its driver is gone.
-    DriverGone,
-}
-
-/// What became of a session offered to a [`Backlog`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    Open,
-    Full,
-    Ended,
-}
-
-impl Backlog {
-    pub(super) fn new(config: KcpConfig) -> Self {
-        Self { config, state: Mutex::default(), closed: AtomicBool::new(false) }
-    }
-
-    /// Whether one more session would be taken.
-    pub(super) fn admission(&self) -> Admission {
-        let state = lock(&self.state);
-        if state.ended.is_some() {
-            Admission::Ended
-        } else if state.waiting.len() >= self.config.accept_backlog() {
-            Admission::Full
-        } else {
-            Admission::Open
-        }
-    }
-
-    /// Whether it was taken: not when the listener has ended since [`admission`](Self::admission).
-    pub(super) fn push(&self, session: Arc<Session>) -> bool {
-        let mut woken = Woken::default();
-        let mut state = lock(&self.state);
-        if state.ended.is_some() {
-            return false;
-        }
-        state.waiting.push_back(session);
-        state.acceptors.take_into(&mut woken);
-        true
-    }
-
-    /// The session that has waited longest. `Err` once the listener has ended.
-    pub(super) fn pop(&self, waker: &Waker) -> Result<Option<Arc<Session>>, Ended> {
-        let mut woken = Woken::default();
-        let mut state = lock(&self.state);
-        if let Some(session) = state.waiting.pop_front() {
-            return Ok(Some(session));
-        }
-        if let Some(ended) = state.ended {
-            return Err(ended);
-        }
-        state.acceptors.add(waker, &mut woken);
-        Ok(None)
-    }
-
-    /// Ends the listener and returns the sessions that nobody accepted.
-    pub(super) fn end(&self, ended: Ended) -> VecDeque<Arc<Session>> {
-        let mut woken = Woken::default();
-        let mut state = lock(&self.state);
-        if *state.ended.get_or_insert(ended) == Ended::Closed {
-            self.closed.store(true, Ordering::Release);
-        }
-        state.acceptors.take_into(&mut woken);
-        std::mem::take(&mut state.waiting)
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-}
 
 /// Locks whatever the last holder left: nothing in this crate panics while it holds a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

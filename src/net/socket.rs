@@ -25,7 +25,7 @@ use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
 use self::slots::Slots;
-use super::{marked, watched::Watched};
+use super::{async_socket::AsyncSocket, dscp};
 use crate::proto::{Block, Transmit};
 
 /// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
@@ -43,16 +43,16 @@ const TRANSMIT_SIZE: usize = 65_536;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    io: Watched,
+    io: AsyncSocket,
     state: UdpSocketState,
     /// Bound to all addresses: what is sent may have to say from which.
     any_ip: bool,
     /// The last receive call found a single packet.
     was_single: AtomicBool,
     /// A DSCP was set.
-    marked: AtomicBool,
+    has_dscp: AtomicBool,
     /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
-    marked_one_by_one: AtomicBool,
+    dscp_without_gso: AtomicBool,
 }
 
 /// One receive slot's packets: equal in size, but for the last.
@@ -152,11 +152,11 @@ impl Socket {
         ask_for_less(&socket, any_ip);
         Ok(Self {
             any_ip,
-            io: Watched::new(socket)?,
+            io: AsyncSocket::new(socket)?,
             state,
             was_single: AtomicBool::new(false),
-            marked: AtomicBool::new(false),
-            marked_one_by_one: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
+            has_dscp: AtomicBool::new(false),
+            dscp_without_gso: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
         })
     }
 
@@ -183,13 +183,13 @@ impl Socket {
         } else {
             options.set_tos_v4(tos)?;
         }
-        self.marked.store(dscp != 0, Ordering::Relaxed);
+        self.has_dscp.store(dscp != 0, Ordering::Relaxed);
         Ok(())
     }
 
     /// Datagrams that one system call takes.
     fn max_packets(&self) -> usize {
-        if self.marked.load(Ordering::Relaxed) && self.marked_one_by_one.load(Ordering::Relaxed) {
+        if self.has_dscp.load(Ordering::Relaxed) && self.dscp_without_gso.load(Ordering::Relaxed) {
             return 1;
         }
         self.state.max_gso_segments().max(1)
@@ -264,10 +264,10 @@ impl Socket {
             return self.send_plain(peer, contents);
         }
         let send = || {
-            if self.marked.load(Ordering::Relaxed) {
-                let outcome = marked::send(self.options(), peer, local_ip, segment_size, contents);
-                if segment_size.is_some() && outcome.as_ref().is_err_and(marked::tells_of_gso) {
-                    self.marked_one_by_one.store(true, Ordering::Relaxed);
+            if self.has_dscp.load(Ordering::Relaxed) {
+                let outcome = dscp::send(self.options(), peer, local_ip, segment_size, contents);
+                if segment_size.is_some() && outcome.as_ref().is_err_and(dscp::tells_of_gso) {
+                    self.dscp_without_gso.store(true, Ordering::Relaxed);
                 }
                 return outcome;
             }

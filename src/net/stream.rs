@@ -137,7 +137,7 @@ impl KcpStream {
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
         let shared = Shared::start(socket, None)?;
         let stream = endpoint::open(&shared, peer, conv, config);
-        shared.remove_opener();
+        shared.remove_owner();
         stream
     }
 

@@ -1,113 +1,65 @@
-//! Tasks that wait for something.
+//! The tasks that wait for one thing: for bytes to read, for room to write, for a session to accept.
 
 use std::{task::Waker, vec::Vec};
 
-/// Tasks that a list holds before it looks which of them still wait: a future that is cancelled leaves its waker behind.
-const MIN_LIMIT: usize = 32;
-/// Tasks that a list holds at most: 1 MiB.
-const MAX_LIMIT: usize = 65_536;
+use super::wake_list::WakeList;
 
-/// The wakers of tasks waiting for the same thing; mostly none or one. The list's capacity is its limit, from [`MIN_LIMIT`]
-/// on.
+/// The wakers of tasks that wait for the same thing, usually none or one.
+///
+/// A future that is cancelled leaves its waker behind, so the list has a limit, at which it finds out who still waits. The
+/// capacity of the `Vec` is that limit, but at least [`MIN_LIMIT`].
 #[derive(Debug, Default)]
 pub(super) struct Waiters(Vec<Waker>);
 
 impl Waiters {
-    /// Adds a task. A full list is woken: who still waits comes back, who was cancelled does not. Its limit doubles, so
-    /// that all who come back fit, and are not woken for each other again.
-    pub(super) fn add(&mut self, waker: &Waker, woken: &mut Woken) {
+    /// Adds a task.
+    ///
+    /// When the list is full, all of its tasks are woken: those that still wait come back, those that were cancelled do
+    /// not. The limit doubles, so that all who come back find room and do not wake each other again.
+    pub(super) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
         if self.0.iter().any(|waiting| waiting.will_wake(waker)) {
             return;
         }
         let limit = self.0.capacity().clamp(MIN_LIMIT, MAX_LIMIT);
         if self.0.len() >= limit {
-            self.drain_into(woken);
+            self.drain_into(wakes);
             self.0.reserve_exact((2 * limit).min(MAX_LIMIT));
         }
         self.0.push(waker.clone());
     }
 
-    /// Moves all to `woken`, to be woken once no lock is held.
-    pub(super) fn take_into(&mut self, woken: &mut Woken) {
+    /// Moves all tasks to `wakes`. Halves the limit of a list that uses less than half of it.
+    pub(super) fn take_into(&mut self, wakes: &mut WakeList) {
         if self.0.len() <= 1 && self.0.capacity() <= MIN_LIMIT {
             if let Some(waker) = self.0.pop() {
-                woken.push(waker);
+                wakes.push(waker);
             }
             return;
         }
-        self.take_many_into(woken);
+        self.take_many_into(wakes);
     }
 
     #[cold]
-    fn take_many_into(&mut self, woken: &mut Woken) {
+    fn take_many_into(&mut self, wakes: &mut WakeList) {
         let limit = self.0.capacity();
         let few = self.0.len() <= limit / 2;
-        self.drain_into(woken);
+        self.drain_into(wakes);
         if few && limit > MIN_LIMIT {
             self.0.shrink_to((limit / 2).max(MIN_LIMIT));
         }
     }
 
-    fn drain_into(&mut self, woken: &mut Woken) {
+    fn drain_into(&mut self, wakes: &mut WakeList) {
         for waker in self.0.drain(..) {
-            woken.push(waker);
+            wakes.push(waker);
         }
     }
 }
 
-/// Wakers on their way to being woken; dropping it wakes them.
-#[derive(Debug, Default)]
-#[must_use = "declare it before the lock, so that it is dropped after it"]
-pub(super) struct Woken {
-    /// A reader and a writer are woken without an allocation.
-    first: [Option<Waker>; 2],
-    more: Vec<Waker>,
-}
-
-impl Woken {
-    fn push(&mut self, waker: Waker) {
-        match self.first.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = Some(waker),
-            None => self.push_more(waker),
-        }
-    }
-
-    #[cold]
-    fn push_more(&mut self, waker: Waker) {
-        self.more.push(waker);
-    }
-
-    /// Mostly there are none.
-    #[inline]
-    pub(super) fn wake_all(&mut self) {
-        if self.first[0].is_some() {
-            self.wake_some();
-        }
-    }
-
-    fn wake_some(&mut self) {
-        for slot in &mut self.first {
-            if let Some(waker) = slot.take() {
-                waker.wake();
-            }
-        }
-        if !self.more.is_empty() {
-            self.wake_more();
-        }
-    }
-
-    #[cold]
-    fn wake_more(&mut self) {
-        self.more.drain(..).for_each(Waker::wake);
-    }
-}
-
-impl Drop for Woken {
-    #[inline]
-    fn drop(&mut self) {
-        self.wake_all();
-    }
-}
+/// Tasks that a list holds before it finds out who still waits.
+const MIN_LIMIT: usize = 32;
+/// Tasks that a list holds at most: 1 MiB of wakers.
+const MAX_LIMIT: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -119,7 +71,7 @@ mod tests {
         task::Wake,
     };
 
-    use super::*;
+    use super::{super::wake_list::WakeMutex, *};
 
     /// A task that counts how often it was woken.
     #[derive(Default)]
@@ -132,7 +84,11 @@ mod tests {
     }
 
     fn add(waiters: &mut Waiters, task: &Arc<Task>) {
-        waiters.add(&Waker::from(Arc::clone(task)), &mut Woken::default());
+        WakeMutex::new(()).locked(|_, wakes| waiters.add(&Waker::from(Arc::clone(task)), wakes));
+    }
+
+    fn wake_all(waiters: &mut Waiters) {
+        WakeMutex::new(()).locked(|_, wakes| waiters.take_into(wakes));
     }
 
     /// Polls tasks until none is woken; returns how many polls that took.
@@ -154,30 +110,30 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_tasks_come_to_rest() {
+    fn tasks_that_come_back_do_not_wake_each_other_for_ever() {
         for count in [1, 31, 32, 33, 40, 100, 1_000] {
             let tasks: Vec<_> = (0..count).map(|_| Arc::new(Task::default())).collect();
             let mut waiters = Waiters::default();
             tasks.iter().for_each(|task| add(&mut waiters, task));
             assert!(settle(&mut waiters, &tasks) <= 2 * count, "{count} tasks");
-            waiters.take_into(&mut Woken::default());
+            wake_all(&mut waiters);
             let woken = tasks.iter().filter(|task| task.0.load(Ordering::Relaxed) == 1).count();
-            assert_eq!(woken, count, "all are woken by what they wait for");
-            // It was for one of them; the others wait on.
+            assert_eq!(woken, count, "each task is woken by what it waits for");
+            // One task got what it waited for. The others wait again.
             tasks[0].0.store(0, Ordering::Relaxed);
             assert!(settle(&mut waiters, &tasks) <= 3 * count, "{count} tasks");
         }
     }
 
     #[test]
-    fn what_was_cancelled_is_forgotten() {
+    fn wakers_of_cancelled_futures_are_forgotten() {
         let mut waiters = Waiters::default();
         for _ in 0..3 * MAX_LIMIT {
             add(&mut waiters, &Arc::new(Task::default()));
         }
         assert!(waiters.0.len() <= MAX_LIMIT);
         for _ in 0..16 {
-            waiters.take_into(&mut Woken::default());
+            wake_all(&mut waiters);
             add(&mut waiters, &Arc::new(Task::default()));
         }
         assert!(waiters.0.capacity() <= MIN_LIMIT, "{}", waiters.0.capacity());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::task::coop;
 
 use super::{Session, State};
-use crate::{net::waiters::Woken, proto::DatagramSendError};
+use crate::{net::wake_list::WakeList, proto::DatagramSendError};
 
 impl Session {
     /// Queues a datagram and transmits it, unless somebody is transmitting or the socket is full: then it goes next.
@@ -26,8 +26,8 @@ impl Session {
 
     pub(in crate::net) fn poll_recv_datagram(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let budget = ready!(coop::poll_proceed(cx));
-        let mut woken = Woken::default();
-        let outcome = self.lock().poll_recv_datagram(cx, &mut woken);
+        let mut wakes = WakeList::default();
+        let outcome = self.lock().poll_recv_datagram(cx, &mut wakes);
         if outcome.is_ready() {
             budget.made_progress();
         }
@@ -40,7 +40,7 @@ impl Session {
 }
 
 impl State {
-    fn poll_recv_datagram(&mut self, cx: &mut Context<'_>, woken: &mut Woken) -> Poll<io::Result<Bytes>> {
+    fn poll_recv_datagram(&mut self, cx: &mut Context<'_>, wakes: &mut WakeList) -> Poll<io::Result<Bytes>> {
         if let Some(datagram) = self.connection.recv_datagram() {
             return Poll::Ready(Ok(datagram));
         }
@@ -50,7 +50,7 @@ impl State {
         if !self.connection.has_datagrams() {
             return Poll::Ready(Err(DatagramSendError::Disabled.into()));
         }
-        self.datagram_readers.add(cx.waker(), woken);
+        self.datagram_readers.add(cx.waker(), wakes);
         Poll::Pending
     }
 }

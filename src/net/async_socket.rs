@@ -4,9 +4,9 @@
 //! woken once more for each one sent.
 
 #[cfg(not(unix))]
-pub(super) use other::Watched;
+pub(super) use other::AsyncSocket;
 #[cfg(unix)]
-pub(super) use unix::Watched;
+pub(super) use unix::AsyncSocket;
 
 #[cfg(unix)]
 mod unix {
@@ -20,13 +20,13 @@ mod unix {
     use tokio::io::{Interest, unix::AsyncFd};
 
     #[derive(Debug)]
-    pub(in crate::net) struct Watched {
+    pub(in crate::net) struct AsyncSocket {
         readable: AsyncFd<UdpSocket>,
         /// The same socket by another descriptor, while somebody waits for room.
         writable: Mutex<Option<AsyncFd<UdpSocket>>>,
     }
 
-    impl Watched {
+    impl AsyncSocket {
         /// Of a socket that does not block. Panics outside of a runtime.
         pub(in crate::net) fn new(socket: UdpSocket) -> io::Result<Self> {
             let readable = watch(socket, Interest::READABLE)?;
@@ -103,9 +103,9 @@ mod other {
     use tokio::{io::Interest, net::UdpSocket};
 
     #[derive(Debug)]
-    pub(in crate::net) struct Watched(UdpSocket);
+    pub(in crate::net) struct AsyncSocket(UdpSocket);
 
-    impl Watched {
+    impl AsyncSocket {
         /// Of a socket that does not block. Panics outside of a runtime.
         pub(in crate::net) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
             UdpSocket::from_std(socket).map(Self)
@@ -171,17 +171,17 @@ mod tests {
         time::Duration,
     };
 
-    use super::Watched;
+    use super::AsyncSocket;
 
     const LIMIT: Duration = Duration::from_secs(10);
 
     /// Two sockets of which one is full while the other does not read. Those of UDP are not on loopback: there a packet
     /// leaves the sender's buffer as it is sent.
-    fn pair() -> (Watched, UdpSocket) {
+    fn pair() -> (AsyncSocket, UdpSocket) {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(LIMIT)).unwrap();
-        (Watched::new(OwnedFd::from(ours).into()).unwrap(), OwnedFd::from(theirs).into())
+        (AsyncSocket::new(OwnedFd::from(ours).into()).unwrap(), OwnedFd::from(theirs).into())
     }
 
     fn would_block<T>(outcome: &io::Result<T>) -> bool {
