@@ -15,21 +15,6 @@
 //!
 //! Nothing here does I/O or knows of sessions.
 
-/// Whether the processor has instruction sets: found out at run time with the feature `std`, else when the crate is
-/// built.
-#[cfg(all(
-    target_arch = "x86_64",
-    any(feature = "salsa20", feature = "aes-gcm", feature = "chacha20-poly1305")
-))]
-macro_rules! cpu_has {
-    ($($feature:tt),+) => {{
-        #[cfg(feature = "std")]
-        { true $(&& std::arch::is_x86_feature_detected!($feature))+ }
-        #[cfg(not(feature = "std"))]
-        { cfg!(all($(target_feature = $feature),+)) }
-    }};
-}
-
 mod aead;
 mod cipher;
 mod error;

@@ -1,5 +1,5 @@
-//! The AEADs of the RustCrypto project: Rust for every target, with AES-NI, CLMUL and AVX2 or their ARMv8 kin where the
-//! running processor has them.
+//! The AEADs of the RustCrypto project, in Rust, for every target. They use AES and vector instructions of x86 and ARM
+//! where the running CPU has them.
 
 use alloc::sync::Arc;
 
@@ -12,7 +12,7 @@ use chacha20poly1305::{ChaCha20Poly1305, XChaCha20Poly1305};
 use super::Aead;
 use crate::crypto::{cipher::PacketCipher, kind::CipherKind};
 
-/// The cipher of `kind`, if its feature is on.
+/// The cipher of `kind` with `key`. `None` if its feature is off.
 pub(super) fn build(kind: CipherKind, key: &[u8]) -> Option<Arc<dyn PacketCipher>> {
     match kind {
         #[cfg(feature = "aes-gcm")]

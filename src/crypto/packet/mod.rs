@@ -30,8 +30,6 @@ use super::{
 };
 
 #[cfg(feature = "block-ciphers")]
-mod block;
-#[cfg(feature = "block-ciphers")]
 mod cfb;
 #[cfg(feature = "packet-ciphers")]
 mod checksum;
@@ -43,6 +41,8 @@ mod framed;
 mod none;
 #[cfg(feature = "salsa20")]
 mod salsa20;
+#[cfg(any(feature = "tea", feature = "xtea"))]
+mod tea;
 #[cfg(feature = "xor")]
 mod xor;
 
@@ -92,17 +92,17 @@ fn encrypted<C: checksum::Checksum>(
         #[cfg(feature = "blowfish")]
         CipherKind::Blowfish => Framed::in_cfb::<blowfish::Blowfish>(kind, key, checksum),
         #[cfg(feature = "twofish")]
-        CipherKind::Twofish => Framed::in_cfb::<block::Twofish>(kind, key, checksum),
+        CipherKind::Twofish => Framed::in_cfb::<twofish::Twofish>(kind, key, checksum),
         #[cfg(feature = "cast5")]
         CipherKind::Cast5 => Framed::in_cfb::<cast5::Cast5>(kind, key, checksum),
         #[cfg(feature = "3des")]
-        CipherKind::TripleDes => Framed::in_cfb::<block::TripleDes>(kind, key, checksum),
+        CipherKind::TripleDes => Framed::in_cfb::<des::TdesEde3>(kind, key, checksum),
         #[cfg(feature = "tea")]
-        CipherKind::Tea => Framed::in_cfb::<block::Tea>(kind, key, checksum),
+        CipherKind::Tea => Framed::in_cfb::<tea::Tea>(kind, key, checksum),
         #[cfg(feature = "xtea")]
-        CipherKind::Xtea => Framed::in_cfb::<block::Xtea>(kind, key, checksum),
+        CipherKind::Xtea => Framed::in_cfb::<tea::Xtea>(kind, key, checksum),
         #[cfg(feature = "sm4")]
-        CipherKind::Sm4 => Framed::in_cfb::<block::Sm4>(kind, key, checksum),
+        CipherKind::Sm4 => Framed::in_cfb::<sm4::Sm4>(kind, key, checksum),
         #[cfg(feature = "salsa20")]
         CipherKind::Salsa20 => Ok(Framed::new(kind, salsa20::Salsa20::new(key), checksum)),
         #[cfg(feature = "xor")]

@@ -1,5 +1,22 @@
-//! Salsa20: the first 8 bytes of a packet, half of its nonce, are the cipher's nonce and travel as they are; the rest is
-//! xored with the key stream from its start.
+//! Salsa20 as kcp-go runs it: the first 8 bytes of a packet, half of its nonce, are the cipher's nonce and stay as they
+//! are. The rest is xored with the key stream from its start.
+//!
+//! Why this crate has code of its own for it: kcptun's users run Salsa20 because it is the fastest of kcptun's ciphers.
+//! The crate `salsa20` computes one block at a time, slower than kcp-go's assembly. The kernels here compute several blocks
+//! at a time with AVX2 or AVX-512, faster than kcp-go. They are the only `unsafe` code in [`crypto`](crate::crypto).
+//! Other CPUs get the crate `salsa20`, which is also what the tests compare the kernels with.
+
+/// Whether the CPU has instruction sets. With the feature `std` this is found out at run time, otherwise it is decided
+/// when the crate is built.
+#[cfg(target_arch = "x86_64")]
+macro_rules! cpu_has {
+    ($($feature:tt),+) => {{
+        #[cfg(feature = "std")]
+        { true $(&& std::arch::is_x86_feature_detected!($feature))+ }
+        #[cfg(not(feature = "std"))]
+        { cfg!(all($(target_feature = $feature),+)) }
+    }};
+}
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -24,7 +41,7 @@ pub(super) struct Salsa20 {
 }
 
 impl Salsa20 {
-    /// Takes a key of 32 bytes; [`Key`](crate::crypto::Key) has seen to that.
+    /// Takes a key of 32 bytes. [`Key`](crate::crypto::Key) has checked the length.
     pub(super) fn new(bytes: &[u8]) -> Self {
         let mut key = Zeroizing::new([0; 32]);
         key.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -33,7 +50,7 @@ impl Salsa20 {
 }
 
 impl Encryption for Salsa20 {
-    /// It chooses the key stream.
+    /// The front of the nonce chooses the key stream, so a change there garbles all that follows.
     const BINDS_NONCE: bool = true;
 
     fn encrypt(&self, packet: &mut [u8]) {
@@ -47,7 +64,7 @@ impl Encryption for Salsa20 {
     }
 }
 
-/// Xors the key stream into `data`.
+/// Xors the key stream into `data`, by the fastest instructions that the CPU has.
 fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -61,7 +78,7 @@ fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     portable(key, nonce, data);
 }
 
-/// One block after the other.
+/// Xors the key stream into `data`, one block after the other.
 fn portable(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     salsa20::Salsa20::new(key.into(), nonce.into()).apply_keystream(data);
 }
