@@ -166,7 +166,6 @@ impl Connection {
 
     /// What identifies the packets sealed since the last call that carry its first segment: a listener of the same key
     /// takes no session from them.
-    #[cfg(feature = "tokio")]
     pub(crate) fn take_sent_first(&mut self) -> alloc::vec::Vec<u64> {
         self.pipeline.take_sent_first()
     }

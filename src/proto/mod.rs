@@ -1,10 +1,12 @@
 //! The protocol as state machines: no I/O, no clock, no randomness, no std.
 //!
-//! [`Connection`] is one session and the only type the layer above talks to; its documentation says what to call in
-//! which order. Below it, dependencies point one way:
+//! [`Connection`] is one session, [`Endpoint`] finds the session of each packet where many share a socket. They do not know
+//! each other: the layer above hands over from one to the other. Their documentation says what to call in which order.
+//! Dependencies point one way:
 //!
 //! ```text
-//! connection   lifecycle, events, batches of packets
+//! endpoint     many sessions: decrypts, routes, admits
+//! connection   one session: lifecycle, events, batches of packets
 //!   pipeline   what stands around the segments of a packet
 //!   datagrams  what travels beside the stream, unreliably
 //!   arq        reliability: queues, ACKs, timers, resends, windows
@@ -18,6 +20,7 @@ mod arq;
 mod config;
 mod connection;
 mod datagrams;
+mod endpoint;
 mod error;
 pub mod fec;
 pub(crate) mod pipeline;
@@ -33,6 +36,7 @@ pub use self::{
     arq::Block,
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
     connection::{Connection, Event, Transmit},
+    endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{
         CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,
         UnknownPreset, WriteError,

@@ -183,7 +183,6 @@ impl Pipeline {
     }
 
     /// What identifies the packets sealed since the last call that would begin a session elsewhere.
-    #[cfg(feature = "tokio")]
     pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
         self.encryption.as_mut().map(|layer| core::mem::take(&mut layer.sent_first)).unwrap_or_default()
     }

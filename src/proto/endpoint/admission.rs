@@ -1,0 +1,135 @@
+//! What begins a session.
+//!
+//! KCP has no handshake: a session begins with the packet that carries the first PUSH of an unknown conversation. The
+//! packet may be a late one of a session that was just closed, or one that an attacker has recorded and sends again. So an
+//! endpoint that accepts sessions remembers both: the routes of sessions that were closed a moment ago, and, where packets
+//! are authenticated, the packets that have begun a session.
+
+use core::net::SocketAddr;
+
+use super::{
+    batch::Batch,
+    decryptor::Decryptor,
+    hash::{HashKey, Map},
+    recently_closed::RecentlyClosed,
+    routes::{Handle, Route},
+};
+use crate::proto::{Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow};
+
+/// How many packets that began a session are remembered, at least: they take at most 512 KiB.
+const FIRST_PACKETS: usize = 16_384;
+
+/// Packets of a new session among which resends of its first one are looked for: kcp-go's usual window.
+const MAY_RESEND_FIRST: u16 = 1_024;
+
+/// What an endpoint that accepts sessions remembers.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Whether new sessions are accepted still.
+    pub(super) open: bool,
+    /// Whether only a holder of the key can make a packet. Without that, remembering packets would stop no attacker.
+    authenticated: bool,
+    first_packets: ReplayWindow,
+    closed: RecentlyClosed,
+    /// The session that began last from each address, where it ends the one before.
+    latest: Option<Map<SocketAddr, Handle>>,
+}
+
+/// What a run of packets of an unknown conversation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// It begins a session.
+    New,
+    /// It begins none. So many of its packets began one before.
+    None { replayed: usize },
+    /// It would begin a session that was closed a moment ago.
+    RecentlyClosed,
+}
+
+impl Admission {
+    pub(super) fn new(config: &KcpConfig, key: HashKey) -> Self {
+        Self {
+            open: true,
+            authenticated: config.crypto().is_some_and(|crypto| crypto.cipher().is_authenticated()),
+            first_packets: ReplayWindow::new(FIRST_PACKETS),
+            closed: RecentlyClosed::new(key),
+            latest: config.one_session_per_address().then(|| Map::with_hasher(key)),
+        }
+    }
+
+    /// Packets of an accepted session that are to be given to [`remember_resends`](Self::remember_resends).
+    pub(super) const fn may_resend_first(&self) -> u16 {
+        if self.authenticated { MAY_RESEND_FIRST } else { 0 }
+    }
+
+    /// Whether `run`, which is of no session, begins one. Packets that do are remembered.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        run: &[u8],
+        batch: &Batch,
+        decryptor: &mut Decryptor,
+    ) -> Beginning {
+        let (mut begins, mut replayed) = (false, 0);
+        for packet in run.chunks(batch.stride) {
+            if !begins_session(batch.frame.payload(packet)) {
+                continue;
+            }
+            if self.is_new(packet, batch.source, decryptor) {
+                begins = true;
+            } else {
+                replayed += 1;
+            }
+        }
+        // Nobody can be answered at port 0.
+        if !begins || route.0.port() == 0 {
+            return Beginning::None { replayed };
+        }
+        if self.closed.contains(route, now) {
+            return Beginning::RecentlyClosed;
+        }
+        Beginning::New
+    }
+
+    /// Remembers the packets of `run` that carry the first PUSH of a session which has begun. Sent again from another
+    /// address, they begin none.
+    #[inline(never)]
+    pub(super) fn remember_resends(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) {
+        for packet in run.chunks(batch.stride) {
+            if begins_session(batch.frame.payload(packet)) {
+                self.is_new(packet, batch.source, decryptor);
+            }
+        }
+    }
+
+    /// Whether a packet that begins a session was never seen; remembers it.
+    fn is_new(&mut self, packet: &[u8], source: SocketAddr, decryptor: &mut Decryptor) -> bool {
+        let identity = decryptor.authentic_identity(source, packet);
+        identity.is_none_or(|identity| self.first_packets.insert(identity))
+    }
+
+    /// Remembers a packet that would begin a session.
+    pub(super) fn remember(&mut self, identity: u64) {
+        self.first_packets.insert(identity);
+    }
+
+    /// Makes `handle` the session of `address`. Returns the one before, which ends by that.
+    pub(super) fn replace(&mut self, address: SocketAddr, handle: Handle) -> Option<Handle> {
+        self.latest.as_mut()?.insert(address, handle)
+    }
+
+    /// Notes that a session has ended.
+    pub(super) fn close(&mut self, now: Instant, route: Route, handle: Handle) {
+        self.closed.insert(route, now);
+        if let Some(latest) = &mut self.latest
+            && latest.get(&route.0) == Some(&handle)
+        {
+            latest.remove(&route.0);
+            if latest.is_empty() {
+                // Gives the memory of a crowd back.
+                *latest = Map::with_hasher(*latest.hasher());
+            }
+        }
+    }
+}

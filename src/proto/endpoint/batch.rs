@@ -1,0 +1,160 @@
+//! A batch of packets from one address, cut into runs of packets of one conversation. A session is looked up once a run
+//! and takes the run in at once.
+
+use alloc::vec::Vec;
+use core::{
+    net::{Ipv4Addr, SocketAddr},
+    ops::Range,
+};
+
+use super::{decryptor::Frame, stats::RoutingStats};
+use crate::{crypto::OpenError, proto::peek_conv};
+
+/// The batch that is being routed.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) source: SocketAddr,
+    pub(super) stride: usize,
+    pub(super) frame: Frame,
+    /// Bytes of all packets together.
+    len: usize,
+    /// Where the next packet begins.
+    at: usize,
+    /// How decrypting went, packet by packet; empty where nothing is encrypted. It is kept for its memory.
+    pub(super) outcomes: Vec<Result<(), OpenError>>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            source: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            stride: 1,
+            frame: Frame::default(),
+            len: 0,
+            at: 0,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+impl Batch {
+    /// Begins with a batch whose packets were decrypted as `outcomes` says.
+    pub(super) fn begin(&mut self, source: SocketAddr, len: usize, stride: usize, frame: Frame) {
+        self.source = source;
+        self.stride = stride;
+        self.frame = frame;
+        self.len = len;
+        self.at = 0;
+    }
+
+    /// The next packets of one conversation that lie one behind the other: their conv, and where they are. Counts the
+    /// packets that are left out.
+    pub(super) fn next_run(&mut self, bytes: &[u8], stats: &mut RoutingStats) -> Option<(u32, Range<usize>)> {
+        // `bytes` are what was decrypted. Were they others, they would be misread, no more.
+        let bytes = &bytes[..bytes.len().min(self.len)];
+        let mut run: Option<(u32, Range<usize>)> = None;
+        while self.at < bytes.len() {
+            let end = bytes.len().min(self.at + self.stride);
+            let conv = self.conv(&bytes[self.at..end], stats);
+            match (&mut run, conv) {
+                (None, Some(conv)) => run = Some((conv, self.at..end)),
+                (Some((of_run, range)), Some(conv)) if *of_run == conv => range.end = end,
+                // The next run begins with this one.
+                (Some(_), Some(_)) => break,
+                (_, None) => {}
+            }
+            self.at = end;
+            if conv.is_none() && run.is_some() {
+                break;
+            }
+        }
+        run
+    }
+
+    /// The conv of the packet that comes next.
+    fn conv(&self, packet: &[u8], stats: &mut RoutingStats) -> Option<u32> {
+        if let Some(Err(error)) = self.outcomes.get(self.at / self.stride) {
+            stats.count_refused(*error);
+            return None;
+        }
+        let conv = peek_conv(self.frame.payload(packet));
+        if conv.is_none() {
+            stats.dropped_short += 1;
+        }
+        conv
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::proto::HEADER_LEN;
+
+    const STRIDE: usize = HEADER_LEN + 6;
+
+    /// Packets of these convs, back to back.
+    fn packets(convs: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; convs.len() * STRIDE];
+        for (packet, conv) in bytes.chunks_mut(STRIDE).zip(convs) {
+            packet[..4].copy_from_slice(&conv.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn runs(bytes: &[u8], outcomes: Vec<Result<(), OpenError>>) -> (Vec<(u32, Range<usize>)>, RoutingStats) {
+        let mut batch = Batch { outcomes, ..Batch::default() };
+        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE, Frame::default());
+        let mut stats = RoutingStats::default();
+        let runs = core::iter::from_fn(|| batch.next_run(bytes, &mut stats)).collect();
+        (runs, stats)
+    }
+
+    #[test]
+    fn neighbours_of_one_conv_are_one_run() {
+        let (runs, stats) = runs(&packets(&[7, 7, 8, 7]), Vec::new());
+        assert_eq!(runs, [(7, 0..2 * STRIDE), (8, 2 * STRIDE..3 * STRIDE), (7, 3 * STRIDE..4 * STRIDE)]);
+        assert_eq!(stats, RoutingStats::default());
+    }
+
+    #[test]
+    fn a_shorter_last_packet_belongs_to_the_run() {
+        let bytes = packets(&[7, 7]);
+        let (runs, _) = runs(&bytes[..STRIDE + HEADER_LEN], Vec::new());
+        assert_eq!(runs, [(7, 0..STRIDE + HEADER_LEN)]);
+    }
+
+    #[test]
+    fn a_last_packet_without_room_for_a_header_is_counted_and_left_out() {
+        let bytes = packets(&[7, 7]);
+        let (runs, stats) = runs(&bytes[..STRIDE + HEADER_LEN - 1], Vec::new());
+        assert_eq!(runs, [(7, 0..STRIDE)]);
+        assert_eq!(stats.dropped_short, 1);
+    }
+
+    #[test]
+    fn what_was_not_decrypted_splits_a_run_and_is_counted_by_cause() {
+        let bytes = packets(&[7, 7, 7, 7, 7]);
+        let outcomes = vec![
+            Err(OpenError::TooLong),
+            Ok(()),
+            Err(OpenError::BadTag),
+            Err(OpenError::BadChecksum),
+            Ok(()),
+        ];
+        let (runs, stats) = runs(&bytes, outcomes);
+        assert_eq!(runs, [(7, STRIDE..2 * STRIDE), (7, 4 * STRIDE..5 * STRIDE)]);
+        assert_eq!((stats.dropped_long, stats.dropped_bad_tag, stats.dropped_bad_checksum), (1, 1, 1));
+        assert_eq!(stats.dropped_short, 0);
+    }
+
+    #[test]
+    fn fewer_bytes_than_were_decrypted_are_no_panic() {
+        let bytes = packets(&[7, 7]);
+        let mut batch = Batch::default();
+        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE, Frame::default());
+        assert_eq!(batch.next_run(&bytes[..STRIDE], &mut RoutingStats::default()), Some((7, 0..STRIDE)));
+        assert_eq!(batch.next_run(&[], &mut RoutingStats::default()), None);
+    }
+}

@@ -1,0 +1,442 @@
+//! Many sessions over one socket: see [`Endpoint`].
+//!
+//! What an endpoint does with a packet, in this order:
+//!
+//! 1. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
+//!    once and in place ([`Endpoint::receive`]; `decryptor`).
+//! 2. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
+//!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
+//! 3. **Admit.** A run of an unknown conversation may begin a session. It must carry the first PUSH, be no replay, and
+//!    be of no session that was closed a moment ago (`admission`, `recently_closed`). Then the caller is asked
+//!    ([`Routed::Incoming`]).
+//!
+//! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
+//! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
+//! in the writer's own task.
+//!
+//! There is no clock in here and nothing to wait for: an endpoint has no deadlines. What it remembers has limits, and is
+//! forgotten when something else is looked up.
+
+mod admission;
+mod batch;
+mod decryptor;
+mod hash;
+mod recently_closed;
+mod routes;
+mod stats;
+
+use core::{fmt, net::SocketAddr, ops::Range};
+
+use self::{
+    admission::{Admission, Beginning},
+    batch::Batch,
+    decryptor::Decryptor,
+    hash::HashKey,
+    routes::{Role, Routes},
+};
+pub use self::{routes::Handle, stats::RoutingStats};
+use super::{Connection, Instant, KcpConfig, Random};
+use crate::crypto::PacketCrypto;
+
+/// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
+/// I/O or clock.
+///
+/// One endpoint accepts sessions ([`accepting`](Self::accepting)), begins them ([`connect`](Self::connect)), or does both.
+/// Whatever is received goes through these calls:
+///
+/// 1. [`receive`](Self::receive) decrypts a batch of packets from one address.
+/// 2. [`poll_routed`](Self::poll_routed), until it returns `None`, tells what the batch holds. A [`Routed::Session`] is to
+///    be handed to its [`Connection`]. A [`Routed::Incoming`] is to be answered by [`accept`](Self::accept) or
+///    [`refuse`](Self::refuse).
+///
+/// A session that has ended, or that nobody wants any more, is to be [closed](Self::close): until then the endpoint knows
+/// it. Where packets are authenticated, [`remember_sent`](Self::remember_sent) is to be called after a
+/// [`Connection::poll_transmit`].
+///
+/// ```
+/// use std::{collections::HashMap, net::SocketAddr};
+///
+/// use kcp9::{
+///     KcpConfig,
+///     proto::{Connection, Endpoint, Handle, Instant, Random, Routed},
+/// };
+///
+/// # struct Entropy;
+/// # impl Random for Entropy {
+/// #     fn fill(&mut self, bytes: &mut [u8]) {
+/// #         bytes.fill(4);
+/// #     }
+/// # }
+/// let config = KcpConfig::default();
+/// let now = Instant::ZERO;
+/// // `Entropy` draws from the operating system.
+/// let mut endpoint = Endpoint::accepting(&config, &mut Entropy);
+/// let mut sessions: HashMap<Handle, Connection> = HashMap::new();
+///
+/// // A client somewhere sends its first packet.
+/// let mut client = Connection::new(7, &config, now);
+/// client.write(now, b"hello")?;
+/// let mut buffer = [0; 65_536];
+/// let transmit = client.poll_transmit(now, &mut buffer).ok_or("nothing to send")?;
+/// let source = SocketAddr::from(([192, 0, 2, 1], 4_000));
+///
+/// // The server receives it.
+/// let received = &mut buffer[..transmit.len];
+/// endpoint.receive(source, received, transmit.stride);
+/// while let Some(routed) = endpoint.poll_routed(now, received) {
+///     let run = match routed {
+///         Routed::Session(run) => run,
+///         Routed::Incoming(incoming) => {
+///             let Some(accepted) = endpoint.accept(now) else { continue };
+///             sessions.insert(accepted.run.handle, Connection::new(incoming.conv, &config, now));
+///             accepted.run
+///         }
+///         _ => continue,
+///     };
+///     let Some(connection) = sessions.get_mut(&run.handle) else { continue };
+///     for packet in received[run.range.clone()].chunks(run.stride) {
+///         connection.handle_decrypted_packet(now, packet)?;
+///     }
+/// }
+/// let mut hello = [0; 5];
+/// for connection in sessions.values_mut() {
+///     connection.read(&mut hello)?;
+/// }
+/// assert_eq!(&hello, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Endpoint {
+    routes: Routes,
+    decryptor: Decryptor,
+    /// Where sessions are accepted, or were.
+    admission: Option<Admission>,
+    batch: Batch,
+    /// What [`accept`](Self::accept) would accept.
+    offered: Option<(Incoming, Range<usize>)>,
+    stats: RoutingStats,
+}
+
+/// What a batch of packets holds next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Routed {
+    /// Packets for a session.
+    Session(Run),
+    /// Packets that would begin a session, which is accepted by [`Endpoint::accept`] or refused by [`Endpoint::refuse`].
+    Incoming(Incoming),
+}
+
+/// Decrypted packets of one session that lie one behind the other in a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The session that they are for.
+    pub handle: Handle,
+    /// Where they are in the batch, in bytes.
+    pub range: Range<usize>,
+    /// Bytes of each but the last, which may be shorter.
+    pub stride: usize,
+}
+
+/// A session that a peer begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Incoming {
+    /// The address of the peer. Where packets are not authenticated, anybody may have forged it.
+    pub source: SocketAddr,
+    /// The conversation, for [`Connection::new`].
+    pub conv: u32,
+    /// How many packets of it were received at once.
+    pub packets: usize,
+}
+
+/// A session that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "its packets are to be handed to its connection"]
+pub struct Accepted {
+    /// The handle of the session, and the packets that began it.
+    pub run: Run,
+    /// The session with the same address that ends by this one: see
+    /// [`one_session_per_address`](crate::KcpConfigBuilder::one_session_per_address). The endpoint has forgotten it already.
+    pub replaced: Option<Handle>,
+}
+
+/// Why a session is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Too many sessions wait to be accepted. The peer sends again, and may find room then.
+    QueueFull,
+    /// No sessions are accepted, or not this one.
+    Unwanted,
+}
+
+/// Why a session cannot begin here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The endpoint has a session of the conversation with the peer.
+    ConvInUse(Handle),
+    /// The sessions with the peer have another cipher. Which one a packet needs cannot be told before it is decrypted.
+    OtherCipher,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConvInUse(_) => "the conversation number is in use with this peer",
+            Self::OtherCipher => "other sessions with this peer have another cipher",
+        })
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+impl Endpoint {
+    /// An endpoint that accepts no sessions. `random` must be unpredictable: it keeps peers from choosing addresses and
+    /// convs that make the endpoint slow.
+    #[must_use]
+    pub fn new(random: &mut dyn Random) -> Self {
+        Self::with_admission(None, HashKey::new(random))
+    }
+
+    /// An endpoint that accepts sessions. `config` is that of every session accepted: the endpoint decrypts with its
+    /// cipher, and keeps its rule of how many sessions an address may have. `random` as for [`new`](Self::new).
+    #[must_use]
+    pub fn accepting(config: &KcpConfig, random: &mut dyn Random) -> Self {
+        Self::with_admission(Some(config), HashKey::new(random))
+    }
+
+    fn with_admission(config: Option<&KcpConfig>, key: HashKey) -> Self {
+        Self {
+            routes: Routes::new(key),
+            decryptor: Decryptor::new(config.and_then(|config| config.crypto().cloned()), key),
+            admission: config.map(|config| Admission::new(config, key)),
+            batch: Batch::default(),
+            offered: None,
+            stats: RoutingStats::default(),
+        }
+    }
+
+    // ---- Packets ----
+
+    /// Decrypts the packets from `source` that lie back to back in `bytes`, `stride` bytes each, the last perhaps shorter.
+    /// What [`poll_routed`](Self::poll_routed) has not returned of the batch before is dropped.
+    pub fn receive(&mut self, source: SocketAddr, bytes: &mut [u8], stride: usize) {
+        self.drop_offered();
+        let stride = stride.max(1);
+        if bytes.is_empty() {
+            // UDP carries packets without any bytes, too.
+            self.stats.dropped_short += 1;
+        }
+        let frame = self.decryptor.decrypt(source, bytes, stride, &mut self.batch.outcomes);
+        self.batch.begin(source, bytes.len(), stride, frame);
+    }
+
+    /// What the batch holds next; `None` when that was all. `bytes` are those that [`receive`](Self::receive) has
+    /// decrypted.
+    pub fn poll_routed(&mut self, now: Instant, bytes: &[u8]) -> Option<Routed> {
+        self.drop_offered();
+        while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
+            let route = (self.batch.source, conv);
+            if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
+                if entry.may_resend_first > 0
+                    && let Some(admission) = &mut self.admission
+                {
+                    let packets = range.len().div_ceil(self.batch.stride);
+                    let packets = u16::try_from(packets).unwrap_or(u16::MAX);
+                    entry.may_resend_first = entry.may_resend_first.saturating_sub(packets);
+                    admission.remember_resends(&bytes[range.clone()], &self.batch, &mut self.decryptor);
+                }
+                return Some(Routed::Session(Run { handle, range, stride: self.batch.stride }));
+            }
+            if let Some(incoming) = self.offer(now, conv, bytes, range) {
+                return Some(Routed::Incoming(incoming));
+            }
+        }
+        None
+    }
+
+    /// Offers a run of an unknown conversation to the caller, if it begins a session.
+    #[inline(never)]
+    fn offer(&mut self, now: Instant, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Incoming> {
+        let source = self.batch.source;
+        let packets = range.len().div_ceil(self.batch.stride);
+        let dropped = packets as u64;
+        let admission = self.admission.as_mut().filter(|admission| admission.open);
+        // Where sessions were begun with the address under another cipher, none is accepted under this one.
+        let is_acceptable = self.decryptor.has_accepted_cipher(source);
+        let Some(admission) = admission.filter(|_| is_acceptable) else {
+            self.stats.dropped_no_session += dropped;
+            return None;
+        };
+        let run = &bytes[range.clone()];
+        match admission.judge(now, &(source, conv), run, &self.batch, &mut self.decryptor) {
+            Beginning::New => {
+                let incoming = Incoming { source, conv, packets };
+                self.offered = Some((incoming, range));
+                Some(incoming)
+            }
+            Beginning::RecentlyClosed => {
+                self.stats.dropped_recently_closed += dropped;
+                None
+            }
+            Beginning::None { replayed } => {
+                self.stats.dropped_replayed += replayed as u64;
+                self.stats.dropped_no_session += dropped - replayed as u64;
+                None
+            }
+        }
+    }
+
+    /// Drops what the caller was offered and did not answer.
+    fn drop_offered(&mut self) {
+        if self.offered.is_some() {
+            self.refuse(Refusal::Unwanted);
+        }
+    }
+
+    // ---- Sessions ----
+
+    /// Accepts the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`]. The caller
+    /// makes a [`Connection`] for it, with the configuration given to [`accepting`](Self::accepting).
+    ///
+    /// `None` when there is no such session, or it was accepted or refused before.
+    pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
+        let (incoming, range) = self.offered.take()?;
+        let route = (incoming.source, incoming.conv);
+        let admission = self.admission.as_mut()?;
+        if self.routes.find(&route).is_some() {
+            // A session was begun here meanwhile.
+            self.stats.dropped_no_session += incoming.packets as u64;
+            return None;
+        }
+        self.stats.accepted += 1;
+        let handle = self.routes.insert(route, Role::Accepted, admission.may_resend_first());
+        let replaced = admission.replace(incoming.source, handle);
+        let replaced = replaced.filter(|replaced| self.close(now, *replaced));
+        Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced })
+    }
+
+    /// Refuses the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`], and counts
+    /// its packets as dropped.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        let Some((incoming, _)) = self.offered.take() else { return };
+        let counter = match refusal {
+            Refusal::QueueFull => &mut self.stats.dropped_queue_full,
+            Refusal::Unwanted => &mut self.stats.dropped_no_session,
+        };
+        *counter += incoming.packets as u64;
+    }
+
+    /// Accepts no sessions from here on. Those that live go on.
+    pub fn stop_accepting(&mut self) {
+        if let Some(admission) = &mut self.admission {
+            admission.open = false;
+        }
+    }
+
+    /// Whether new sessions are accepted.
+    #[must_use]
+    pub fn is_accepting(&self) -> bool {
+        self.admission.as_ref().is_some_and(|admission| admission.open)
+    }
+
+    /// Adds a session with `peer` that is begun here. `crypto` is that of its [`Connection`].
+    ///
+    /// # Errors
+    /// [`ConnectError::ConvInUse`] where there is one already, [`ConnectError::OtherCipher`] where the other sessions with
+    /// this peer have another cipher.
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        conv: u32,
+        crypto: Option<&PacketCrypto>,
+    ) -> Result<Handle, ConnectError> {
+        if let Some(handle) = self.find(peer, conv) {
+            return Err(ConnectError::ConvInUse(handle));
+        }
+        let differs = self.admission.is_some() && self.decryptor.accepted() != crypto;
+        if differs && self.routes.of_address(peer).any(|(_, role)| role == Role::Accepted) {
+            return Err(ConnectError::OtherCipher);
+        }
+        if !self.decryptor.add(peer, crypto) {
+            return Err(ConnectError::OtherCipher);
+        }
+        Ok(self.routes.insert((peer, conv), Role::Connected, 0))
+    }
+
+    /// Forgets a session; returns whether the endpoint had it. For a few seconds, what its peer still sends begins no other.
+    pub fn close(&mut self, now: Instant, handle: Handle) -> bool {
+        let Some(entry) = self.routes.remove(handle) else { return false };
+        if entry.role == Role::Connected {
+            self.decryptor.remove(entry.route.0);
+        }
+        if let Some(admission) = &mut self.admission {
+            admission.close(now, entry.route, handle);
+        }
+        true
+    }
+
+    /// Remembers the packets of `connection` that would begin a session here if an attacker sent them back. To be called
+    /// after [`Connection::poll_transmit`] and before what it returned is sent, where packets are authenticated; else it
+    /// does nothing.
+    pub fn remember_sent(&mut self, connection: &mut Connection) {
+        self.remember_first_packets(&connection.take_sent_first());
+    }
+
+    /// As [`remember_sent`](Self::remember_sent), of what [`Connection::take_sent_first`] has returned.
+    pub(crate) fn remember_first_packets(&mut self, identities: &[u64]) {
+        if let Some(admission) = &mut self.admission {
+            identities.iter().for_each(|identity| admission.remember(*identity));
+        }
+    }
+
+    // ---- What there is ----
+
+    /// The session of a conversation with `peer`.
+    #[must_use]
+    pub fn find(&self, peer: SocketAddr, conv: u32) -> Option<Handle> {
+        self.routes.find(&(peer, conv))
+    }
+
+    /// The address and the conv of a session; `None` once it is closed.
+    #[must_use]
+    pub fn route(&self, handle: Handle) -> Option<(SocketAddr, u32)> {
+        self.routes.get(handle).map(|entry| entry.route)
+    }
+
+    /// Whether a peer began the session; `None` once it is closed.
+    #[must_use]
+    pub fn is_accepted(&self, handle: Handle) -> Option<bool> {
+        self.routes.get(handle).map(|entry| entry.role == Role::Accepted)
+    }
+
+    /// Every session.
+    pub fn sessions(&self) -> impl Iterator<Item = Handle> {
+        self.routes.handles()
+    }
+
+    /// Every session with `peer`, found by looking at all.
+    pub fn sessions_with(&self, peer: SocketAddr) -> impl Iterator<Item = Handle> {
+        self.routes.of_address(peer).map(|(handle, _)| handle)
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether there is no session.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What was accepted and dropped so far.
+    #[must_use]
+    pub const fn stats(&self) -> RoutingStats {
+        self.stats
+    }
+}

@@ -1,0 +1,186 @@
+//! Which session a packet is for.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use super::hash::{HashKey, Map};
+
+/// What a packet is routed by: the address that it came from, and its conv.
+pub(super) type Route = (SocketAddr, u32);
+
+/// Names one session of an [`Endpoint`](super::Endpoint).
+///
+/// Its [`index`](Self::index) is a small number: a `Vec` is enough to store what belongs to the sessions. An index is used
+/// again once its session is closed. The handle as a whole is not: it also holds a count of the endpoint's sessions, so an
+/// old handle equals no later one (until 2^32 sessions have come and gone), and what is done with it cannot reach another
+/// session by mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle {
+    index: u32,
+    /// Counts the endpoint's sessions.
+    serial: u32,
+}
+
+impl Handle {
+    /// The place of the session among those that live: less than the most that ever lived at once.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// How a session came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Its peer began it.
+    Accepted,
+    /// It was begun here.
+    Connected,
+}
+
+/// What an endpoint knows of a session.
+#[derive(Debug)]
+pub(super) struct Entry {
+    handle: Handle,
+    pub(super) route: Route,
+    pub(super) role: Role,
+    /// Packets to come that may be a resend of its first.
+    pub(super) may_resend_first: u16,
+}
+
+/// The sessions, by handle and by route.
+#[derive(Debug)]
+pub(super) struct Routes {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_route: Map<Route, u32>,
+    /// The session that a packet was for last. The next is mostly for the same one, which is then found without hashing.
+    last: u32,
+    next_serial: u32,
+}
+
+impl Routes {
+    pub(super) fn new(key: HashKey) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_route: Map::with_hasher(key),
+            last: 0,
+            next_serial: 0,
+        }
+    }
+
+    /// Adds a session. The route must be free.
+    pub(super) fn insert(&mut self, route: Route, role: Role, may_resend_first: u16) -> Handle {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            (self.entries.len() - 1) as u32
+        });
+        let handle = Handle { index, serial: self.next_serial };
+        self.next_serial = self.next_serial.wrapping_add(1);
+        self.entries[index as usize] = Some(Entry { handle, route, role, may_resend_first });
+        self.by_route.insert(route, index);
+        handle
+    }
+
+    /// Forgets a session; `None` if there is none of this handle.
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
+        self.get(handle)?;
+        let entry = self.entries[handle.index()].take()?;
+        self.by_route.remove(&entry.route);
+        self.free.push(handle.index);
+        if self.by_route.is_empty() {
+            // A crowd that has left leaves no memory behind. The serial goes on: old handles stay invalid.
+            let key = *self.by_route.hasher();
+            *self = Self { next_serial: self.next_serial, ..Self::new(key) };
+        }
+        Some(entry)
+    }
+
+    pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {
+        self.entries.get(handle.index())?.as_ref().filter(|entry| entry.handle == handle)
+    }
+
+    /// The session of a route, to which a packet is about to be handed.
+    pub(super) fn find_for_packet(&mut self, route: &Route) -> Option<(Handle, &mut Entry)> {
+        let is_last = |entry: &Entry| entry.route == *route;
+        if !self.entries.get(self.last as usize).and_then(Option::as_ref).is_some_and(is_last) {
+            self.last = *self.by_route.get(route)?;
+        }
+        let entry = self.entries.get_mut(self.last as usize)?.as_mut()?;
+        Some((entry.handle, entry))
+    }
+
+    pub(super) fn find(&self, route: &Route) -> Option<Handle> {
+        let index = *self.by_route.get(route)?;
+        self.entries.get(index as usize)?.as_ref().map(|entry| entry.handle)
+    }
+
+    /// The sessions with an address, found by looking at all.
+    pub(super) fn of_address(&self, address: SocketAddr) -> impl Iterator<Item = (Handle, Role)> {
+        let entries = self.entries.iter().flatten();
+        entries.filter(move |entry| entry.route.0 == address).map(|entry| (entry.handle, entry.role))
+    }
+
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
+        self.entries.iter().flatten().map(|entry| entry.handle)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_route.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(conv: u32) -> Route {
+        (SocketAddr::from(([127, 0, 0, 1], 9)), conv)
+    }
+
+    fn routes() -> Routes {
+        Routes::new(HashKey::for_tests())
+    }
+
+    #[test]
+    fn an_index_is_used_again_and_a_handle_is_not() {
+        let mut routes = routes();
+        let old = routes.insert(route(1), Role::Accepted, 0);
+        let other = routes.insert(route(2), Role::Accepted, 0);
+        assert!(routes.remove(old).is_some());
+        let new = routes.insert(route(3), Role::Accepted, 0);
+        assert_eq!(new.index(), old.index());
+        assert_ne!(new, old);
+        assert!(routes.get(old).is_none() && routes.remove(old).is_none());
+        assert_eq!(
+            (routes.find(&route(3)), routes.find(&route(2)), routes.len()),
+            (Some(new), Some(other), 2)
+        );
+    }
+
+    #[test]
+    fn a_handle_stays_invalid_when_all_sessions_have_gone() {
+        let mut routes = routes();
+        let old = routes.insert(route(1), Role::Connected, 0);
+        routes.remove(old);
+        assert_eq!(routes.entries.capacity(), 0, "memory is given back");
+        let new = routes.insert(route(1), Role::Connected, 0);
+        assert!(routes.get(old).is_none());
+        assert_eq!(routes.get(new).map(|entry| entry.route), Some(route(1)));
+    }
+
+    #[test]
+    fn the_session_of_the_last_packet_is_not_taken_for_its_successor() {
+        let mut routes = routes();
+        let old = routes.insert(route(1), Role::Accepted, 0);
+        let stays = routes.insert(route(2), Role::Accepted, 0);
+        assert_eq!(routes.find_for_packet(&route(1)).map(|found| found.0), Some(old));
+        routes.remove(old);
+        assert!(routes.find_for_packet(&route(1)).is_none());
+        let new = routes.insert(route(3), Role::Accepted, 0);
+        assert!(routes.find_for_packet(&route(1)).is_none());
+        assert_eq!(routes.find_for_packet(&route(3)).map(|found| found.0), Some(new));
+        assert_eq!(routes.find_for_packet(&route(2)).map(|found| found.0), Some(stays));
+    }
+}

@@ -1,0 +1,42 @@
+//! What an endpoint has counted.
+
+use crate::crypto::OpenError;
+
+/// What an [`Endpoint`](super::Endpoint) has accepted and dropped, in packets unless it says otherwise. Counters start at
+/// zero with the endpoint and only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RoutingStats {
+    /// Sessions that were accepted.
+    pub accepted: u64,
+    /// Dropped: too short for a segment's header, or for what encryption puts around it.
+    pub dropped_short: u64,
+    /// Dropped: longer than the cipher takes.
+    pub dropped_long: u64,
+    /// Dropped: the checksum was wrong. They are damaged, or encrypted with another key.
+    pub dropped_bad_checksum: u64,
+    /// Dropped: the tag was wrong. They are forged, damaged, or encrypted with another key.
+    pub dropped_bad_tag: u64,
+    /// Dropped: they are of no session and begin none, or none is accepted.
+    pub dropped_no_session: u64,
+    /// Dropped: they are of a session that was closed a moment ago.
+    pub dropped_recently_closed: u64,
+    /// Dropped: they began a session before, which they may do only once.
+    pub dropped_replayed: u64,
+    /// Dropped: they would have begun a session, but too many wait to be accepted
+    /// ([`Refusal::QueueFull`](super::Refusal::QueueFull)).
+    pub dropped_queue_full: u64,
+}
+
+impl RoutingStats {
+    /// Counts a packet that could not be decrypted.
+    #[cold]
+    pub(super) fn count_refused(&mut self, error: OpenError) {
+        match error {
+            OpenError::TooShort => self.dropped_short += 1,
+            OpenError::TooLong => self.dropped_long += 1,
+            OpenError::BadChecksum => self.dropped_bad_checksum += 1,
+            OpenError::BadTag => self.dropped_bad_tag += 1,
+        }
+    }
+}
