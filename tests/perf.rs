@@ -8,7 +8,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpListener, KcpStream};
-use kcp9_loopback::{example, spawn};
+use kcp9_tests::{example, spawn};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -35,6 +35,22 @@ fn report(output: &Output) -> Value {
     }
     assert_eq!(report.as_object().unwrap().len(), FIELDS.len(), "{line}");
     report
+}
+
+/// The version of the library that the programs were built with.
+fn library_version() -> &'static str {
+    let lock = include_str!("../Cargo.lock");
+    let entry = lock.split("[[package]]").find(|entry| entry.contains("name = \"kcp9\"\n")).unwrap();
+    entry.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"')
+}
+
+#[test]
+fn programs_print_the_version_of_the_library() {
+    for program in ["perf", "transfer"] {
+        let output = Command::new(example(program)).arg("--version").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed.trim(), format!("{program} {}", library_version()));
+    }
 }
 
 /// Runs `perf drive` against a server of the test; returns its exit status and what it printed.
@@ -69,7 +85,7 @@ fn both_ends_in_one_process_report_what_they_moved() {
             (&conns.into(), &1_000_000.into(), &0.into())
         );
         assert!(report["MBps"].as_f64().unwrap() > 0.0 && report["secs"].as_f64().unwrap() > 0.0, "{report}");
-        assert!(report["peer"].as_str().unwrap().starts_with("kcp9 "), "{report}");
+        assert_eq!(report["peer"], format!("kcp9 {}", library_version()), "{report}");
     }
 }
 

@@ -16,7 +16,8 @@ use kcp9::{
     KcpConfig, KcpStream,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
 };
-use kcp9_loopback::example;
+use kcp9_simulator::payload::Payload;
+use kcp9_tests::example;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
@@ -492,7 +493,9 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
 }
 
 fn content(seed: u64, length: usize) -> Vec<u8> {
-    transfer::random::Random::new(seed).bytes(length)
+    let mut bytes = vec![0; length];
+    Payload::new(seed).fill(0, &mut bytes);
+    bytes
 }
 
 fn text(output: &Output) -> String {

@@ -14,7 +14,7 @@ const CLEAR: Crypt = Crypt(None);
 
 /// Measures kcp9 over real sockets.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "perf", version)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -5,11 +5,13 @@ use std::{
     io,
     path::Path,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use indicatif::HumanBytes;
 use kcp9::KcpListener;
+use kcp9_relay::{Counts, Relay};
+use kcp9_simulator::payload::Payload;
 use sha2::{Digest, Sha256};
 use tokio::task;
 
@@ -18,9 +20,7 @@ use super::{
     options,
     progress::{Screen, Tally, fec_report, link_report},
     protocol::{Hash, digest},
-    random::Random,
     receive::Receiver,
-    relay::{Relay, Weather},
     source,
     stop::Stop,
     store::{Store, hash_up_to},
@@ -46,13 +46,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     let received = folder.path().join("received");
     let config = options.link.demo_config()?;
     let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
-    let weather = Weather {
-        loss: options.loss / 100.0,
-        delay: Duration::from_millis(options.delay),
-        jitter: Duration::from_millis(options.jitter),
-        reordered: 0.01,
-    };
-    let relay = Relay::start(listener.local_addr()?, weather)?;
+    let relay = Relay::start(listener.local_addr()?, &options.path(), SEED)?;
     let receiver = Receiver {
         store: Arc::new(Store::open(&received, false)?),
         screen: Screen::silent(),
@@ -71,9 +65,9 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         source.path.display(),
         HumanBytes(fs::metadata(&path)?.len())
     ));
-    screen.line(format_args!("network   {weather}"));
+    screen.line(format_args!("network   {}", options.describe_path()));
     screen.line(format_args!("cipher    {}, FEC {}", options.link.crypt(), options.link.demo_fec()));
-    let mut sender = connect(&relay.address().to_string(), &config, screen, stop).await?;
+    let mut sender = connect(&relay.addr().to_string(), &config, screen, stop).await?;
     let (mut tally, started) = (Tally::default(), Instant::now());
     sender.send_files(&sources, &mut tally).await?;
     let time = started.elapsed();
@@ -98,13 +92,27 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     if let Some(fec) = fec_report(&at_receiver) {
         screen.line(format_args!("receiver  {fec}"));
     }
-    screen.line(format_args!("relay ->  {}", relay.to_server()));
-    screen.line(format_args!("relay <-  {}", relay.to_client()));
+    screen.line(format_args!("relay ->  {}", relay_report(&relay.to_server())));
+    screen.line(format_args!("relay <-  {}", relay_report(&relay.to_client())));
     Ok(sent == arrived)
 }
 
 fn make_sample(path: &Path) -> io::Result<()> {
-    fs::write(path, Random::new(9).bytes(SAMPLE))
+    let mut bytes = vec![0; SAMPLE];
+    Payload::new(SEED).fill(0, &mut bytes);
+    fs::write(path, bytes)
+}
+
+/// What the relay did to the packets of one direction.
+fn relay_report(counts: &Counts) -> String {
+    format!(
+        "{} passed ({}), {} dropped on purpose, {} for lack of room, {} out of order",
+        counts.passed,
+        HumanBytes(counts.bytes_passed),
+        counts.lost,
+        counts.overflowed,
+        counts.reordered
+    )
 }
 
 fn hash_of(path: &Path) -> io::Result<Hash> {
@@ -113,5 +121,7 @@ fn hash_of(path: &Path) -> io::Result<Hash> {
     Ok(digest(&hasher))
 }
 
+/// Of the sample's bytes and of the relay's losses.
+const SEED: u64 = 9;
 /// Bytes of the file that is made when none is given.
 const SAMPLE: usize = 64 * 1_024 * 1_024;

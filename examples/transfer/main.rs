@@ -18,7 +18,7 @@
 //! | `encryption` | the flags that say how packets are encrypted |
 //! | `fec` | the flag that says how much parity is sent |
 //! | `endpoints` | both as KCP sessions |
-//! | `demo`, `relay` | the demonstration and its bad network |
+//! | `demo` | the demonstration; its bad network is `tests/relay` |
 
 mod demo;
 #[path = "../common/encryption.rs"]
@@ -31,9 +31,7 @@ mod names;
 mod options;
 mod progress;
 pub(crate) mod protocol;
-pub(crate) mod random;
 mod receive;
-mod relay;
 mod send;
 mod source;
 mod stop;

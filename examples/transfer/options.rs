@@ -8,6 +8,8 @@ use kcp9::{
     crypto::{CipherKind, Key, PacketCrypto},
 };
 
+use kcp9_simulator::LinkSettings;
+
 use super::{
     encryption::{Crypt, Encryption},
     fec::Fec,
@@ -57,6 +59,37 @@ pub(crate) struct Demo {
     #[command(flatten)]
     pub(crate) link: Link,
 }
+
+impl Demo {
+    /// The path between the two ends, each way.
+    pub(crate) fn path(&self) -> LinkSettings {
+        let jitter = Duration::from_millis(self.jitter);
+        LinkSettings {
+            // The delay swings by the jitter either way; a link's jitter comes on top.
+            delay: Duration::from_millis(self.delay).saturating_sub(jitter),
+            jitter: 2 * jitter,
+            jitter_hold: JITTER_HOLD,
+            loss: self.loss / 100.0,
+            reorder: REORDERED,
+            reorder_delay: REORDERED_BY,
+            ..LinkSettings::default()
+        }
+    }
+
+    /// The path in words.
+    pub(crate) fn describe_path(&self) -> String {
+        let Self { loss, delay, jitter, .. } = self;
+        let reordered = REORDERED * 100.0;
+        format!("{loss} % lost, {delay} +- {jitter} ms of delay, {reordered} % out of order, each way")
+    }
+}
+
+/// How long a swing of the delay holds: it takes all packets of that time along, as a queue does.
+const JITTER_HOLD: Duration = Duration::from_millis(20);
+/// Part of the packets that others overtake.
+const REORDERED: f64 = 0.01;
+/// Those up to so long behind them.
+const REORDERED_BY: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Send {

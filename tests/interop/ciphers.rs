@@ -4,7 +4,7 @@ use kcp9::{
     KcpConfig, KcpListener, KcpStream,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
 };
-use kcp9_loopback::Relay;
+use kcp9_relay::Relay;
 use tokio::io::AsyncWriteExt;
 
 use crate::{
@@ -34,10 +34,10 @@ async fn it_serves_every_cipher() {
     for peer in go_peer::all() {
         for kind in kinds() {
             let server = go_peer::serve(&peer, "echo", &["--crypt", kind.name(), "--key", KEY]).await;
-            let relay = Relay::start(server.addr, LOSS).await.unwrap();
+            let relay = Relay::lossy(server.addr, LOSS).unwrap();
             let what = format!("{}: serves {kind}, 5 % loss", peer.display());
             echo::drive_ours(&what, relay.addr(), config(kind, KEY), LEN).await;
-            assert!(relay.dropped() > 250, "{} packets lost", relay.dropped());
+            assert!(relay.counts().dropped() > 250, "{} packets lost", relay.counts().dropped());
         }
     }
 }
@@ -48,10 +48,10 @@ async fn it_drives_every_cipher() {
     for peer in go_peer::all() {
         for kind in kinds() {
             let server = OurServer::start(config(kind, KEY)).await;
-            let relay = Relay::start(server.addr, LOSS).await.unwrap();
+            let relay = Relay::lossy(server.addr, LOSS).unwrap();
             let flags = ["--bytes", BYTES, "--crypt", kind.name(), "--key", KEY];
             go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
-            assert!(relay.dropped() > 250, "{} packets lost", relay.dropped());
+            assert!(relay.counts().dropped() > 250, "{} packets lost", relay.counts().dropped());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpListener, KcpStream, Stats};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::JoinHandle,
@@ -42,7 +42,7 @@ pub fn payload(len: usize) -> Vec<u8> {
 
 /// Fails with `what` when `run` takes longer than [`LIMIT`].
 pub fn within<T>(what: &str, run: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
-    kcp9_loopback::within(LIMIT.as_secs(), what, run)
+    kcp9_tests::within(LIMIT.as_secs(), what, run)
 }
 
 /// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs.

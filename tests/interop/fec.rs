@@ -16,7 +16,8 @@ use kcp9::{
     crypto::{CipherKind, Framing, Key, PacketCrypto},
     fec::AdaptiveFec,
 };
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::{Counts, Relay};
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
@@ -56,21 +57,20 @@ fn runs(peer: usize) -> impl Iterator<Item = (&'static str, &'static str, &'stat
     RUNS.into_iter().chain((peer > 0).then_some(("null", "10/3", "0/0")))
 }
 
-/// A path that loses packets: from the start, or once both ends know each other.
+/// A path whose loss depends on how many packets it has passed.
 struct Lossy {
     addr: SocketAddr,
     relay: Arc<Relay>,
 }
 
-async fn lossy(server: SocketAddr, from_the_start: bool) -> Lossy {
-    let relay = Relay::start(server, if from_the_start { LOSS } else { 0.0 }).await.unwrap();
+/// `loss` is asked again and again, with the packets passed so far.
+fn lossy(server: SocketAddr, loss: fn(u64) -> f64) -> Lossy {
+    let relay = Relay::lossy(server, loss(0)).unwrap();
     let path = Lossy { addr: relay.addr(), relay: Arc::new(relay) };
     let relay = Arc::downgrade(&path.relay);
     spawn(async move {
         while let Some(relay) = relay.upgrade() {
-            if relay.passed() > 600 {
-                relay.set_loss(LOSS);
-            }
+            relay.set_loss(loss(relay.counts().passed));
             drop(relay);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -79,8 +79,8 @@ async fn lossy(server: SocketAddr, from_the_start: bool) -> Lossy {
 }
 
 impl Lossy {
-    fn dropped(&self) -> u64 {
-        self.relay.dropped()
+    fn counts(&self) -> Counts {
+        self.relay.counts()
     }
 }
 
@@ -91,10 +91,10 @@ async fn it_serves_fec() {
         for (cipher, ours, theirs) in runs(number) {
             let flags = ["--crypt", cipher, "--key", KEY, "--fec", theirs];
             let server = go_peer::serve(&peer, "echo", &flags).await;
-            let relay = lossy(server.addr, ours == theirs).await;
+            let relay = lossy(server.addr, if ours == theirs { always } else { once_acquainted });
             let what = format!("{}: serves {cipher}, ours {ours}, its {theirs}", peer.display());
             let stats = echo::drive_ours(&what, relay.addr, config(cipher, ours), LEN).await;
-            assert!(relay.dropped() > 100, "{} packets lost", relay.dropped());
+            assert!(relay.counts().dropped() > 100, "{} packets lost", relay.counts().dropped());
             println!("{what}: {:?}", stats.fec);
             assert_eq!(stats.fec.parity_sent > 0, ours != "0/0", "{what}");
             let peer = format!("{}/{}", stats.fec.peer_data_shards, stats.fec.peer_parity_shards);
@@ -112,10 +112,10 @@ async fn it_drives_fec() {
     for (number, peer) in go_peer::all().into_iter().enumerate() {
         for (cipher, ours, theirs) in runs(number) {
             let server = OurServer::start(config(cipher, ours)).await;
-            let relay = lossy(server.addr, ours == theirs).await;
+            let relay = lossy(server.addr, if ours == theirs { always } else { once_acquainted });
             let flags = ["--bytes", BYTES, "--crypt", cipher, "--key", KEY, "--fec", theirs];
             let recovered = go_peer::drive(&peer, "echo", relay.addr, &flags).await.recovered();
-            assert!(relay.dropped() > 100, "{} packets lost", relay.dropped());
+            assert!(relay.counts().dropped() > 100, "{} packets lost", relay.counts().dropped());
             let what = format!("{}: drives {cipher}, ours {ours}, its {theirs}", peer.display());
             assert_eq!(recovered > 10, ours != "0/0", "{what}: it recovered {recovered}");
         }
@@ -132,17 +132,17 @@ async fn it_follows_adaptive_parity() {
     for peer in go_peer::all() {
         let what = format!("{}, adaptive", peer.display());
         let server = go_peer::serve(&peer, "echo", &["--fec", "10/6"]).await;
-        let path = changing(server.addr).await;
+        let path = lossy(server.addr, changing);
         let stats = echo::drive_ours(&what, path.addr, config.clone(), LEN).await;
         println!("{what}: {stats:?}");
-        assert!(path.dropped() > 100, "{} packets lost", path.dropped());
+        assert!(path.counts().dropped() > 100, "{} packets lost", path.counts().dropped());
         let sent = stats.packets_sent - stats.fec.parity_sent;
         assert!(stats.fec.parity_sent > 24 && stats.fec.parity_sent < sent * 6 / 10, "{what}: {stats:?}");
 
         let server = OurServer::start(config.clone()).await;
-        let path = changing(server.addr).await;
+        let path = lossy(server.addr, changing);
         go_peer::drive(&peer, "echo", path.addr, &["--bytes", BYTES, "--fec", "10/6"]).await;
-        assert!(path.dropped() > 100, "{} packets lost", path.dropped());
+        assert!(path.counts().dropped() > 100, "{} packets lost", path.counts().dropped());
     }
 }
 
@@ -155,7 +155,7 @@ async fn it_takes_copies() {
         config("null", "10/3").to_builder().fec_flush(Some(Duration::from_millis(5))).build().unwrap();
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "echo", &["--fec", "10/3"]).await;
-        let path = lossy(server.addr, true).await;
+        let path = lossy(server.addr, always);
         let stream = KcpStream::connect(path.addr, config.clone()).await.unwrap();
         let (mut reader, mut writer) = stream.into_split();
         let payload = echo::payload(MESSAGES * 200);
@@ -173,7 +173,7 @@ async fn it_takes_copies() {
         drop(writing.await.unwrap());
         let stats = reader.stats();
         assert!(stats.copies_sent > 20, "{stats:?}");
-        assert!(path.dropped() > 50, "{} packets lost", path.dropped());
+        assert!(path.counts().dropped() > 50, "{} packets lost", path.counts().dropped());
     }
 }
 
@@ -186,14 +186,14 @@ async fn it_follows_a_change_of_shards() {
             let follows = number == 0 || after == (5, 2);
             let what = format!("{}, {before} and then {after:?}", peer.display());
             let server = go_peer::serve(&peer, "echo", &["--fec", before]).await;
-            let relay = Relay::start(server.addr, 0.0).await.unwrap();
+            let relay = Relay::lossy(server.addr, 0.0).unwrap();
             let mut stream = KcpStream::connect(relay.addr(), config("null", before)).await.unwrap();
             echo_in_turns(&what, &mut stream, 2 << 20).await;
             stream.set_fec(after.0, after.1).unwrap();
             echo_in_turns(&what, &mut stream, 1 << 20).await;
             relay.set_loss(LOSS);
             echo_in_turns(&what, &mut stream, 2 << 20).await;
-            assert!(relay.dropped() > 100, "{what}: {} packets lost", relay.dropped());
+            assert!(relay.counts().dropped() > 100, "{what}: {} packets lost", relay.counts().dropped());
             let recovered = server.report().await.recovered();
             println!("{what}: it recovered {recovered}");
             assert!(recovered > 50 || !follows, "{what}: it recovered {recovered}");
@@ -212,21 +212,20 @@ async fn echo_in_turns(what: &str, stream: &mut KcpStream, len: usize) {
     }
 }
 
-/// A path that loses nothing at first, then much, then little.
-async fn changing(server: SocketAddr) -> Lossy {
-    let relay = Relay::start(server, 0.0).await.unwrap();
-    let path = Lossy { addr: relay.addr(), relay: Arc::new(relay) };
-    let relay = Arc::downgrade(&path.relay);
-    spawn(async move {
-        while let Some(relay) = relay.upgrade() {
-            relay.set_loss(match relay.passed() {
-                0..2_000 => 0.0,
-                2_000..5_000 => 0.15,
-                _ => 0.03,
-            });
-            drop(relay);
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
-    path
+fn always(_: u64) -> f64 {
+    LOSS
+}
+
+/// Nothing is lost until both ends know each other's numbers of shards.
+fn once_acquainted(passed: u64) -> f64 {
+    if passed > 600 { LOSS } else { 0.0 }
+}
+
+/// Nothing is lost at first, then much, then little.
+fn changing(passed: u64) -> f64 {
+    match passed {
+        0..2_000 => 0.0,
+        2_000..5_000 => 0.15,
+        _ => 0.03,
+    }
 }

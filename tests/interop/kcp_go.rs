@@ -11,7 +11,8 @@ use std::{
 };
 
 use kcp9::{KcpListener, KcpStream};
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
@@ -52,9 +53,9 @@ async fn it_serves_an_echo() {
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "echo", &[]).await;
         echo::drive_ours(&name(&peer, "serves an echo"), server.addr, echo::config(), LEN).await;
-        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        let relay = Relay::lossy(server.addr, 0.1).unwrap();
         echo::drive_ours(&name(&peer, "serves an echo, 10 % loss"), relay.addr(), echo::config(), LEN).await;
-        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
+        assert!(relay.counts().dropped() > 500, "{} packets lost", relay.counts().dropped());
     }
 }
 
@@ -65,9 +66,9 @@ async fn it_drives_an_echo() {
         let server = OurServer::start(echo::config()).await;
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES]).await;
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES, "--conns", "8"]).await;
-        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        let relay = Relay::lossy(server.addr, 0.1).unwrap();
         go_peer::drive(&peer, "echo", relay.addr(), &["--bytes", BYTES]).await;
-        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
+        assert!(relay.counts().dropped() > 500, "{} packets lost", relay.counts().dropped());
     }
 }
 
@@ -76,12 +77,12 @@ async fn it_drives_an_echo() {
 async fn it_serves_a_sink() {
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "sink", &[]).await;
-        let relay = Relay::start(server.addr, 0.1).await.unwrap();
+        let relay = Relay::lossy(server.addr, 0.1).unwrap();
         for addr in [server.addr, relay.addr()] {
             let mut stream = KcpStream::connect(addr, echo::config()).await.unwrap();
             within(&name(&peer, "serves a sink"), drive_sink(&mut stream, LEN)).await;
         }
-        assert!(relay.dropped() > 500, "{} packets lost", relay.dropped());
+        assert!(relay.counts().dropped() > 500, "{} packets lost", relay.counts().dropped());
     }
 }
 
@@ -91,10 +92,14 @@ async fn it_drives_a_sink() {
     for peer in go_peer::all() {
         for loss in [0.0, 0.1] {
             let listener = KcpListener::bind("127.0.0.1:0", echo::config()).await.unwrap();
-            let relay = Relay::start(listener.local_addr().unwrap(), loss).await.unwrap();
+            let relay = Relay::lossy(listener.local_addr().unwrap(), loss).unwrap();
             let serving = spawn(serve_sink(listener));
             go_peer::drive(&peer, "sink", relay.addr(), &["--bytes", BYTES]).await;
-            assert!(loss == 0.0 || relay.dropped() > 500, "{} packets lost", relay.dropped());
+            assert!(
+                loss == 0.0 || relay.counts().dropped() > 500,
+                "{} packets lost",
+                relay.counts().dropped()
+            );
             serving.abort();
         }
     }

@@ -19,7 +19,8 @@ use kcp_tokio::{
     KcpListener, KcpStream,
     config::{KcpConfig, NodeDelayConfig},
 };
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 use tokio::task::JoinHandle;
 
 use crate::echo::{self, OurServer, WINDOW, within};
@@ -81,15 +82,15 @@ async fn it_connects() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_serves_over_a_path_that_drops_a_tenth() {
     let server = Server::start().await;
-    let relay = Relay::start(server.addr, 0.1).await.unwrap();
+    let relay = Relay::lossy(server.addr, 0.1).unwrap();
     echo::drive_ours("kcp-tokio serves, 10 % loss", relay.addr(), echo::config(), LEN).await;
-    assert!(relay.dropped() > 1_000);
+    assert!(relay.counts().dropped() > 1_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_connects_over_a_path_that_drops_a_tenth() {
     let server = OurServer::start(echo::config()).await;
-    let relay = Relay::start(server.addr, 0.1).await.unwrap();
+    let relay = Relay::lossy(server.addr, 0.1).unwrap();
     drive("kcp-tokio connects, 10 % loss", relay.addr(), LEN).await;
-    assert!(relay.dropped() > 1_000);
+    assert!(relay.counts().dropped() > 1_000);
 }

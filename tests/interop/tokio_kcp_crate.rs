@@ -9,7 +9,8 @@
 
 use std::net::SocketAddr;
 
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 use tokio::task::JoinHandle;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
@@ -74,15 +75,15 @@ async fn it_connects() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_serves_over_a_path_that_drops_a_tenth() {
     let server = Server::start().await;
-    let relay = Relay::start(server.addr, 0.1).await.unwrap();
+    let relay = Relay::lossy(server.addr, 0.1).unwrap();
     echo::drive_ours("tokio_kcp serves, 10 % loss", relay.addr(), echo::config(), LEN).await;
-    assert!(relay.dropped() > 1_000);
+    assert!(relay.counts().dropped() > 1_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_connects_over_a_path_that_drops_a_tenth() {
     let server = OurServer::start(echo::config()).await;
-    let relay = Relay::start(server.addr, 0.1).await.unwrap();
+    let relay = Relay::lossy(server.addr, 0.1).unwrap();
     drive("tokio_kcp connects, 10 % loss", relay.addr(), LEN).await;
-    assert!(relay.dropped() > 1_000);
+    assert!(relay.counts().dropped() > 1_000);
 }

@@ -23,10 +23,9 @@ fn random_link(rng: &mut Rng) -> LinkSettings {
         reorder: sometimes(rng, 0.3),
         reorder_delay: ms(rng.magnitude(1..=200)),
         duplicate: sometimes(rng, 0.2),
-        corrupt: 0.0,
         rate: rng.chance(0.25).then(|| rng.within(50_000..=5_000_000)),
         queue: rng.size(10_000..=200_000),
-        blackouts: Vec::new(),
+        ..LinkSettings::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A reader that stops holds the writer back, with bounded memory, and nothing is lost.
 
 use kcp9::{KcpConfig, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{PAYLOAD, Pair, ms, pair_with, read_payload, within};

@@ -5,7 +5,7 @@
 use std::{future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream, NoDelay};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Notify,

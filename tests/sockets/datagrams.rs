@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, net::UdpSocket, time::Duration};
 
 use kcp9::{KcpConfig, KcpConfigBuilder, KcpEndpoint, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use kcp9_simulator::Rng;

@@ -8,7 +8,8 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpStream};
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
@@ -18,7 +19,7 @@ use crate::support::{
 /// A client whose peer answered once and can no longer be reached.
 async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
     let listener = listen().await;
-    let relay = Relay::start(listener.local_addr().unwrap(), 0.0).await.unwrap();
+    let relay = Relay::lossy(listener.local_addr().unwrap(), 0.0).unwrap();
     let client = KcpStream::connect(relay.addr(), config).await.unwrap();
     let (mut client, mut server) = greet(&listener, client).await;
     crate::support::assert_alive(&mut client, &mut server).await;
@@ -88,7 +89,7 @@ async fn pending_messages_and_shutdowns_time_out_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_arrived_is_read_before_the_error() {
     let listener = listen_with(quick().build().unwrap()).await;
-    let relay = Relay::start(listener.local_addr().unwrap(), 0.0).await.unwrap();
+    let relay = Relay::lossy(listener.local_addr().unwrap(), 0.0).unwrap();
     let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
     let (mut client, mut server) = greet(&listener, client).await;
     crate::support::write_payload(&mut client, 10_000).await.unwrap();
@@ -224,15 +225,15 @@ async fn a_failing_writer_wakes_the_reader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_outage_is_survived() {
     let server = EchoServer::start().await;
-    let relay = Relay::start(server.addr, 0.0).await.unwrap();
+    let relay = Relay::lossy(server.addr, 0.0).unwrap();
     let config = KcpConfig::builder().dead_timeout(Duration::from_secs(5)).build().unwrap();
     let client = KcpStream::connect(relay.addr(), config).await.unwrap();
     let echo = spawn(crate::support::echo_payload(client, 4 << 20));
-    until(5, "the transfer has begun", || relay.passed() > 100).await;
+    until(5, "the transfer has begun", || relay.counts().passed > 100).await;
     relay.set_loss(1.0);
     tokio::time::sleep(ms(700)).await;
     assert!(!echo.is_finished(), "the outage came too late");
     relay.set_loss(0.0);
-    assert!(relay.dropped() > 0);
+    assert!(relay.counts().dropped() > 0);
     within(15, "4 MB with an outage", echo).await.unwrap().unwrap();
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::support::{

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpStream, fec::AdaptiveFec};
-use kcp9_loopback::Relay;
+use kcp9_relay::Relay;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
@@ -19,7 +19,7 @@ fn config(data: usize, parity: usize) -> KcpConfig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_are_recovered() {
     let server = EchoServer::over(listen_with(config(10, 3)).await);
-    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    let relay = Relay::lossy(server.addr, LOSS).unwrap();
     // The ends need not agree.
     for client in [config(10, 3), config(3, 2), config(0, 0)] {
         let sends = client.fec();
@@ -56,7 +56,7 @@ async fn the_first_parity_finds_its_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parity_follows_and_copies_are_made() {
     let server = EchoServer::over(listen_with(config(10, 6)).await);
-    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    let relay = Relay::lossy(server.addr, LOSS).unwrap();
     let stream = KcpStream::connect(relay.addr(), config(10, 6)).await.unwrap();
     stream.set_fec_adaptive(Some(AdaptiveFec::default())).unwrap();
     stream.set_fec_flush(Some(Duration::from_millis(2))).unwrap();
@@ -80,7 +80,7 @@ async fn parity_follows_and_copies_are_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_one_address_have_their_own_parity() {
     let server = EchoServer::over(listen_with(config(10, 3)).await);
-    let relay = Relay::start(server.addr, LOSS).await.unwrap();
+    let relay = Relay::lossy(server.addr, LOSS).unwrap();
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let open = || endpoint.connect(relay.addr(), config(10, 3)).unwrap();
     let both =

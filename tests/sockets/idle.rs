@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kcp9::{EndpointStats, KcpEndpoint, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{ANY, Pair, assert_alive, listen, pair, within};

@@ -12,7 +12,7 @@ use kcp9::{
     KcpConfig, KcpListener, KcpStream,
     proto::{Command, SegmentHeader},
 };
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use kcp9_simulator::Rng;

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 
 use kcp9::KcpConfig;
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 
 use crate::support::{PAYLOAD, Pair, greet, kind, listen, pair, pair_with, within};
 
@@ -43,7 +44,7 @@ async fn arrive_whole_whatever_their_size() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arrive_whole_over_a_bad_path() {
     let listener = listen().await;
-    let relay = Relay::start(listener.local_addr().unwrap(), 0.2).await.unwrap();
+    let relay = Relay::lossy(listener.local_addr().unwrap(), 0.2).unwrap();
     let client = kcp9::KcpStream::connect(relay.addr(), in_messages()).await.unwrap();
     let (client, server) = greet(&listener, client).await;
     let size = |i: usize| 1 + i * 977 % 30_000;

@@ -3,7 +3,7 @@
 use std::{future::Future, io::ErrorKind, thread, time::Duration};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::{Builder, Runtime},

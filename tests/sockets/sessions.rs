@@ -3,7 +3,7 @@
 use std::{collections::HashSet, io::ErrorKind, net::UdpSocket};
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{

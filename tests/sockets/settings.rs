@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, time::Duration};
 
 use kcp9::{KcpConfig, KcpStream, NoDelay};
-use kcp9_loopback::spawn;
+use kcp9_tests::spawn;
 use tokio::{io::AsyncReadExt, task::JoinHandle};
 
 use kcp9_simulator::Rng;

@@ -7,7 +7,8 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpStream};
-use kcp9_loopback::{Relay, spawn};
+use kcp9_relay::Relay;
+use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, within, write_payload};
@@ -17,7 +18,7 @@ const LEN: usize = 1 << 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_until_everything_arrived_over_a_path_that_drops_a_third() {
     let listener = listen().await;
-    let relay = Relay::start(listener.local_addr().unwrap(), 0.3).await.unwrap();
+    let relay = Relay::lossy(listener.local_addr().unwrap(), 0.3).unwrap();
     let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
     let (mut client, mut server) = greet(&listener, client).await;
     let closing = async {
@@ -28,7 +29,7 @@ async fn waits_until_everything_arrived_over_a_path_that_drops_a_third() {
     within(15, "1 MB at 30 % loss is acknowledged", closing).await;
     // The client is gone: what it was told has arrived is there without it.
     within(1, "1 MB at 30 % loss", read_payload(&mut server, LEN)).await.unwrap();
-    assert!(relay.dropped() > 200);
+    assert!(relay.counts().dropped() > 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

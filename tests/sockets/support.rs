@@ -17,7 +17,7 @@ use tokio::{
 
 use kcp9_simulator::{Rng, payload::Payload};
 
-pub use kcp9_loopback::{spawn, within};
+pub use kcp9_tests::{spawn, within};
 
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";

@@ -19,7 +19,7 @@
 //! * `sink`: sends a count and that many bytes, and the server answers with how many it got;
 //! * `echo`: sends bytes and compares every one of those that come back;
 //! * `ping`: sends a message, waits for it, compares it, and notes how long that took, again and again; over loopback,
-//!   and through a relay ([`relay`]) that delays, loses and counts.
+//!   and through a relay (`tests/relay`) that delays, loses and counts.
 //!
 //! All connections are open, and have carried a byte each way, before the clock starts. CPU seconds and peak memory are
 //! the sums of both processes from start to end. How many bytes a run moves is found out beforehand for each peer, so
@@ -39,7 +39,6 @@ mod options;
 mod payload;
 mod peer;
 mod process;
-mod relay;
 mod report;
 mod summary;
 mod usage;

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use kcp9_relay::Relay;
+use kcp9_simulator::LinkSettings;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -22,7 +24,6 @@ use crate::{
     go, machine,
     options::Run,
     peer,
-    relay::Relay,
 };
 
 /// One peer's program: `serve` and `drive` are its commands.
@@ -108,11 +109,11 @@ pub(crate) async fn run(
             Path::Loopback => None,
             Path::Relay(percent) => {
                 let delay = Duration::from_millis(RELAY_RTT_MS) / 2;
-                let loss = f64::from(percent) / 100.0;
-                Some(Relay::start(addr, delay, loss, amount.seed).map_err(|error| error.to_string())?)
+                let path = LinkSettings::delay(delay).loss(f64::from(percent) / 100.0);
+                Some(Relay::start(addr, &path, amount.seed).map_err(|error| error.to_string())?)
             }
         };
-        let wire = || relay.as_ref().map_or(0, Relay::bytes);
+        let wire = || relay.as_ref().map_or(0, |relay| relay.counts().wire_bytes());
 
         let mut command = program.command("drive", cell);
         let addr = relay.as_ref().map_or(addr, Relay::addr);

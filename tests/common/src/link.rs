@@ -4,7 +4,11 @@
 //! then may be lost, delayed, duplicated or overtaken. Delay alone keeps the order of packets, whatever its jitter;
 //! only `reorder` breaks it.
 
-use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use kcp9::proto::Instant;
 
@@ -31,6 +35,9 @@ pub struct LinkSettings {
     pub delay: Duration,
     /// Random time on top, up to this.
     pub jitter: Duration,
+    /// How long one draw of the jitter holds: packets sent in that time are late by as much as each other, as behind a queue
+    /// that others fill. With zero, each packet draws its own.
+    pub jitter_hold: Duration,
     /// Probability that a packet is held up while later ones pass.
     pub reorder: f64,
     /// How long it is held up, at most.
@@ -65,7 +72,7 @@ impl LinkSettings {
 }
 
 /// Decides which packets are lost, by time and content.
-pub type Filter = Box<dyn FnMut(Instant, &[u8]) -> bool>;
+pub type Filter = Box<dyn FnMut(Instant, &[u8]) -> bool + Send>;
 
 /// Counts of what became of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,6 +82,8 @@ pub struct LinkCounts {
     /// Did not fit the queue of the transmitter.
     pub overflowed: u64,
     pub lost: u64,
+    /// Held up while later ones passed.
+    pub reordered: u64,
     pub duplicated: u64,
     pub corrupted: u64,
 }
@@ -86,8 +95,10 @@ pub struct Link {
     filter: Option<Filter>,
     rng: Rng,
     in_burst: bool,
-    transmitter: Rc<RefCell<Transmitter>>,
+    transmitter: Arc<Mutex<Transmitter>>,
     last_arrival: Instant,
+    /// The present draw of the jitter, and until when it holds.
+    jitter: (Duration, Instant),
 }
 
 /// What packets wait for at the bottleneck.
@@ -106,13 +117,14 @@ impl Link {
             filter: None,
             rng,
             in_burst: false,
-            transmitter: Rc::new(RefCell::new(Transmitter { idle_at: Instant::ZERO, longest_queue: 0 })),
+            transmitter: Arc::new(Mutex::new(Transmitter { idle_at: Instant::ZERO, longest_queue: 0 })),
             last_arrival: Instant::ZERO,
+            jitter: (Duration::ZERO, Instant::ZERO),
         }
     }
 
     /// From here on loses every packet for which `filter` returns `true`, besides those lost anyway.
-    pub fn lose_if(&mut self, filter: impl FnMut(Instant, &[u8]) -> bool + 'static) {
+    pub fn lose_if(&mut self, filter: impl FnMut(Instant, &[u8]) -> bool + Send + 'static) {
         self.filter = Some(Box::new(filter));
     }
 
@@ -123,12 +135,12 @@ impl Link {
 
     /// From here on waits for the transmitter of `other`, in the same queue. Both must give it the same rate and queue.
     pub fn share_transmitter(&mut self, other: &Self) {
-        self.transmitter = Rc::clone(&other.transmitter);
+        self.transmitter = Arc::clone(&other.transmitter);
     }
 
     /// Most bytes that have waited for the transmitter since the last call.
     pub fn take_longest_queue(&mut self) -> usize {
-        std::mem::take(&mut self.transmitter.borrow_mut().longest_queue)
+        std::mem::take(&mut self.transmitter().longest_queue)
     }
 
     /// Sends a packet; returns when it arrives: never, once or twice.
@@ -160,12 +172,17 @@ impl Link {
         }
     }
 
+    fn transmitter(&self) -> MutexGuard<'_, Transmitter> {
+        self.transmitter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.settings.rate else { return Some(now) };
-        let mut transmitter = self.transmitter.borrow_mut();
+        let queue = self.settings.queue;
+        let mut transmitter = self.transmitter();
         let wait = transmitter.idle_at - now;
         let waiting = (wait.as_micros() as u64 * rate / 1_000_000) as usize + len;
-        if waiting > self.settings.queue {
+        if waiting > queue {
             return None;
         }
         transmitter.longest_queue = transmitter.longest_queue.max(waiting);
@@ -185,11 +202,19 @@ impl Link {
     }
 
     fn arrival(&mut self, departure: Instant) -> Instant {
-        let delay = self.settings.delay + self.rng.duration(self.settings.jitter);
+        let delay = self.settings.delay + self.jitter(departure);
         if self.rng.chance(self.settings.reorder) {
+            self.counts.reordered += 1;
             return departure + delay + self.rng.duration(self.settings.reorder_delay);
         }
         self.last_arrival = self.last_arrival.max(departure + delay);
         self.last_arrival
+    }
+    fn jitter(&mut self, now: Instant) -> Duration {
+        let hold = self.settings.jitter_hold;
+        if hold.is_zero() || now >= self.jitter.1 {
+            self.jitter = (self.rng.duration(self.settings.jitter), now + hold);
+        }
+        self.jitter.0
     }
 }

@@ -1,9 +1,7 @@
-//! What tests on real sockets share: a relay with faults, and tasks with a limit of time.
+//! What tests of real sockets share: tasks, waits with a limit of time, and the programs of the examples.
 //!
-//! A task and a wait are compiled once for each type of outcome, not once for each place: nothing else takes a test
-//! of real sockets as long to build.
-
-mod relay;
+//! A task and a wait are compiled once for each type of outcome, not once for each place: nothing else takes a test of real
+//! sockets as long to build.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,8 +10,6 @@ use std::{
 };
 
 use tokio::task::JoinHandle;
-
-pub use relay::Relay;
 
 /// As `tokio::spawn` does.
 pub fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
