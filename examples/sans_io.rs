@@ -77,11 +77,11 @@ fn main() -> ExitCode {
         let stats = peer.connection.stats();
         println!(
             "{name}: {} packets sent, {} of them lost; {} segments resent of {}; round trip {:?}",
-            stats.packets_sent,
+            stats.udp.packets_sent,
             network.lost,
-            stats.resends(),
-            stats.push_sent,
-            stats.rtt,
+            stats.recovery.resends(),
+            stats.segments.push_sent,
+            stats.path.rtt,
         );
     }
     ExitCode::SUCCESS

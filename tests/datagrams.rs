@@ -139,29 +139,27 @@ fn queues_are_bounded_and_the_oldest_make_room() {
     let (mut sender, mut receiver) = (connection(config()), connection(config()));
     for n in 0..1_000_u32 {
         sender.send_datagram(&[n.to_le_bytes().as_slice(), &[0; 136]].concat()).unwrap();
-        assert!(sender.stats().out_of_band.send_queue_bytes <= QUEUE);
+        assert!(sender.stats().datagram_queues.unsent_bytes <= QUEUE);
     }
     // 140 bytes each and 64 more.
     let kept = QUEUE / 204;
     let packets = transmit(&mut sender, at(0));
     assert_eq!(packets.len(), kept);
-    let stats = sender.stats().out_of_band;
-    assert_eq!(
-        (stats.sent, stats.dropped_unsent, stats.send_queue_bytes),
-        (kept as u64, 1_000 - kept as u64, 0)
-    );
+    let stats = sender.stats().datagrams;
+    assert_eq!((stats.sent, stats.dropped_unsent), (kept as u64, 1_000 - kept as u64));
+    assert_eq!(sender.stats().datagram_queues.unsent_bytes, 0);
     for round in 0..3 {
         for packet in &packets {
             receiver.handle_packet(at(round), &mut packet.clone()).unwrap();
-            assert!(receiver.stats().out_of_band.recv_queue_bytes <= QUEUE);
+            assert!(receiver.stats().datagram_queues.unread_bytes <= QUEUE);
         }
     }
-    let stats = receiver.stats().out_of_band;
+    let stats = receiver.stats().datagrams;
     assert_eq!((stats.received, stats.dropped_unread), (3 * kept as u64, 2 * kept as u64));
     let numbers: Vec<_> = read_all(&mut receiver).iter().map(|found| found[0]).collect();
     let last: Vec<_> = (1_000 - kept..1_000).map(|n| n as u8).collect();
     assert_eq!(numbers, last);
-    assert_eq!(receiver.stats().out_of_band.recv_queue_bytes, 0);
+    assert_eq!(receiver.stats().datagram_queues.unread_bytes, 0);
 }
 
 #[test]
@@ -174,7 +172,7 @@ fn a_smaller_mtu_drops_what_does_not_fit() {
     assert_eq!(sender.max_datagram_len(), Some(400));
     let lens: Vec<_> = transmit(&mut sender, at(0)).iter().map(Vec::len).collect();
     assert_eq!(lens, [312, 412]);
-    assert_eq!(sender.stats().out_of_band.dropped_unsent, 2);
+    assert_eq!(sender.stats().datagrams.dropped_unsent, 2);
 }
 
 #[test]
@@ -184,7 +182,7 @@ fn none_are_exchanged_unless_configured() {
     assert_eq!(receiver.send_datagram(b"x"), Err(DatagramSendError::Disabled));
     receiver.handle_packet(at(0), &mut packet(CONV, b"unwanted")).unwrap();
     assert_eq!((receiver.poll_event(), receiver.recv_datagram()), (None, None));
-    assert_eq!(receiver.stats().out_of_band.unwanted, 1);
+    assert_eq!(receiver.stats().datagrams.unwanted, 1);
 }
 
 #[test]
@@ -200,7 +198,7 @@ fn what_is_not_for_this_session_is_counted_by_its_cause() {
     }
     assert_eq!(input(packet(CONV, b"")), Ok(()));
     let stats = receiver.stats();
-    assert_eq!((stats.wrong_conv, stats.malformed, stats.out_of_band.received), (1, 7, 1));
+    assert_eq!((stats.udp.wrong_conv, stats.udp.malformed, stats.datagrams.received), (1, 7, 1));
     assert_eq!(receiver.recv_datagram().as_deref(), Some(&b""[..]));
 }
 

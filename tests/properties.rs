@@ -95,17 +95,29 @@ fn drain(connection: &mut Connection, now: Instant) {
 
 fn check_gauges(connection: &Connection) {
     let stats = connection.stats();
-    let window = stats.recv_window;
+    let window = stats.queues.recv_window;
     // Fragments of a message that is not complete do not count against the window; there are at most 255.
-    assert!(stats.recv_queue <= window + 255, "{stats:?}");
-    assert!(stats.out_of_order <= window, "{stats:?}");
-    assert!(stats.in_flight <= stats.send_window, "{stats:?}");
-    assert!(stats.duplicates + stats.out_of_window <= stats.push_received, "{stats:?}");
-    assert!(stats.push_received + stats.acks_received <= stats.segments_received, "{stats:?}");
-    assert!(stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent);
-    assert!(stats.malformed + stats.wrong_conv <= stats.packets_received, "{stats:?}");
-    assert!(stats.rto >= ms(30) && stats.rto <= Duration::from_secs(60), "{stats:?}");
-    assert_eq!(connection.is_readable(), stats.recv_queue_bytes > 0 || connection.has_message());
+    assert!(stats.queues.unread_segments <= window + 255, "{stats:?}");
+    assert!(stats.queues.out_of_order <= window, "{stats:?}");
+    assert!(stats.queues.in_flight <= stats.queues.send_window, "{stats:?}");
+    assert!(
+        stats.segments.duplicates + stats.segments.out_of_window <= stats.segments.push_received,
+        "{stats:?}"
+    );
+    assert!(
+        stats.segments.push_received + stats.segments.acks_received <= stats.segments.received,
+        "{stats:?}"
+    );
+    assert!(
+        stats.segments.push_sent
+            + stats.recovery.resends()
+            + stats.segments.acks_sent
+            + stats.segments.window_probes
+            <= stats.segments.sent
+    );
+    assert!(stats.udp.malformed + stats.udp.wrong_conv <= stats.udp.packets_received, "{stats:?}");
+    assert!(stats.path.rto >= ms(30) && stats.path.rto <= Duration::from_secs(60), "{stats:?}");
+    assert_eq!(connection.is_readable(), stats.queues.unread_bytes > 0 || connection.has_message());
 }
 
 fn any_control() -> impl Strategy<Value = CongestionControl> {

@@ -77,7 +77,7 @@ fn unanswered_window_probes_mean_a_dead_peer() {
         connection.handle_timeout(now);
         drain(&mut connection, now);
     }
-    let probes = connection.stats().window_probes;
+    let probes = connection.stats().segments.window_probes;
     assert_eq!(connection.close_reason(), Some(CloseReason::DeadLink), "{probes} probes");
 }
 
@@ -87,7 +87,7 @@ fn turning_write_delay_on_strands_nothing() {
     connection.write(ms(0), b"hello").unwrap();
     connection.set_write_delay(true);
     drain(&mut connection, ms(0));
-    assert!(connection.stats().push_sent == 1 || connection.poll_timeout().is_some());
+    assert!(connection.stats().segments.push_sent == 1 || connection.poll_timeout().is_some());
 }
 
 #[test]

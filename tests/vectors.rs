@@ -160,16 +160,20 @@ fn recorded_sessions_yield_their_stream() {
         assert!(acknowledged.contains(&(end - 1)), "conv {conv}");
         let stats = connection.stats();
         let recovered = stats.fec.recovered;
-        assert!(stats.push_received >= sent.len() as u64 + recovered, "conv {conv}");
-        assert!(with_fec || stats.push_received == sent.len() as u64, "conv {conv}");
-        assert_eq!((stats.malformed, stats.wrong_conv, stats.fec.mismatches), (0, 0, 0), "conv {conv}");
+        assert!(stats.segments.push_received >= sent.len() as u64 + recovered, "conv {conv}");
+        assert!(with_fec || stats.segments.push_received == sent.len() as u64, "conv {conv}");
+        assert_eq!(
+            (stats.udp.malformed, stats.udp.wrong_conv, stats.fec.mismatches),
+            (0, 0, 0),
+            "conv {conv}"
+        );
         if with_fec {
-            let peer = (stats.fec.peer_data_shards, stats.fec.peer_parity_shards);
+            let peer = (stats.fec_state.peer_data_shards, stats.fec_state.peer_parity_shards);
             assert_eq!(peer, (shards.0 as u32, shards.1 as u32), "conv {conv}");
             println!("conv {conv}, told: {told}: {:?}", stats.fec);
             assert!(recovered > 0, "conv {conv}, told: {told}: {:?}", stats.fec);
         }
-        assert_eq!((stats.forged, stats.replayed), (0, 0), "conv {conv}");
+        assert_eq!((stats.udp.forged, stats.udp.replayed), (0, 0), "conv {conv}");
         assert_eq!(connection.poll_timeout(), None);
     }
     // 5 without FEC, 7 with.

@@ -118,8 +118,8 @@ fn flush_idle(c: &mut Criterion) {
                     connection.poll_timeout()
                 });
                 let stats = connection.stats();
-                assert_eq!((stats.in_flight, stats.push_sent), (window, window.into()));
-                assert!(stats.send_queue_bytes > 0, "nothing waits for the window");
+                assert_eq!((stats.queues.in_flight, stats.segments.push_sent), (window, window.into()));
+                assert!(stats.queues.unsent_bytes > 0, "nothing waits for the window");
             });
         }
         group.finish();
@@ -216,9 +216,12 @@ fn receive(c: &mut Criterion) {
                 }
                 b.iter(|| receiver.turn());
                 let stats = receiver.connection.stats();
-                assert_eq!((stats.duplicates, stats.out_of_window, stats.recv_queue), (0, 0, 0));
+                assert_eq!(
+                    (stats.segments.duplicates, stats.segments.out_of_window, stats.queues.unread_segments),
+                    (0, 0, 0)
+                );
                 // All but the first of every batch that is late.
-                assert!(stats.out_of_order.abs_diff(late - late / BATCH) <= BATCH);
+                assert!(stats.queues.out_of_order.abs_diff(late - late / BATCH) <= BATCH);
             });
         }
         group.finish();

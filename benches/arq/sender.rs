@@ -142,11 +142,15 @@ impl Sender {
         let span =
             if losses && turns > u64::from(self.window / BATCH) { 2 * self.window } else { self.window };
         if !losses || span == 2 * self.window {
-            assert!(stats.in_flight.abs_diff(span) <= BATCH, "{} in flight of {span}", stats.in_flight);
+            assert!(
+                stats.queues.in_flight.abs_diff(span) <= BATCH,
+                "{} in flight of {span}",
+                stats.queues.in_flight
+            );
         }
-        assert_eq!(stats.fast_resends, if losses { turns } else { 0 });
-        assert_eq!((stats.timeout_resends, stats.early_resends), (0, 0));
-        assert_eq!(stats.push_sent, u64::from(self.sent));
+        assert_eq!(stats.recovery.fast_resends, if losses { turns } else { 0 });
+        assert_eq!((stats.recovery.timeout_resends, stats.recovery.early_resends), (0, 0));
+        assert_eq!(stats.segments.push_sent, u64::from(self.sent));
     }
 }
 

@@ -127,8 +127,8 @@ pub(crate) async fn wait_for_quiet(link: &Link<OwnedReadHalf, OwnedWriteHalf>) {
     let deadline = Instant::now() + LONGEST_STAY;
     loop {
         let before = link.incoming.reader.stats();
-        time::sleep((before.rto * 2).clamp(SHORTEST_STAY, LONGEST_STAY)).await;
-        let heard = link.incoming.reader.stats().packets_received > before.packets_received;
+        time::sleep((before.path.rto * 2).clamp(SHORTEST_STAY, LONGEST_STAY)).await;
+        let heard = link.incoming.reader.stats().udp.packets_received > before.udp.packets_received;
         if !heard || Instant::now() >= deadline {
             return;
         }

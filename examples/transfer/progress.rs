@@ -146,32 +146,32 @@ pub(crate) fn link_report(stats: &Stats) -> String {
         "rtt       {:.1} ms (least {:.1}, deviation {:.1})\n\
          resent    {} of {} segments ({:.1} %): {} fast, {} early, {} timeout\n\
          on wire   {} in {} packets sent, for {} of payload ({:.3} x); {} in {} packets received",
-        millis(stats.rtt),
-        millis(stats.min_rtt),
-        millis(stats.rtt_var),
-        stats.resends(),
-        stats.push_sent,
-        percent(stats.resends(), stats.push_sent),
-        stats.fast_resends,
-        stats.early_resends,
-        stats.timeout_resends,
-        HumanBytes(stats.packet_bytes_sent),
-        stats.packets_sent,
-        HumanBytes(stats.bytes_written),
-        stats.packet_bytes_sent as f64 / stats.bytes_written.max(1) as f64,
-        HumanBytes(stats.packet_bytes_received),
-        stats.packets_received,
+        millis(stats.path.rtt),
+        millis(stats.path.min_rtt),
+        millis(stats.path.rtt_var),
+        stats.recovery.resends(),
+        stats.segments.push_sent,
+        percent(stats.recovery.resends(), stats.segments.push_sent),
+        stats.recovery.fast_resends,
+        stats.recovery.early_resends,
+        stats.recovery.timeout_resends,
+        HumanBytes(stats.udp.bytes_sent),
+        stats.udp.packets_sent,
+        HumanBytes(stats.stream.bytes_written),
+        stats.udp.bytes_sent as f64 / stats.stream.bytes_written.max(1) as f64,
+        HumanBytes(stats.udp.bytes_received),
+        stats.udp.packets_received,
     )
 }
 
 /// What forward error correction did at a receiver, if the peer sent any.
 pub(crate) fn fec_report(stats: &Stats) -> Option<String> {
-    let fec = &stats.fec;
-    (fec.peer_data_shards > 0).then(|| {
+    let (fec, shards) = (&stats.fec, &stats.fec_state);
+    (shards.peer_data_shards > 0).then(|| {
         format!(
             "FEC {}/{} recovered {} lost packets from {} of parity; {} were too many for it",
-            fec.peer_data_shards,
-            fec.peer_parity_shards,
+            shards.peer_data_shards,
+            shards.peer_parity_shards,
             fec.recovered,
             fec.parity_received,
             fec.unrecoverable

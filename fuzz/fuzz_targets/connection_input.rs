@@ -330,7 +330,7 @@ impl Session {
     }
 
     fn write(&mut self, len: usize, message: bool) {
-        let room = MAX_WRITTEN.saturating_sub(self.before.bytes_written);
+        let room = MAX_WRITTEN.saturating_sub(self.before.stream.bytes_written);
         let len = len.min(room as usize);
         let bytes = vec![0x5a; len];
         let outcome = if message {
@@ -356,7 +356,7 @@ impl Session {
             }
             Err(error) => assert!(max.is_none() && error == DatagramSendError::ShutDown),
         }
-        assert!(self.connection.stats().out_of_band.send_queue_bytes <= DATAGRAM_QUEUE.max(len));
+        assert!(self.connection.stats().datagram_queues.unsent_bytes <= DATAGRAM_QUEUE.max(len));
     }
 
     fn read(&mut self, len: Option<usize>) {
@@ -442,30 +442,34 @@ impl Session {
 
     fn check_stats(&mut self) {
         let stats = self.connection.stats();
-        assert!(stats.in_flight <= self.max_send);
-        self.first_unacked = self.next_sn.wrapping_sub(stats.in_flight);
+        assert!(stats.queues.in_flight <= self.max_send);
+        self.first_unacked = self.next_sn.wrapping_sub(stats.queues.in_flight);
         let queue = MAX_QUEUE * self.max_mss + MAX_FRAGMENTS * self.max_mss;
-        assert!(stats.send_queue_bytes <= queue, "{} bytes queued", stats.send_queue_bytes);
-        assert!(stats.out_of_order <= self.max_recv);
-        assert!(stats.recv_queue as usize <= self.max_recv as usize + MAX_FRAGMENTS);
+        assert!(stats.queues.unsent_bytes <= queue, "{} bytes queued", stats.queues.unsent_bytes);
+        assert!(stats.queues.out_of_order <= self.max_recv);
+        assert!(stats.queues.unread_segments as usize <= self.max_recv as usize + MAX_FRAGMENTS);
         let segment = self.max_mss.max(1_500);
         let held = (self.max_recv as usize + MAX_FRAGMENTS) * segment + (MAX_FRAGMENTS + 1) * MAX_PAYLOAD;
-        assert!(stats.recv_queue_bytes <= held, "{} bytes unread", stats.recv_queue_bytes);
-        assert!(stats.bytes_read + stats.recv_queue_bytes as u64 <= self.received);
-        assert!(stats.rto >= Duration::from_millis(30) && stats.rto <= Duration::from_secs(60));
-        assert!(stats.congestion_window >= 1);
+        assert!(stats.queues.unread_bytes <= held, "{} bytes unread", stats.queues.unread_bytes);
+        assert!(stats.stream.bytes_read + stats.queues.unread_bytes as u64 <= self.received);
+        assert!(stats.path.rto >= Duration::from_millis(30) && stats.path.rto <= Duration::from_secs(60));
+        assert!(stats.path.congestion_window >= 1);
         assert!(
-            stats.push_sent + stats.resends() + stats.acks_sent + stats.window_probes <= stats.segments_sent
+            stats.segments.push_sent
+                + stats.recovery.resends()
+                + stats.segments.acks_sent
+                + stats.segments.window_probes
+                <= stats.segments.sent
         );
-        assert!(stats.packets_sent <= stats.segments_sent + stats.out_of_band.sent);
-        assert!(stats.push_received + stats.acks_received <= stats.segments_received);
-        assert!(stats.duplicates + stats.out_of_window <= stats.push_received);
+        assert!(stats.udp.packets_sent <= stats.segments.sent + stats.datagrams.sent);
+        assert!(stats.segments.push_received + stats.segments.acks_received <= stats.segments.received);
+        assert!(stats.segments.duplicates + stats.segments.out_of_window <= stats.segments.push_received);
         for (before, now) in [
-            (self.before.bytes_written, stats.bytes_written),
-            (self.before.segments_sent, stats.segments_sent),
-            (self.before.packet_bytes_sent, stats.packet_bytes_sent),
-            (self.before.segments_received, stats.segments_received),
-            (self.before.push_received, stats.push_received),
+            (self.before.stream.bytes_written, stats.stream.bytes_written),
+            (self.before.segments.sent, stats.segments.sent),
+            (self.before.udp.bytes_sent, stats.udp.bytes_sent),
+            (self.before.segments.received, stats.segments.received),
+            (self.before.segments.push_received, stats.segments.push_received),
         ] {
             assert!(before <= now, "a counter ran backwards");
         }

@@ -45,12 +45,12 @@ fuzz_target!(|bytes: &[u8]| {
         packet.extend_from_slice(shard);
         let names_conv = packet.windows(4).any(|window| window == CONV.to_le_bytes());
         let datagram = out_of_band(&packet).map(<[u8]>::to_vec);
-        let before = session.stats().out_of_band;
+        let before = session.stats().datagrams;
         let _ = session.handle_packet(now, &mut packet);
-        let after = session.stats().out_of_band;
+        let after = session.stats().datagrams;
         let found = u64::from(datagram.is_some());
         assert_eq!(after.received + after.unwanted, before.received + before.unwanted + found);
-        assert!(after.recv_queue_bytes <= QUEUE.max(u8::MAX.into()));
+        assert!(session.stats().datagram_queues.unread_bytes <= QUEUE.max(u8::MAX.into()));
         // All in one go now and then, so that they pile up.
         if len & 7 == 0 {
             let mut last = None;

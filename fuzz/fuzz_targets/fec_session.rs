@@ -111,10 +111,10 @@ impl End {
     }
 
     fn check(&self) {
-        let fec = self.connection.stats().fec;
+        let fec = self.connection.stats().fec_state;
         assert!(fec.current_parity <= fec.parity_shards);
         assert!(fec.current_parity as usize >= self.min_parity.min(fec.parity_shards as usize), "{fec:?}");
-        assert!(fec.losses_seen <= 1_000_000);
+        assert!(fec.loss_ppm <= 1_000_000);
     }
 }
 

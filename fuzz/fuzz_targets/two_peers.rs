@@ -544,15 +544,15 @@ impl World {
     fn check_gauges(&self, at: usize) {
         let (end, other) = (&self.ends[at], &self.ends[1 - at]);
         let stats = end.connection.stats();
-        assert_eq!(stats.bytes_written, end.written);
-        assert_eq!(stats.bytes_read, end.delivered);
-        assert!(stats.bytes_read + stats.recv_queue_bytes as u64 <= other.written);
-        assert!(u64::from(stats.in_flight) <= stats.push_sent);
-        assert!(stats.rto >= Duration::from_millis(30) && stats.rto <= Duration::from_secs(60));
+        assert_eq!(stats.stream.bytes_written, end.written);
+        assert_eq!(stats.stream.bytes_read, end.delivered);
+        assert!(stats.stream.bytes_read + stats.queues.unread_bytes as u64 <= other.written);
+        assert!(u64::from(stats.queues.in_flight) <= stats.segments.push_sent);
+        assert!(stats.path.rto >= Duration::from_millis(30) && stats.path.rto <= Duration::from_secs(60));
         assert!(
-            stats.min_rtt <= stats.rtt
-                || stats.rtt == Duration::ZERO
-                || stats.min_rtt - stats.rtt < Duration::from_micros(10)
+            stats.path.min_rtt <= stats.path.rtt
+                || stats.path.rtt == Duration::ZERO
+                || stats.path.min_rtt - stats.path.rtt < Duration::from_micros(10)
         );
     }
 
@@ -656,7 +656,7 @@ impl World {
             .iter()
             .map(|end| {
                 let stats = end.connection.stats();
-                u64::from(stats.in_flight) + stats.send_queue_bytes as u64
+                u64::from(stats.queues.in_flight) + stats.queues.unsent_bytes as u64
             })
             .sum()
     }

@@ -15,7 +15,7 @@ use super::{
     error::{CloseReason, ReadError, WriteError},
     fec::FecEvent,
     pipeline::Pipeline,
-    stats::Stats,
+    stats::{Counters, Stats},
     time::{Instant, earliest},
 };
 use crate::crypto::PacketCrypto;
@@ -476,9 +476,9 @@ impl Connection {
             return None;
         }
         let transmit = Transmit { len: packets.len(), stride: size };
-        let stats = self.arq.stats_mut();
-        stats.packets_sent += transmit.packets() as u64;
-        stats.packet_bytes_sent += transmit.len as u64;
+        let udp = &mut self.arq.counters_mut().udp;
+        udp.packets_sent += transmit.packets() as u64;
+        udp.bytes_sent += transmit.len as u64;
         Some(transmit)
     }
 
@@ -523,10 +523,21 @@ impl Connection {
         self.datagrams.trim();
     }
 
-    /// Counters and gauges.
+    /// Counters and gauges as they stand now.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (fec, out_of_band) = (self.pipeline.fec_stats(), self.datagrams.stats());
-        Stats { fec, out_of_band, ..self.arq.stats() }
+        let &Counters { udp, segments, recovery, stream } = self.arq.counters();
+        Stats {
+            udp,
+            segments,
+            recovery,
+            stream,
+            fec: self.pipeline.fec_stats(),
+            datagrams: self.datagrams.stats(),
+            path: self.arq.path_state(),
+            queues: self.arq.queue_state(),
+            fec_state: self.pipeline.fec_state(),
+            datagram_queues: self.datagrams.queue_state(),
+        }
     }
 }

@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::stats::OutOfBandStats;
+use super::stats::{DatagramQueueState, DatagramStats};
 
 /// What a datagram counts beyond its bytes.
 const COST: usize = 64;
@@ -28,7 +28,7 @@ pub(super) struct Datagrams {
     unread: Queue,
     /// The last batch was of datagrams: the stream's turn.
     stream_first: bool,
-    stats: OutOfBandStats,
+    stats: DatagramStats,
 }
 
 impl Datagrams {
@@ -38,7 +38,7 @@ impl Datagrams {
             unsent: Queue::default(),
             unread: Queue::default(),
             stream_first: false,
-            stats: OutOfBandStats::default(),
+            stats: DatagramStats::default(),
         }
     }
 
@@ -114,10 +114,14 @@ impl Datagrams {
         self.unread.trim();
     }
 
-    pub(super) fn stats(&self) -> OutOfBandStats {
-        let [send_queue_bytes, recv_queue_bytes] =
+    pub(super) const fn stats(&self) -> DatagramStats {
+        self.stats
+    }
+
+    pub(super) fn queue_state(&self) -> DatagramQueueState {
+        let [unsent_bytes, unread_bytes] =
             [&self.unsent, &self.unread].map(|queue| queue.held - COST * queue.datagrams.len());
-        OutOfBandStats { send_queue_bytes, recv_queue_bytes, ..self.stats }
+        DatagramQueueState { unsent_bytes, unread_bytes }
     }
 }
 
@@ -177,18 +181,19 @@ mod tests {
         }
         let stats = datagrams.stats();
         assert_eq!((stats.dropped_unsent, stats.dropped_unread), (15, 15));
-        assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (1_000, 1_000));
+        let full = DatagramQueueState { unsent_bytes: 1_000, unread_bytes: 1_000 };
+        assert_eq!(datagrams.queue_state(), full);
         for n in 15..25 {
             assert_eq!(datagrams.next_len(100), Some(100));
             assert_eq!(datagrams.take().as_deref(), Some(&[n; 100][..]));
             assert_eq!(datagrams.read().as_deref(), Some(&[n; 100][..]));
         }
         assert_eq!((datagrams.take(), datagrams.read()), (None, None));
-        assert_eq!(datagrams.stats(), OutOfBandStats { sent: 10, received: 25, ..stats_of(15) });
+        assert_eq!(datagrams.stats(), DatagramStats { sent: 10, received: 25, ..stats_of(15) });
     }
 
-    fn stats_of(dropped: u64) -> OutOfBandStats {
-        OutOfBandStats { dropped_unsent: dropped, dropped_unread: dropped, ..OutOfBandStats::default() }
+    fn stats_of(dropped: u64) -> DatagramStats {
+        DatagramStats { dropped_unsent: dropped, dropped_unread: dropped, ..DatagramStats::default() }
     }
 
     #[test]
@@ -205,7 +210,7 @@ mod tests {
         let mut datagrams = Datagrams::new(1);
         for len in [0, 1_400, 60_000, 3] {
             datagrams.receive(&[7; 60_000][..len]);
-            assert_eq!(datagrams.stats().recv_queue_bytes, len);
+            assert_eq!(datagrams.queue_state().unread_bytes, len);
         }
         assert_eq!(datagrams.read().map(|datagram| datagram.len()), Some(3));
         assert_eq!(datagrams.stats().dropped_unread, 3);
@@ -226,7 +231,7 @@ mod tests {
         let mut datagrams = Datagrams::new(0);
         assert!(!datagrams.receive(b"unwanted"));
         assert_eq!(datagrams.read(), None);
-        assert_eq!(datagrams.stats(), OutOfBandStats { unwanted: 1, ..OutOfBandStats::default() });
+        assert_eq!(datagrams.stats(), DatagramStats { unwanted: 1, ..DatagramStats::default() });
     }
 
     /// The memory of both queues follows what they hold, whatever the reader keeps.

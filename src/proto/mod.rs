@@ -42,7 +42,10 @@ pub use self::{
         UnknownPreset, WriteError,
     },
     random::{Random, random_conv},
-    stats::{FecStats, OutOfBandStats, Stats},
+    stats::{
+        DatagramQueueState, DatagramStats, FecState, FecStats, PathState, QueueState, RecoveryStats,
+        SegmentStats, Stats, StreamStats, UdpStats,
+    },
     time::Instant,
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };

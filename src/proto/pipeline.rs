@@ -27,7 +27,7 @@ use super::{
     error::{CloseReason, PacketError},
     fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
     replay::ReplayWindow,
-    stats::FecStats,
+    stats::{FecState, FecStats},
     time::Instant,
     wire::{Command, Segments},
 };
@@ -303,18 +303,26 @@ impl Pipeline {
     // ---- Both ----
 
     pub(super) fn fec_stats(&self) -> FecStats {
-        let mut stats = self.decoder.as_ref().map(|decoder| decoder.stats()).unwrap_or_default();
-        let count = |shards: usize| shards as u32;
-        if let Some((data, parity)) = self.encoder.as_ref().map(|encoder| encoder.shards()) {
-            (stats.data_shards, stats.parity_shards) = (count(data), count(parity));
+        let received = self.decoder.as_ref().map(|decoder| decoder.stats()).unwrap_or_default();
+        FecStats { parity_sent: self.parity_sent, ..received }
+    }
+
+    pub(super) fn fec_state(&self) -> FecState {
+        let mut state = FecState::default();
+        if let Some(encoder) = &self.encoder {
+            let (data, parity) = encoder.shards();
+            (state.data_shards, state.parity_shards) = (data as u32, parity as u32);
+            state.current_parity = encoder.sent_parity() as u32;
         }
-        stats.current_parity = self.encoder.as_ref().map_or(0, |encoder| count(encoder.sent_parity()));
-        stats.losses_seen = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.losses());
-        if let Some((data, parity)) = self.decoder.as_ref().and_then(|decoder| decoder.shards()) {
-            (stats.peer_data_shards, stats.peer_parity_shards) = (count(data), count(parity));
+        if let Some(adaptive) = &self.adaptive {
+            state.loss_ppm = adaptive.losses();
         }
-        stats.parity_sent = self.parity_sent;
-        stats
+        if let Some(decoder) = &self.decoder {
+            let (data, parity) = decoder.shards().unwrap_or_default();
+            (state.peer_data_shards, state.peer_parity_shards) = (data as u32, parity as u32);
+            state.undecodable = decoder.is_undecodable();
+        }
+        state
     }
 
     /// Gives memory that is kept for further traffic back.

@@ -48,9 +48,9 @@ impl Pair {
                         count += 1;
                         if loses == 0 || count % loses != 0 {
                             let to = &mut self.ends[1 - from];
-                            let before = to.stats().out_of_order;
+                            let before = to.stats().queues.out_of_order;
                             to.handle_packet(self.now, packet).unwrap();
-                            self.early += to.stats().out_of_order.saturating_sub(before) as u64;
+                            self.early += to.stats().queues.out_of_order.saturating_sub(before) as u64;
                         }
                     }
                 }
@@ -70,15 +70,15 @@ fn allocations(config: &KcpConfig, size: usize) -> (u64, u64) {
     for _ in 0..WARM_UP {
         pair.round(size, 0);
     }
-    let before = pair.ends[1].stats().bytes_read;
+    let before = pair.ends[1].stats().stream.bytes_read;
     let info = allocation_counter::measure(|| {
         for _ in 0..ROUNDS {
             pair.round(size, 0);
         }
     });
     let stats = pair.ends[1].stats();
-    assert!(stats.bytes_read - before >= (ROUNDS * WRITE) as u64, "{stats:?}");
-    (info.count_total, stats.push_received)
+    assert!(stats.stream.bytes_read - before >= (ROUNDS * WRITE) as u64, "{stats:?}");
+    (info.count_total, stats.segments.push_received)
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn packets_allocate_nothing() {
             pair.round(WRITE, 0);
             while pair.ends[1].recv_datagram().is_some() {}
         }
-        pair.ends[1].stats().out_of_band
+        pair.ends[1].stats().datagrams
     };
     let before = exchange(100).received;
     let mut after = 0;

@@ -61,9 +61,9 @@ impl Pair {
 
     /// What `rounds` rounds allocate, and how many segments arrived.
     fn measure(&mut self, rounds: usize, size: usize) -> (AllocationInfo, u64) {
-        let before = self.server.stats().push_received;
+        let before = self.server.stats().segments.push_received;
         let info = allocation_counter::measure(|| (0..rounds).for_each(|_| self.round(size)));
-        (info, self.server.stats().push_received - before)
+        (info, self.server.stats().segments.push_received - before)
     }
 }
 

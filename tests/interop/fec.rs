@@ -97,7 +97,7 @@ async fn it_serves_fec() {
             assert!(relay.counts().dropped() > 100, "{} packets lost", relay.counts().dropped());
             println!("{what}: {:?}", stats.fec);
             assert_eq!(stats.fec.parity_sent > 0, ours != "0/0", "{what}");
-            let peer = format!("{}/{}", stats.fec.peer_data_shards, stats.fec.peer_parity_shards);
+            let peer = format!("{}/{}", stats.fec_state.peer_data_shards, stats.fec_state.peer_parity_shards);
             assert_eq!(peer, theirs, "{what}");
             assert_eq!(stats.fec.recovered > 10, theirs != "0/0", "{what}: {:?}", stats.fec);
             let recovered = server.report().await.recovered();
@@ -136,7 +136,7 @@ async fn it_follows_adaptive_parity() {
         let stats = echo::drive_ours(&what, path.addr, config.clone(), LEN).await;
         println!("{what}: {stats:?}");
         assert!(path.counts().dropped() > 100, "{} packets lost", path.counts().dropped());
-        let sent = stats.packets_sent - stats.fec.parity_sent;
+        let sent = stats.udp.packets_sent - stats.fec.parity_sent;
         assert!(stats.fec.parity_sent > 24 && stats.fec.parity_sent < sent * 6 / 10, "{what}: {stats:?}");
 
         let server = OurServer::start(config.clone()).await;
@@ -172,7 +172,7 @@ async fn it_takes_copies() {
         assert!(found == expected, "{}: not what was sent", peer.display());
         drop(writing.await.unwrap());
         let stats = reader.stats();
-        assert!(stats.copies_sent > 20, "{stats:?}");
+        assert!(stats.recovery.fec_flush_copies > 20, "{stats:?}");
         assert!(path.counts().dropped() > 50, "{} packets lost", path.counts().dropped());
     }
 }

@@ -167,7 +167,7 @@ async fn the_window_that_it_does_not_announce_stalls_nobody() {
             let run = tokio::time::timeout(Duration::from_secs(2), drive_sink(&mut stream, 200_000)).await;
             let what = name(&peer, "takes a first flight");
             assert!(run.is_ok(), "{what}: 200 kB took more than 2 s: {:#?}", stream.stats());
-            assert_eq!(stream.stats().window_probes, 0, "{what}");
+            assert_eq!(stream.stats().segments.window_probes, 0, "{what}");
             println!("{what}: {:?}", begun.elapsed());
         }
     }

@@ -70,8 +70,8 @@ fn exchange(seed: u64, config: &KcpConfig, link: &LinkSettings, bytes: u64) -> [
     }
     simulation.complete(LIMIT);
     for side in [CLIENT, SERVER] {
-        let sent = simulation.ends[side].connection.stats().out_of_band;
-        let received = simulation.ends[1 - side].connection.stats().out_of_band;
+        let sent = simulation.ends[side].connection.stats().datagrams;
+        let received = simulation.ends[1 - side].connection.stats().datagrams;
         let count: u32 = arrived[side].values().sum();
         assert!(sent.sent > COUNT * 5 / 4, "seed {seed}: {sent:?}");
         assert_eq!(received.received, u64::from(count), "seed {seed}: {received:?}");
@@ -160,6 +160,6 @@ fn a_bulk_transfer_makes_room() {
         while simulation.ends[SERVER].connection.recv_datagram().is_some() {}
     }
     let stats = simulation.ends[SERVER].connection.stats();
-    assert!(stats.out_of_band.received > count * 8 / 10, "{stats:?}");
-    assert!(stats.bytes_read > 300_000 * seconds, "{stats:?}");
+    assert!(stats.datagrams.received > count * 8 / 10, "{stats:?}");
+    assert!(stats.stream.bytes_read > 300_000 * seconds, "{stats:?}");
 }

@@ -83,18 +83,18 @@ fn duplicates_are_dropped_as_replays() {
             assert!(duplicated > 8, "{cipher:?}");
             // An ACK said once more in a packet of its own may equal the one before.
             let equal = if is_known_by_tag_alone(cipher) {
-                stats.replayed.saturating_sub(duplicated).min(1)
+                stats.udp.replayed.saturating_sub(duplicated).min(1)
             } else {
                 0
             };
-            assert_eq!((stats.replayed - equal, stats.forged), (duplicated, 0), "{cipher:?}");
+            assert_eq!((stats.udp.replayed - equal, stats.udp.forged), (duplicated, 0), "{cipher:?}");
         }
         // Without a window they reach the segments.
         let open = encrypted(cipher).replay_window(0).build().unwrap();
         simulation = transfer(seed as u64, &open, &link);
         let stats = simulation.ends[SERVER].connection.stats();
-        assert_eq!(stats.replayed, 0, "{cipher:?}");
-        assert!(stats.duplicates > 5, "{cipher:?}");
+        assert_eq!(stats.udp.replayed, 0, "{cipher:?}");
+        assert!(stats.segments.duplicates > 5, "{cipher:?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn damaged_packets_are_dropped() {
         let simulation = transfer(seed as u64, &encrypted((kind, framing)).build().unwrap(), &link);
         for side in [CLIENT, SERVER] {
             let corrupted = simulation.ends[1 - side].link.counts.corrupted;
-            let forged = simulation.ends[side].connection.stats().forged;
+            let forged = simulation.ends[side].connection.stats().udp.forged;
             assert!(corrupted > 0, "{kind}, {framing:?}: {corrupted}");
             let harmless = corrupted - forged;
             assert!(
@@ -132,7 +132,7 @@ fn the_mtu_holds_with_what_encryption_adds() {
             };
             let simulation = transfer(mtu as u64, &config, &LinkSettings::delay(ms(5)));
             let stats = simulation.ends[CLIENT].connection.stats();
-            let full = stats.packet_bytes_sent / stats.packets_sent;
+            let full = stats.udp.bytes_sent / stats.udp.packets_sent;
             assert!(
                 full as usize <= mtu && full as usize * 2 > mtu,
                 "{cipher:?}: {full} of {mtu} bytes on average"
@@ -162,12 +162,12 @@ fn another_key_is_not_heard() {
             simulation.ends[CLIENT].writer = Writer::bulk(20_000);
             simulation.run_for(Duration::from_secs(2));
             let [client, server] = &simulation.ends;
-            assert_eq!(server.connection.stats().segments_received, 0, "{cipher:?}");
-            assert_eq!(server.connection.stats().bytes_read, 0, "{cipher:?}");
-            assert_eq!(client.connection.stats().packets_received, 0, "{cipher:?}");
-            let refused = server.connection.stats().forged
-                + server.connection.stats().malformed
-                + server.connection.stats().wrong_conv;
+            assert_eq!(server.connection.stats().segments.received, 0, "{cipher:?}");
+            assert_eq!(server.connection.stats().stream.bytes_read, 0, "{cipher:?}");
+            assert_eq!(client.connection.stats().udp.packets_received, 0, "{cipher:?}");
+            let refused = server.connection.stats().udp.forged
+                + server.connection.stats().udp.malformed
+                + server.connection.stats().udp.wrong_conv;
             assert!(refused > 5, "{cipher:?}: {refused}");
         }
     }
@@ -184,7 +184,11 @@ fn a_reader_that_sleeps_ends_no_session() {
             Reader { not_before: Instant::from_millis(300_000), ..Reader::eager() };
         simulation.complete(LIMIT);
         let stats = simulation.ends[CLIENT].connection.stats();
-        assert!(stats.window_probes > 3, "{cipher:?}");
-        assert_eq!(stats.replayed + simulation.ends[SERVER].connection.stats().replayed, 0, "{cipher:?}");
+        assert!(stats.segments.window_probes > 3, "{cipher:?}");
+        assert_eq!(
+            stats.udp.replayed + simulation.ends[SERVER].connection.stats().udp.replayed,
+            0,
+            "{cipher:?}"
+        );
     }
 }

@@ -27,7 +27,7 @@ fn bulk(data: usize, parity: usize, loss: f64) -> Simulation {
 /// Resends of segments that were lost, in percent of all segments.
 fn resent(simulation: &Simulation) -> f64 {
     let stats = simulation.ends[CLIENT].connection.stats();
-    100.0 * stats.resends() as f64 / stats.push_sent as f64
+    100.0 * stats.recovery.resends() as f64 / stats.segments.push_sent as f64
 }
 
 #[test]
@@ -52,12 +52,12 @@ fn nothing_lost_costs_nothing_but_the_parity() {
     let simulation = bulk(10, 3, 0.0);
     let (client, server) =
         (simulation.ends[CLIENT].connection.stats(), simulation.ends[SERVER].connection.stats());
-    assert_eq!(client.resends(), 0);
+    assert_eq!(client.recovery.resends(), 0);
     assert_eq!((server.fec.recovered, server.fec.unrecoverable), (0, 0));
-    let data = client.packets_sent - client.fec.parity_sent;
+    let data = client.udp.packets_sent - client.fec.parity_sent;
     assert_eq!(client.fec.parity_sent, data / 10 * 3);
     assert!(server.fec.groups_complete >= data / 10 - 1, "{server:?}");
-    assert_eq!((server.fec.peer_data_shards, server.fec.peer_parity_shards), (10, 3));
+    assert_eq!((server.fec_state.peer_data_shards, server.fec_state.peer_parity_shards), (10, 3));
 }
 
 /// A sender that changes its shards is followed, and no byte is wrong on the way.
@@ -80,9 +80,9 @@ fn shards_change_while_the_session_lives() {
         simulation.run_for(ms(400));
         simulation.call(CLIENT, |connection, _| connection.set_fec(data, parity)).unwrap();
         simulation.run_for(ms(400));
-        let client = simulation.ends[CLIENT].connection.stats().fec;
+        let client = simulation.ends[CLIENT].connection.stats().fec_state;
         assert_eq!((client.data_shards as usize, client.parity_shards as usize), (data, parity));
-        let seen = simulation.ends[SERVER].connection.stats().fec;
+        let seen = simulation.ends[SERVER].connection.stats().fec_state;
         if data > 0 {
             assert_eq!(
                 (seen.peer_data_shards as usize, seen.peer_parity_shards as usize),

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use kcp9::{
     KcpConfig, NoDelay,
     fec::{AdaptiveFec, FecEvent},
-    proto::{Event, FecStats, Instant},
+    proto::{Event, FecState, Instant},
 };
 
 use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
@@ -27,8 +27,8 @@ fn begin(config: &KcpConfig, loss: f64, pace: Option<Duration>) -> Simulation {
     simulation
 }
 
-fn sent(simulation: &Simulation) -> FecStats {
-    simulation.ends[CLIENT].connection.stats().fec
+fn sent(simulation: &Simulation) -> FecState {
+    simulation.ends[CLIENT].connection.stats().fec_state
 }
 
 /// Parity as it stands each second for half a minute, and the mean of the losses seen.
@@ -37,7 +37,7 @@ fn watch(simulation: &mut Simulation) -> (Vec<u32>, f64) {
     for _ in 0..30 {
         simulation.run_for(SECOND);
         parity.push(sent(simulation).current_parity);
-        seen += f64::from(sent(simulation).losses_seen) / 1e6 / 30.0;
+        seen += f64::from(sent(simulation).loss_ppm) / 1e6 / 30.0;
     }
     (parity, seen)
 }
@@ -62,8 +62,9 @@ fn follows(pace: Option<Duration>, loss: f64, warm_up: Duration, expected: Range
     set_loss(&mut simulation, 0.0);
     simulation.run_for(2 * warm_up);
     assert_eq!(sent(&simulation).current_parity, 0, "{loss} at {pace:?}");
-    let peer = simulation.ends[SERVER].connection.stats().fec;
-    assert_eq!((peer.peer_data_shards, peer.peer_parity_shards, peer.mismatches), (10, 10, 0));
+    let peer = simulation.ends[SERVER].connection.stats();
+    assert_eq!((peer.fec_state.peer_data_shards, peer.fec_state.peer_parity_shards), (10, 10));
+    assert_eq!(peer.fec.mismatches, 0);
 }
 
 #[test]
@@ -109,9 +110,9 @@ fn parity_stays_within_its_budget() {
         let before = simulation.ends[CLIENT].connection.stats();
         simulation.run_for(30 * SECOND);
         let after = simulation.ends[CLIENT].connection.stats();
-        assert_eq!(after.fec.current_parity, 10, "what the losses call for");
+        assert_eq!(after.fec_state.current_parity, 10, "what the losses call for");
         let parity = after.fec.parity_sent - before.fec.parity_sent;
-        let all = after.packets_sent - before.packets_sent;
+        let all = after.udp.packets_sent - before.udp.packets_sent;
         let share = 100.0 * parity as f64 / (all - parity) as f64;
         let budget = f64::from(budget);
         assert!(share <= budget * 1.02 && share >= budget * 0.9, "{share:.1} % of {budget} %");
@@ -163,12 +164,12 @@ fn copies_are_made_of_incomplete_groups_only() {
     let mut simulation = begin(&config, 0.0, None);
     simulation.client().writer = Writer::bulk(5_000_000);
     simulation.complete(LIMIT);
-    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
     assert!(copies <= 30, "{copies} copies of {} segments", 5_000_000 / 1_368);
     // One message more: copied once, and then the session is at rest.
     simulation.client().writer.total += 100;
     simulation.complete(LIMIT);
-    let more = simulation.ends[CLIENT].connection.stats().copies_sent - copies;
+    let more = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies - copies;
     assert_eq!(more, 1);
     let quick = LinkSettings::delay(ms(2));
     let mut simulation = Simulation::new(1, &config, &quick);
@@ -176,7 +177,7 @@ fn copies_are_made_of_incomplete_groups_only() {
     simulation.server().reader = Reader::messages();
     simulation.complete(LIMIT);
     let stats = simulation.ends[CLIENT].connection.stats();
-    assert!(stats.copies_sent <= 50 && stats.resends() == 0, "{stats:?}");
+    assert!(stats.recovery.fec_flush_copies <= 50 && stats.recovery.resends() == 0, "{stats:?}");
 }
 
 /// Both may be changed on a live session.
@@ -186,23 +187,23 @@ fn settings_change_while_the_session_lives() {
     let mut simulation = begin(&config, 0.05, Some(ms(10)));
     simulation.client().writer.total = 200 * 20_000;
     simulation.run_for(10 * SECOND);
-    assert_eq!((sent(&simulation).current_parity, sent(&simulation).losses_seen), (3, 0));
+    assert_eq!((sent(&simulation).current_parity, sent(&simulation).loss_ppm), (3, 0));
     simulation.call(CLIENT, |client, _| client.set_fec_adaptive(Some(AdaptiveFec::default()))).unwrap();
     simulation.call(CLIENT, |client, _| client.set_fec(20, 12)).unwrap();
     simulation.call(CLIENT, |client, _| client.set_fec_flush(Some(ms(5)))).unwrap();
     simulation.run_for(60 * SECOND);
     let fec = sent(&simulation);
     assert_eq!((fec.data_shards, fec.parity_shards), (20, 12));
-    assert!(fec.current_parity < 12 && fec.losses_seen > 0, "{fec:?}");
-    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    assert!(fec.current_parity < 12 && fec.loss_ppm > 0, "{fec:?}");
+    let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
     assert!(copies > 100);
     simulation.call(CLIENT, |client, _| client.set_fec_adaptive(None)).unwrap();
     simulation.call(CLIENT, |client, _| client.set_fec_flush(None)).unwrap();
     simulation.run_for(SECOND);
     assert_eq!(sent(&simulation).current_parity, 12);
-    let copies = simulation.ends[CLIENT].connection.stats().copies_sent;
+    let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
     simulation.complete(LIMIT);
-    assert_eq!(simulation.ends[CLIENT].connection.stats().copies_sent, copies);
+    assert_eq!(simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies, copies);
 }
 
 /// Each end is told that the other's shards are not its own, once for each change.

@@ -23,14 +23,14 @@ fn measure(config: &KcpConfig, loss: u32, round_trip: u64) -> (f64, f64) {
     simulation.client().writer = Writer::bulk(TOTAL);
     simulation.start();
     while simulation.step_within(Instant::ZERO + LIMIT) {
-        if simulation.ends[SERVER].connection.stats().bytes_read == TOTAL {
+        if simulation.ends[SERVER].connection.stats().stream.bytes_read == TOTAL {
             break;
         }
     }
-    let read = simulation.ends[SERVER].connection.stats().bytes_read;
+    let read = simulation.ends[SERVER].connection.stats().stream.bytes_read;
     let stats = simulation.client().connection.stats();
     let millis = simulation.now.as_micros() as f64 / 1_000.0;
-    (read as f64 / millis, 100.0 * stats.resends() as f64 / stats.push_sent as f64)
+    (read as f64 / millis, 100.0 * stats.recovery.resends() as f64 / stats.segments.push_sent as f64)
 }
 
 fn table(name: &str, config: &KcpConfig) -> String {

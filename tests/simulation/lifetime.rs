@@ -24,12 +24,12 @@ fn an_idle_session_has_no_deadline_and_sends_nothing() {
         simulation.client().writer = Writer::bulk(100_000);
         simulation.server().writer = Writer::bulk(1_000);
         simulation.complete(60 * SECOND);
-        let sent = [0, 1].map(|side| simulation.ends[side].connection.stats().packets_sent);
+        let sent = [0, 1].map(|side| simulation.ends[side].connection.stats().udp.packets_sent);
         let before = simulation.now;
         simulation.run_for(3_600 * SECOND);
         assert_eq!(simulation.next_event(), None);
         assert_eq!(simulation.now - before, 3_600 * SECOND);
-        assert_eq!(sent, [0, 1].map(|side| simulation.ends[side].connection.stats().packets_sent));
+        assert_eq!(sent, [0, 1].map(|side| simulation.ends[side].connection.stats().udp.packets_sent));
         simulation.check_at_rest();
         // And it is as alive as before.
         simulation.client().writer.total += 10_000;
@@ -54,7 +54,8 @@ fn shutdown_delivers_everything_and_tells_when_it_has() {
         let mut flushed_early = false;
         simulation.run_until(120 * SECOND, |simulation| {
             let flushed = !simulation.events(CLIENT).is_empty();
-            flushed_early |= flushed && simulation.ends[SERVER].connection.stats().bytes_read < 1_000_000;
+            flushed_early |=
+                flushed && simulation.ends[SERVER].connection.stats().stream.bytes_read < 1_000_000;
             flushed
         });
         assert!(!flushed_early, "seed {seed}");

@@ -32,7 +32,7 @@ fn a_blackout_of_ten_seconds_is_survived() {
         assert_eq!((simulation.events(CLIENT), simulation.events(SERVER)), (&[][..], &[][..]));
         // Backed off, not hammering: a silent peer costs a few transmissions of what is in flight.
         let stats = simulation.client().connection.stats();
-        assert!(stats.packet_bytes_sent < 9_000_000, "{nodelay:?}: {stats:?}");
+        assert!(stats.udp.bytes_sent < 9_000_000, "{nodelay:?}: {stats:?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn acks_lost_nine_times_out_of_ten_slow_a_transfer_down_and_no_more() {
         simulation.complete(600 * SECOND);
         // `una` makes up for lost ACKs: a round of resends asks for ten before one is heard, and confirms them all.
         let stats = simulation.client().connection.stats();
-        assert!(stats.resends() < 15 * stats.push_sent, "{nodelay:?}: {stats:?}");
+        assert!(stats.recovery.resends() < 15 * stats.segments.push_sent, "{nodelay:?}: {stats:?}");
     }
 }
 
@@ -124,7 +124,7 @@ fn a_peer_that_vanishes_with_its_window_closed_is_noticed_too() {
     simulation.server().reader = Reader { not_before: at(36_000 * SECOND), ..Reader::eager() };
     simulation.run_for(10 * SECOND);
     let stats = simulation.client().connection.stats();
-    assert_eq!((stats.peer_window, stats.in_flight), (0, 0));
+    assert_eq!((stats.queues.peer_window, stats.queues.in_flight), (0, 0));
     simulation.run_for(1_000 * SECOND);
     assert!(
         matches!(simulation.events(CLIENT), [(_, Event::Closed(CloseReason::DeadLink))]),

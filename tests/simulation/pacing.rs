@@ -82,7 +82,10 @@ fn a_path_that_becomes_longer_is_filled_again_soon() {
         assert!(rate >= 0.93, "{before} to {after} ms: {rate:.3} of the link's rate");
         // A second startup, that of the longer path, overflows the queue.
         let stats = simulation.client().connection.stats();
-        assert!(stats.resends() * 20 < stats.push_sent, "{before} to {after} ms: {stats:?}");
+        assert!(
+            stats.recovery.resends() * 20 < stats.segments.push_sent,
+            "{before} to {after} ms: {stats:?}"
+        );
     }
 }
 
@@ -94,7 +97,7 @@ fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
     let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
     simulation.client().writer = Writer::bulk(u64::MAX);
     simulation.run_for(5 * SECOND);
-    let resends = simulation.client().connection.stats().resends();
+    let resends = simulation.client().connection.stats().recovery.resends();
     simulation.client().link.settings.rate = Some(RATE);
     simulation.run_for(5 * SECOND);
     simulation.client().link.take_longest_queue();
@@ -104,7 +107,7 @@ fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
     assert!(waiting < RATE / 25, "{waiting} bytes wait longer than a round trip");
     // Another startup would overflow the queue.
     let stats = simulation.client().connection.stats();
-    assert_eq!(stats.resends(), resends, "{stats:?}");
+    assert_eq!(stats.recovery.resends(), resends, "{stats:?}");
 }
 
 #[test]
@@ -113,12 +116,12 @@ fn frequent_calls_do_not_starve_a_slow_path() {
     let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
     simulation.client().writer = Writer::bulk(u64::MAX);
     simulation.run_for(20 * SECOND);
-    let sent = simulation.client().connection.stats().push_sent;
+    let sent = simulation.client().connection.stats().segments.push_sent;
     let end = simulation.now + 5 * SECOND;
     while simulation.now < end {
         simulation.run_for(Duration::from_micros(10));
     }
-    let sent = simulation.client().connection.stats().push_sent - sent;
+    let sent = simulation.client().connection.stats().segments.push_sent - sent;
     assert!(sent >= 150, "{sent} segments in 5 s");
 }
 

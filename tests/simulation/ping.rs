@@ -44,7 +44,7 @@ fn measure(link: &LinkSettings) -> Figures {
         }
         for end in &simulation.ends {
             wire += end.link.counts.bytes_offered + HEADERS * end.link.counts.offered;
-            resent += end.connection.stats().resends();
+            resent += end.connection.stats().recovery.resends();
         }
     }
     trips.sort_unstable();

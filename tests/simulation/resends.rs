@@ -71,7 +71,11 @@ fn warm_session(nodelay: NoDelay) -> Simulation {
     send(&mut simulation);
     simulation.run_for(ms(1_000));
     let stats = simulation.client().connection.stats();
-    assert_eq!((stats.rtt, stats.rtt_var, stats.rto), (ms(100), ms(50), ms(300)), "{nodelay:?}");
+    assert_eq!(
+        (stats.path.rtt, stats.path.rtt_var, stats.path.rto),
+        (ms(100), ms(50), ms(300)),
+        "{nodelay:?}"
+    );
     simulation
 }
 
@@ -159,7 +163,7 @@ fn two_skips_resend_fast() {
         // Segment 2, sent at 1,002, is acknowledged at 1,102: first skip. Segment 3 at 1,104: second.
         assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_104_000], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
-        assert_eq!((stats.fast_resends, stats.resends()), (1, 1), "{nodelay:?}");
+        assert_eq!((stats.recovery.fast_resends, stats.recovery.resends()), (1, 1), "{nodelay:?}");
         assert_eq!(simulation.flows[CLIENT].read, 40);
     }
 }
@@ -183,7 +187,7 @@ fn one_skip_resends_early_when_nothing_new_is_sent() {
         simulation.run_for(ms(115));
         assert_eq!(transmissions(&simulation, 1), [1_000_000, expected], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
-        assert_eq!((stats.early_resends, stats.resends()), (1, 1), "{nodelay:?}");
+        assert_eq!((stats.recovery.early_resends, stats.recovery.resends()), (1, 1), "{nodelay:?}");
     }
 }
 
@@ -197,7 +201,7 @@ fn reordering_within_the_early_wait_resends_nothing() {
     simulation.client().link.settings = LinkSettings { reorder: 1.0, ..LinkSettings::delay(ms(50)) };
     send(&mut simulation);
     simulation.run_for(ms(1_000));
-    assert_eq!(simulation.client().connection.stats().resends(), 0);
+    assert_eq!(simulation.client().connection.stats().recovery.resends(), 0);
     assert_eq!(simulation.flows[CLIENT].read, 30);
 }
 
@@ -209,7 +213,7 @@ fn without_resend_only_timeouts_resend() {
     // Samples at 1,105 and 1,110 leave rttvar at 16.7: RTO = 100 + max(100, 66.7).
     assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_200_000]);
     let stats = simulation.client().connection.stats();
-    assert_eq!((stats.timeout_resends, stats.resends()), (1, 1));
+    assert_eq!((stats.recovery.timeout_resends, stats.recovery.resends()), (1, 1));
 }
 
 #[test]
@@ -227,7 +231,11 @@ fn a_segment_resent_fast_then_waits_for_its_rto() {
         // transmission, and the next wait is twice that. A thin stream waits its shorter RTO, twice.
         assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_104_000, third, fourth], "{nodelay:?}");
         let stats = simulation.client().connection.stats();
-        assert_eq!((stats.fast_resends, stats.timeout_resends, stats.resends()), (1, 2, 3), "{nodelay:?}");
+        assert_eq!(
+            (stats.recovery.fast_resends, stats.recovery.timeout_resends, stats.recovery.resends()),
+            (1, 2, 3),
+            "{nodelay:?}"
+        );
         assert_eq!(simulation.flows[CLIENT].read, 50);
     }
 }
@@ -245,7 +253,10 @@ fn every_hole_is_resent_by_itself() {
     assert_eq!(transmissions(&simulation, 3), [1_010_000, 1_115_000]);
     assert_eq!(transmissions(&simulation, 5), [1_020_000, 1_130_000]);
     let stats = simulation.client().connection.stats();
-    assert_eq!((stats.fast_resends, stats.early_resends, stats.timeout_resends), (2, 1, 0));
+    assert_eq!(
+        (stats.recovery.fast_resends, stats.recovery.early_resends, stats.recovery.timeout_resends),
+        (2, 1, 0)
+    );
 }
 
 #[test]
@@ -311,7 +322,7 @@ fn the_congestion_window_of_kcp() {
     simulation.client().record();
     let gauges = |simulation: &Simulation| {
         let stats = simulation.ends[CLIENT].connection.stats();
-        (stats.congestion_window, stats.in_flight)
+        (stats.path.congestion_window, stats.queues.in_flight)
     };
 
     // Slow start: one more for each segment acknowledged, which doubles the window in every round trip.
@@ -327,7 +338,7 @@ fn the_congestion_window_of_kcp() {
     // The first of those 40 is lost and resent when the others are acknowledged: half of them, and `resend` more.
     simulation.run_for(ms(100));
     assert_eq!(transmissions(&simulation, 30), [200_000, 300_000]);
-    assert_eq!(simulation.client().connection.stats().fast_resends, 1);
+    assert_eq!(simulation.client().connection.stats().recovery.fast_resends, 1);
     assert_eq!(gauges(&simulation).0, 40 / 2 + nodelay.resend);
     // Past ssthresh, one ACK earns no whole segment.
     simulation.run_for(ms(200));
@@ -338,7 +349,7 @@ fn the_congestion_window_of_kcp() {
     simulation.client().writer.total += MSS as u64;
     simulation.drive(CLIENT);
     simulation.run_until(Duration::from_secs(5), |simulation| {
-        simulation.ends[CLIENT].connection.stats().timeout_resends > 0
+        simulation.ends[CLIENT].connection.stats().recovery.timeout_resends > 0
     });
     assert_eq!(gauges(&simulation), (1, 1));
     simulation.run_for(ms(100));

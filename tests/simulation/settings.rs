@@ -56,11 +56,11 @@ fn a_window_raised_from_closed_is_told() {
     simulation.client().writer = Writer::bulk(100_000);
     simulation.server().reader.not_before = kcp9::proto::Instant::from_millis(1_000_000);
     simulation.run_for(ms(400));
-    assert_eq!(simulation.client().connection.stats().peer_window, 0);
+    assert_eq!(simulation.client().connection.stats().queues.peer_window, 0);
     simulation.call(SERVER, |connection, _| connection.set_windows(8, 1_024)).unwrap();
     simulation.run_for(ms(11));
     // Told within the time a packet takes, before the client would ask.
     let stats = simulation.client().connection.stats();
-    assert!(stats.peer_window > 500, "{stats:?}");
-    assert_eq!(stats.window_probes, 0);
+    assert!(stats.queues.peer_window > 500, "{stats:?}");
+    assert_eq!(stats.segments.window_probes, 0);
 }

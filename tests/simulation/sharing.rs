@@ -45,7 +45,7 @@ fn run(seed: u64, config: &KcpConfig, count: usize, queue: usize) -> Outcome {
     let sends = |crowd: &mut Crowd| {
         crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
             let stats = session.client().connection.stats();
-            [resends + stats.resends(), sent + stats.push_sent]
+            [resends + stats.recovery.resends(), sent + stats.segments.push_sent]
         })
     };
     let before = sends(&mut crowd);

@@ -24,16 +24,16 @@ fn many_small_segments_in_flight(time: Duration) {
     simulation.server().reader = Reader::eager();
     simulation.run_for(2 * SECOND);
     let stats = simulation.client().connection.stats();
-    assert_eq!(stats.in_flight, WINDOW);
+    assert_eq!(stats.queues.in_flight, WINDOW);
     let before = simulation.flows[CLIENT].read;
     // The first flight may be resent: the RTO is 200 ms before the first sample, and so is the round trip.
-    let resends = stats.resends();
+    let resends = stats.recovery.resends();
     simulation.run_for(time);
     let messages = (simulation.flows[CLIENT].read - before) / MESSAGE;
     let rate = messages as f64 / time.as_secs_f64();
     let ideal = f64::from(WINDOW) / 0.2;
     assert!(rate >= 0.95 * ideal, "{rate:.0} messages/s of {ideal:.0}");
-    assert_eq!(simulation.client().connection.stats().resends(), resends);
+    assert_eq!(simulation.client().connection.stats().recovery.resends(), resends);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_default_settings_fill_a_link() {
     assert!(rate >= 0.93 * ideal, "{rate:.0} B/s of {ideal:.0} over {took:?}");
     let stats = simulation.client().connection.stats();
     // Nothing is lost; a few ACKs come late while the queue of the path first fills.
-    assert!(stats.resends() * 100 < stats.push_sent, "{stats:?}");
+    assert!(stats.recovery.resends() * 100 < stats.segments.push_sent, "{stats:?}");
     // With the queues of both directions full, ACKs take as long as data and some timeouts come too early.
     simulation.client().writer.total += 50_000_000;
     simulation.server().writer = Writer::bulk(50_000_000);
@@ -113,7 +113,7 @@ fn congestion_control_keeps_losses_low_on_a_link_with_a_short_queue() {
     let rate = 20_000_000.0 / took.as_secs_f64();
     let stats = simulation.client().connection.stats();
     assert!(rate >= 0.9 * RATE as f64, "{rate:.0} B/s of {RATE}; {stats:?}");
-    assert!(stats.resends() * 10 < stats.push_sent, "{stats:?}");
+    assert!(stats.recovery.resends() * 10 < stats.segments.push_sent, "{stats:?}");
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn the_round_trip_is_measured_on_a_clean_path() {
     simulation.complete(60 * SECOND);
     let stats = simulation.client().connection.stats();
     // 300 ms, and the 10 ms that an ACK may wait.
-    assert!(stats.min_rtt >= ms(300) && stats.rtt <= ms(310), "{stats:?}");
+    assert!(stats.path.min_rtt >= ms(300) && stats.path.rtt <= ms(310), "{stats:?}");
     // The RTO before the first sample, 200 ms, resends what is on its way then; the last segment is a thin stream, whose RTO does
     // not wait for an ACK that is held back for the first time; and nothing else.
-    assert!(stats.resends() <= 32, "{stats:?}");
+    assert!(stats.recovery.resends() <= 32, "{stats:?}");
 }

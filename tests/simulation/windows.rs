@@ -29,20 +29,20 @@ fn a_reader_that_stops_for_a_minute_closes_the_window_and_opens_it_again() {
     let mut simulation = sleeping_reader(1, minute, &LinkSettings::delay(ms(20)));
     simulation.run_for(minute - ms(1));
     let (client, server) = (simulation.client().connection.stats(), simulation.server().connection.stats());
-    assert_eq!(client.peer_window, 0);
-    assert_eq!((server.recv_queue, server.recv_window), (128, 128));
+    assert_eq!(client.queues.peer_window, 0);
+    assert_eq!((server.queues.unread_segments, server.queues.recv_window), (128, 128));
     // No more than a second window waits beyond the queue.
-    assert!(server.out_of_order <= 128, "{server:?}");
-    assert!(client.window_probes >= 8, "{client:?}");
-    assert_eq!(client.in_flight, 0, "nothing is resent into a closed window: {client:?}");
+    assert!(server.queues.out_of_order <= 128, "{server:?}");
+    assert!(client.segments.window_probes >= 8, "{client:?}");
+    assert_eq!(client.queues.in_flight, 0, "nothing is resent into a closed window: {client:?}");
     assert_eq!(simulation.events(CLIENT), []);
     let woken = simulation.now;
     simulation.complete(minute);
     // The window update is sent unasked: no probe has to be waited for.
     let done = simulation.events(SERVER).len();
     assert_eq!(done, 0);
-    let probes = simulation.client().connection.stats().window_probes;
-    assert_eq!(probes, client.window_probes, "resumed at {woken:?} without a probe");
+    let probes = simulation.client().connection.stats().segments.window_probes;
+    assert_eq!(probes, client.segments.window_probes, "resumed at {woken:?} without a probe");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn lost_window_updates_are_asked_for() {
         update && left > 0
     });
     simulation.run_for(Duration::from_secs(10) - ms(1));
-    let probes = simulation.client().connection.stats().window_probes;
+    let probes = simulation.client().connection.stats().segments.window_probes;
     assert!(probes > 0, "the window was closed");
     simulation.complete(Duration::from_secs(60));
     assert_eq!(simulation.server().link.counts.lost, 2, "window updates");
-    let asked = simulation.client().connection.stats().window_probes;
+    let asked = simulation.client().connection.stats().segments.window_probes;
     assert!(asked > probes, "{asked} probes, {probes} of them before there was room");
 }
 
@@ -113,9 +113,9 @@ fn a_peer_that_is_not_there_costs_a_bounded_queue() {
         assert_eq!(refused, Some(WriteError::Blocked));
         let stats = simulation.client().connection.stats();
         // Less than a window's worth, as long as nothing says that the peer takes more.
-        assert!(stats.in_flight < 32, "{stats:?}");
-        assert!(stats.send_queue_bytes <= 256 * 3_000, "{stats:?}");
-        assert!(stats.bytes_written < 1_000_000, "{stats:?}");
+        assert!(stats.queues.in_flight < 32, "{stats:?}");
+        assert!(stats.queues.unsent_bytes <= 256 * 3_000, "{stats:?}");
+        assert!(stats.stream.bytes_written < 1_000_000, "{stats:?}");
     }
 }
 
@@ -128,11 +128,11 @@ fn segments_past_the_window_are_refused_and_cost_nothing() {
     simulation.client().writer = Writer::bulk(TOTAL);
     simulation.client().record();
     simulation.run_until(Duration::from_secs(60), |simulation| {
-        assert!(simulation.ends[SERVER].connection.stats().out_of_order <= 8);
+        assert!(simulation.ends[SERVER].connection.stats().queues.out_of_order <= 8);
         simulation.is_complete()
     });
     // The first flight did not know of the small window: what was refused had to come again.
-    assert!(simulation.server().connection.stats().out_of_window > 0);
+    assert!(simulation.server().connection.stats().segments.out_of_window > 0);
     assert!(transmissions_of(simulation.client().sent.as_ref().unwrap(), 20).len() > 1);
 }
 
@@ -158,5 +158,8 @@ fn exactly_two_windows_are_taken_from_a_peer_that_ignores_them() {
     let expected: Vec<u32> = (0..8).chain((8..16).flat_map(|sn| [sn, sn])).collect();
     assert_eq!(acknowledged, expected);
     let stats = connection.stats();
-    assert_eq!((stats.recv_queue, stats.out_of_order, stats.out_of_window), (8, 8, 84));
+    assert_eq!(
+        (stats.queues.unread_segments, stats.queues.out_of_order, stats.segments.out_of_window),
+        (8, 8, 84)
+    );
 }

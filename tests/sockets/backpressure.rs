@@ -30,8 +30,8 @@ async fn a_reader_that_stops_stalls_the_writer() {
         let (sender, receiver) = (client.stats(), server.stats());
         // A window queued, one in flight, one in the receiver's queue and one out of order behind it: 64 x 1,376 B each.
         assert!(at - from <= 4 * 64 * 1_376, "{} bytes were taken", at - from);
-        assert!(sender.send_queue_bytes <= 64 * 1_376, "{sender:?}");
-        assert!(receiver.recv_queue <= 64 && receiver.out_of_order <= 64, "{receiver:?}");
+        assert!(sender.queues.unsent_bytes <= 64 * 1_376, "{sender:?}");
+        assert!(receiver.queues.unread_segments <= 64 && receiver.queues.out_of_order <= 64, "{receiver:?}");
 
         let mut left = vec![0; at - from];
         within(20, "what was written arrives", tokio::io::AsyncReadExt::read_exact(&mut server, &mut left))

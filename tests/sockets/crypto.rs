@@ -167,8 +167,8 @@ async fn a_reflected_packet_is_dropped() {
         let (len, client_addr) = within(5, "the client speaks", tap.recv_from(&mut buffer)).await.unwrap();
         // To itself.
         tap.send_to(&buffer[..len], client_addr).await.unwrap();
-        until(5, "the client drops its own packet", || client.stats().replayed == 1).await;
-        assert_eq!(client.stats().push_received, 0);
+        until(5, "the client drops its own packet", || client.stats().udp.replayed == 1).await;
+        assert_eq!(client.stats().segments.push_received, 0);
         // And the server's answer to the server, from elsewhere.
         tap.send_to(&buffer[..len], addr).await.unwrap();
         let (mut server, _) = within(5, "the client is accepted", listener.accept()).await.unwrap();
@@ -205,8 +205,8 @@ async fn a_replay_within_a_session_is_dropped() {
         let (stream, _) = within(5, "the packets open a session", listener.accept()).await.unwrap();
         let count = first.len() as u64;
         until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 4 * count).await;
-        assert_eq!(stream.stats().replayed, 4 * count, "{kind}");
-        assert_eq!(stream.stats().duplicates, 0, "{kind}: none reached the segments");
+        assert_eq!(stream.stats().udp.replayed, 4 * count, "{kind}");
+        assert_eq!(stream.stats().segments.duplicates, 0, "{kind}: none reached the segments");
     }
 }
 
@@ -313,6 +313,6 @@ async fn a_session_ends_before_its_nonces_run_out() {
     });
     let error = outcome.await;
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
-    assert!(client.stats().packets_sent <= 20, "{:?}", client.stats());
+    assert!(client.stats().udp.packets_sent <= 20, "{:?}", client.stats());
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
 }

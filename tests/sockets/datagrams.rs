@@ -44,8 +44,8 @@ async fn travel_both_ways_beside_the_stream() {
         let error = client.send_datagram(&vec![0; max + 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("1388"), "{error}");
-        assert_eq!(client.stats().out_of_band.sent, 4);
-        assert_eq!(server.stats().out_of_band.received, 4);
+        assert_eq!(client.stats().datagrams.sent, 4);
+        assert_eq!(server.stats().datagrams.received, 4);
     }
 }
 
@@ -192,7 +192,7 @@ async fn end_with_their_session() {
     let config = quick().datagram_queue(65_536).build().unwrap();
     let Pair { client, server, listener } = pair_with(config.clone()).await;
     client.send_datagram(b"before").unwrap();
-    until(5, "it has arrived", || server.stats().out_of_band.received == 1).await;
+    until(5, "it has arrived", || server.stats().datagrams.received == 1).await;
     let waiting = async { tokio::join!(server.recv_datagram(), server.recv_datagram()) };
     let closing = async {
         tokio::time::sleep(ms(20)).await;
@@ -294,12 +294,12 @@ async fn in_a_flood_stop_nothing() {
         for _ in 0..500 {
             writer.send_datagram(&flood).unwrap();
         }
-        assert!(writer.stats().out_of_band.send_queue_bytes <= 65_536, "round {round}");
+        assert!(writer.stats().datagram_queues.unsent_bytes <= 65_536, "round {round}");
         writer.write_all(&vec![round; 1_000]).await.unwrap();
         within(10, "an echo through the flood", reader.read_exact(&mut echo)).await.unwrap();
         assert!(echo.iter().all(|byte| *byte == round));
     }
-    let stats = writer.stats().out_of_band;
+    let stats = writer.stats().datagrams;
     assert_eq!(stats.sent + stats.dropped_unsent, 10_000, "{stats:?}");
     let stream = reader.reunite(writer).unwrap();
     drop(within(30, "an echo behind it", echo_payload(stream, 1 << 20)).await.unwrap());

@@ -25,8 +25,8 @@ async fn lost_packets_are_recovered() {
         let sends = client.fec();
         let stream = KcpStream::connect(relay.addr(), client).await.unwrap();
         let stream = within(30, "an echo", echo_payload(stream, 3_000_000)).await.unwrap();
-        let fec = stream.stats().fec;
-        assert_eq!((fec.peer_data_shards, fec.peer_parity_shards), (10, 3));
+        let (fec, peer) = (stream.stats().fec, stream.stats().fec_state);
+        assert_eq!((peer.peer_data_shards, peer.peer_parity_shards), (10, 3));
         assert_eq!(fec.peer_changes, u64::from(sends != (10, 3)), "what differs is told: {fec:?}");
         assert!(fec.recovered > 50, "{fec:?}");
         assert_eq!(fec.parity_sent > 0, sends != (0, 0), "{fec:?}");
@@ -63,9 +63,10 @@ async fn parity_follows_and_copies_are_made() {
     let error = stream.set_fec_flush(Some(Duration::from_secs(9))).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     let mut stream = within(30, "an echo", echo_payload(stream, 1_000_000)).await.unwrap();
-    let fec = stream.stats().fec;
-    let (bulk, data) = (stream.stats().copies_sent, stream.stats().packets_sent - fec.parity_sent);
-    assert!(fec.parity_sent > 0 && fec.parity_sent < data * 6 / 10 && fec.losses_seen > 0, "{fec:?}");
+    let stats = stream.stats();
+    let (bulk, parity) = (stats.recovery.fec_flush_copies, stats.fec.parity_sent);
+    let data = stats.udp.packets_sent - parity;
+    assert!(parity > 0 && parity < data * 6 / 10 && stats.fec_state.loss_ppm > 0, "{stats:?}");
     relay.set_delay(Duration::from_millis(20));
     let mut answer = [0; 100];
     for _ in 0..10 {
@@ -73,7 +74,7 @@ async fn parity_follows_and_copies_are_made() {
         within(30, "an answer", stream.read_exact(&mut answer)).await.unwrap();
         assert_eq!(answer, [7; 100]);
     }
-    assert!(stream.stats().copies_sent >= bulk + 5, "{:?}", stream.stats());
+    assert!(stream.stats().recovery.fec_flush_copies >= bulk + 5, "{:?}", stream.stats());
 }
 
 /// Parity finds its way among the sessions of one address, however near to each other their numbers are.

@@ -107,5 +107,5 @@ async fn go_through_owned_halves() {
     let (reader, _writer) = server.into_split();
     writer.send(b"through the halves").await.unwrap();
     assert_eq!(within(5, "a message", reader.recv()).await.unwrap(), "through the halves");
-    assert_eq!(writer.stats().bytes_written, 19);
+    assert_eq!(writer.stats().stream.bytes_written, 19);
 }

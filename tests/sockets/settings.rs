@@ -111,9 +111,11 @@ async fn a_window_that_is_widened_is_told() {
         client
     });
     tokio::time::sleep(ms(300)).await;
-    assert_eq!(server.stats().recv_queue, 4, "the window is full");
+    assert_eq!(server.stats().queues.unread_segments, 4, "the window is full");
     server.set_windows(512, 512).unwrap();
-    let full = crate::support::until(2, "the rest arrives", || server.stats().recv_queue >= 100_000 / 1_376);
+    let full = crate::support::until(2, "the rest arrives", || {
+        server.stats().queues.unread_segments >= 100_000 / 1_376
+    });
     full.await;
     let _client = writing.await.unwrap();
 }

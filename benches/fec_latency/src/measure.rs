@@ -94,9 +94,9 @@ pub fn measure(mode: Mode, loss: u32) -> Outcome {
     let (mut bytes, mut packets, mut written) = (0, 0, 0);
     for seed in SEEDS {
         let stats = messages(mode, loss, seed, &mut latencies);
-        bytes += stats.packet_bytes_sent;
-        packets += stats.packets_sent;
-        written += stats.bytes_written;
+        bytes += stats.udp.bytes_sent;
+        packets += stats.udp.packets_sent;
+        written += stats.stream.bytes_written;
     }
     latencies.sort_unstable();
     let (goodput, bulk_cost, bulk_resent) = bulk(mode, loss);
@@ -146,25 +146,25 @@ fn bulk(mode: Mode, loss: u32) -> (f64, f64, f64) {
     let mut simulation = Simulation::new(9, &config, &link);
     simulation.client().writer = Writer::bulk(u64::MAX);
     simulation.run_for(BULK_WARM_UP);
-    let read = |simulation: &Simulation| simulation.ends[SERVER].connection.stats().bytes_read;
+    let read = |simulation: &Simulation| simulation.ends[SERVER].connection.stats().stream.bytes_read;
     let (before, read_before) = (simulation.client().connection.stats(), read(&simulation));
     simulation.run_for(BULK - BULK_WARM_UP);
     let delivered = (read(&simulation) - read_before) as f64;
     let stats = since(&simulation.client().connection.stats(), &before);
     (
         delivered / (BULK - BULK_WARM_UP).as_secs_f64(),
-        stats.packet_bytes_sent as f64 / delivered,
-        100.0 * stats.timeout_resends as f64 / stats.push_sent as f64,
+        stats.udp.bytes_sent as f64 / delivered,
+        100.0 * stats.recovery.timeout_resends as f64 / stats.segments.push_sent as f64,
     )
 }
 
 /// The counters that are used here, since `before`; all resends under one of them.
 fn since(stats: &Stats, before: &Stats) -> Stats {
     let mut since = *stats;
-    since.packet_bytes_sent -= before.packet_bytes_sent;
-    since.packets_sent -= before.packets_sent;
-    since.bytes_written -= before.bytes_written;
-    since.push_sent -= before.push_sent;
-    since.timeout_resends = stats.resends() - before.resends();
+    since.udp.bytes_sent -= before.udp.bytes_sent;
+    since.udp.packets_sent -= before.udp.packets_sent;
+    since.stream.bytes_written -= before.stream.bytes_written;
+    since.segments.push_sent -= before.segments.push_sent;
+    since.recovery.timeout_resends = stats.recovery.resends() - before.recovery.resends();
     since
 }

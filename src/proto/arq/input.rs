@@ -37,17 +37,17 @@ impl Arq {
             let (header, payload) = match segment {
                 Ok(segment) => segment,
                 Err(error) => {
-                    self.stats.malformed += 1;
+                    self.counters.udp.malformed += 1;
                     outcome = Err(error.into());
                     break;
                 }
             };
             if header.conv != self.conv {
-                self.stats.wrong_conv += 1;
+                self.counters.udp.wrong_conv += 1;
                 outcome = Err(PacketError::WrongConv { found: header.conv });
                 break;
             }
-            self.stats.segments_received += 1;
+            self.counters.segments.received += 1;
             // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
             if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
                 self.peer_una = header.una;
@@ -72,7 +72,7 @@ impl Arq {
             self.buffer.ack_before(header.una, &mut confirmed);
             match header.cmd {
                 Command::Ack => {
-                    self.stats.acks_received += 1;
+                    self.counters.segments.acks_received += 1;
                     // A repeated ACK is no later one: a path may duplicate it, and a forger would.
                     if news && self.nodelay.resend > 0 {
                         skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
@@ -97,22 +97,22 @@ impl Arq {
     }
 
     fn input_push(&mut self, now: Instant, header: &SegmentHeader, payload: &[u8]) {
-        self.stats.push_received += 1;
+        self.counters.segments.push_received += 1;
         let outcome = self.recv.insert(header.sn, header.frg, payload);
         match outcome {
             Insert::Refused => {
-                self.stats.out_of_window += 1;
+                self.counters.segments.out_of_window += 1;
                 // No ACK, but a sign of life, and the window as it is.
                 self.tell_window = true;
                 return;
             }
-            Insert::Duplicate => self.stats.duplicates += 1,
+            Insert::Duplicate => self.counters.segments.duplicates += 1,
             Insert::InOrder | Insert::Early => {}
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
         self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
         // The first round trip that a peer measures would have the wait in it, and its RTO for long after.
-        let first = self.stats.push_received == 1;
+        let first = self.counters.segments.push_received == 1;
         // A gap is told at once: what fills it is a round trip away.
         if first || self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
             self.acks.set_due();

@@ -55,7 +55,7 @@ pub(super) use self::{input::Origin, losses::LossCounts};
 use super::{
     config::{CongestionControl, KcpConfig, NoDelay},
     error::{SettingError, WriteError},
-    stats::Stats,
+    stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
     wire::HEADER_LEN,
 };
@@ -121,7 +121,7 @@ pub(super) struct Arq {
     last_heard: Instant,
     /// Longest wait for an answer: several fit the time after which a silent peer counts as dead.
     max_wait: Duration,
-    stats: Stats,
+    counters: Counters,
 }
 
 impl Arq {
@@ -162,7 +162,7 @@ impl Arq {
             unanswered_sends: 0,
             last_heard: now,
             max_wait: rtt::MAX_RTO.min(config.dead_timeout / 4),
-            stats: Stats::default(),
+            counters: Counters::default(),
         };
         arq.update_queue_limit();
         arq
@@ -223,7 +223,7 @@ impl Arq {
         if taken == 0 {
             return;
         }
-        self.stats.bytes_written += taken as u64;
+        self.counters.stream.bytes_written += taken as u64;
         // What was waiting already is due, or waits for the window: it takes this along.
         if self.write_delay && self.queue.unsent() == taken {
             self.flush_at = Some(now + self.nodelay.interval);
@@ -320,7 +320,7 @@ impl Arq {
     }
 
     fn after_read(&mut self, count: usize) {
-        self.stats.bytes_read += count as u64;
+        self.counters.stream.bytes_read += count as u64;
         // ACKs leave before the reader has read what they are for, so the window that they tell may be a small part of what
         // there is a moment later. Not at the first free segment: a reader of single bytes would have one sent for each.
         let (told, window) = (self.told_window, self.recv_window);
@@ -469,27 +469,35 @@ impl Arq {
         self.acks.trim();
     }
 
-    pub(super) const fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
+    pub(super) const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) const fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    pub(super) fn path_state(&self) -> PathState {
+        PathState {
             rtt: self.rtt.smoothed(),
             rtt_var: self.rtt.variation(),
             min_rtt: self.rtt.min(),
             rto: self.rtt.rto(),
+            congestion_window: self.congestion.window(self.mtu),
+            delivery_rate: self.congestion.rate(),
+        }
+    }
+
+    pub(super) fn queue_state(&self) -> QueueState {
+        QueueState {
             send_window: self.send_window,
             recv_window: self.recv_window,
             peer_window: self.peer_window,
-            congestion_window: self.congestion.window(self.mtu),
-            delivery_rate: self.congestion.rate(),
-            send_queue_bytes: self.queue.unsent(),
+            unsent_bytes: self.queue.unsent(),
             in_flight: self.buffer.span(),
-            recv_queue: self.recv.ready() as u32,
-            recv_queue_bytes: self.recv.ready_bytes(),
+            unread_segments: self.recv.ready() as u32,
+            unread_bytes: self.recv.ready_bytes(),
             out_of_order: self.recv.early(),
-            ..self.stats
         }
     }
 }

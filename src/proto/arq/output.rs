@@ -158,15 +158,15 @@ impl Arq {
     ) -> usize {
         match cause {
             Cause::Fast => {
-                self.stats.fast_resends += 1;
+                self.counters.recovery.fast_resends += 1;
                 flush.skipped += 1;
             }
             Cause::Early => {
-                self.stats.early_resends += 1;
+                self.counters.recovery.early_resends += 1;
                 flush.skipped += 1;
             }
             Cause::Timeout => {
-                self.stats.timeout_resends += 1;
+                self.counters.recovery.timeout_resends += 1;
                 flush.timeouts += 1;
                 if now - self.timeout_round.0 >= self.rtt.smoothed().max(self.nodelay.interval) {
                     self.timeout_round = (now, 0);
@@ -212,7 +212,7 @@ impl Arq {
             if sn == self.buffer.una() {
                 self.unanswered_sends = 1;
             }
-            self.stats.push_sent += 1;
+            self.counters.segments.push_sent += 1;
             self.copies.on_send(now, self.queue.unsent() > 0);
             flush.new_segments += 1;
             self.pacer.spend(HEADER_LEN + len);
@@ -229,7 +229,7 @@ impl Arq {
                 if !fits(out, at, self.buffer.get(sn).len as usize) {
                     break;
                 }
-                self.stats.copies_sent += 1;
+                self.counters.recovery.fec_flush_copies += 1;
                 at = self.emit_push(now, sn, out, at, flush);
             }
             self.copies.advance(sn);
@@ -252,14 +252,14 @@ impl Arq {
     fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         let mut acks = core::mem::take(&mut self.acks);
         acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
-            self.stats.acks_sent += 1;
+            self.counters.segments.acks_sent += 1;
             at = self.emit_header(Command::Ack, 0, ack.ts, ack.sn, 0, out, at, flush);
         });
         self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
             self.unanswered_since.get_or_insert(now);
-            self.stats.window_probes += 1;
+            self.counters.segments.window_probes += 1;
             // The time, which nobody reads, tells it from the one before: to a replay window it would be the same.
             at = self.emit_header(Command::Wask, 0, now.as_ts(), 0, 0, out, at, flush);
         }
@@ -287,7 +287,7 @@ impl Arq {
         let end = at + HEADER_LEN;
         out[at..end].copy_from_slice(&header.to_bytes());
         self.told_window = flush.wnd.into();
-        self.stats.segments_sent += 1;
+        self.counters.segments.sent += 1;
         end
     }
 }

@@ -16,7 +16,7 @@ impl Connection {
     /// the path carries is the application's concern.
     ///
     /// Where the queue ([`datagram_queue`](crate::KcpConfigBuilder::datagram_queue)) is full, the oldest that wait in
-    /// it are dropped, and counted in [`Stats::out_of_band`](crate::Stats::out_of_band).
+    /// it are dropped, and counted in [`Stats::datagrams`](crate::Stats::datagrams).
     ///
     /// ```
     /// use kcp9::{KcpConfig, proto::{Connection, Event, Instant}};
@@ -131,7 +131,7 @@ impl Connection {
         packet: &OutOfBand<'_>,
     ) -> Result<(), PacketError> {
         if packet.conv != self.conv() {
-            self.arq.stats_mut().wrong_conv += 1;
+            self.arq.counters_mut().udp.wrong_conv += 1;
             return Err(PacketError::WrongConv { found: packet.conv });
         }
         if self.pipeline.is_authenticated() {

@@ -13,7 +13,7 @@ impl Connection {
             return Ok(());
         }
         if let Err(error) = self.pipeline.decrypt(packet) {
-            self.arq.stats_mut().forged += 1;
+            self.arq.counters_mut().udp.forged += 1;
             return Err(error);
         }
         self.handle_decrypted_packet(now, packet)
@@ -29,16 +29,16 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return Ok(());
         }
-        let stats = self.arq.stats_mut();
-        stats.packets_received += 1;
-        stats.packet_bytes_received += packet.len() as u64;
+        let udp = &mut self.arq.counters_mut().udp;
+        udp.packets_received += 1;
+        udp.bytes_received += packet.len() as u64;
         let conv = self.arq.conv();
         let arq = &mut self.arq;
         let outcome = self.pipeline.open(packet, conv, |segments, origin| arq.input(now, segments, origin));
         match outcome {
             Ok(Some(packet)) => return self.receive_datagram(now, &packet),
-            Err(PacketError::Replayed) => self.arq.stats_mut().replayed += 1,
-            Err(PacketError::Fec) => self.arq.stats_mut().malformed += 1,
+            Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,
+            Err(PacketError::Fec) => self.arq.counters_mut().udp.malformed += 1,
             _ => {}
         }
         if self.pipeline.is_adaptive() {

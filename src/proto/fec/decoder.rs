@@ -98,7 +98,12 @@ impl Decoder {
     }
 
     pub(in crate::proto) const fn stats(&self) -> FecStats {
-        FecStats { undecodable: self.watch.is_undecodable(), ..self.stats }
+        self.stats
+    }
+
+    /// Whether parity arrives from which nothing can be recovered.
+    pub(in crate::proto) const fn is_undecodable(&self) -> bool {
+        self.watch.is_undecodable()
     }
 
     /// What is to be told about the peer's FEC.

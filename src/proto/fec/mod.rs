@@ -65,7 +65,7 @@
 //! from there on the packets of three groups, or of 128 packets where groups are small, 2 MiB at most whatever arrives.
 //!
 //! A peer whose shards are not those of this end is told by [`Event::Fec`](crate::proto::Event::Fec) and in
-//! [`FecStats`](crate::proto::FecStats): both ends should be given the same, since kcp-go may take garbage for data where
+//! [`FecState`](crate::proto::FecState): both ends should be given the same, since kcp-go may take garbage for data where
 //! they differ.
 
 mod accumulator;

@@ -223,8 +223,8 @@ impl End {
             "{:?}, then {stats:?}",
             self.stats
         );
-        assert!(stats.recv_queue_bytes == 0 || stats.recv_queue > 0, "{stats:?}");
-        assert!(stats.rtt >= stats.min_rtt / 2, "{stats:?}");
+        assert!(stats.queues.unread_bytes == 0 || stats.queues.unread_segments > 0, "{stats:?}");
+        assert!(stats.path.rtt >= stats.path.min_rtt / 2, "{stats:?}");
         self.stats = stats;
     }
 }
@@ -254,28 +254,28 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
 /// What never falls.
 const fn counters(stats: &Stats) -> [u64; 23] {
     [
-        stats.bytes_written,
-        stats.bytes_read,
-        stats.packets_sent,
-        stats.packet_bytes_sent,
-        stats.packets_received,
-        stats.packet_bytes_received,
-        stats.segments_sent,
-        stats.segments_received,
-        stats.push_sent,
-        stats.push_received,
-        stats.acks_sent,
-        stats.acks_received,
-        stats.fast_resends,
-        stats.early_resends,
-        stats.timeout_resends,
-        stats.copies_sent,
-        stats.duplicates,
-        stats.out_of_window,
-        stats.window_probes,
-        stats.wrong_conv,
-        stats.malformed,
-        stats.forged,
-        stats.replayed,
+        stats.stream.bytes_written,
+        stats.stream.bytes_read,
+        stats.udp.packets_sent,
+        stats.udp.bytes_sent,
+        stats.udp.packets_received,
+        stats.udp.bytes_received,
+        stats.segments.sent,
+        stats.segments.received,
+        stats.segments.push_sent,
+        stats.segments.push_received,
+        stats.segments.acks_sent,
+        stats.segments.acks_received,
+        stats.recovery.fast_resends,
+        stats.recovery.early_resends,
+        stats.recovery.timeout_resends,
+        stats.recovery.fec_flush_copies,
+        stats.segments.duplicates,
+        stats.segments.out_of_window,
+        stats.segments.window_probes,
+        stats.udp.wrong_conv,
+        stats.udp.malformed,
+        stats.udp.forged,
+        stats.udp.replayed,
     ]
 }

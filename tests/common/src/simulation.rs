@@ -252,19 +252,19 @@ impl Simulation {
             // A wakeup costs a session's host something even when it finds nothing to do.
             let Activity { wakeups, idle_wakeups, .. } = end.activity;
             assert!(idle_wakeups <= 10 + wakeups / 4, "end {side}: {:?}", end.activity);
-            assert_eq!(stats.bytes_written, flow.written, "end {side}");
-            assert_eq!(stats.bytes_read, self.flows[1 - side].read, "end {side}");
+            assert_eq!(stats.stream.bytes_written, flow.written, "end {side}");
+            assert_eq!(stats.stream.bytes_read, self.flows[1 - side].read, "end {side}");
             let counts = &end.link.counts;
-            let sent = (stats.packets_sent, stats.packet_bytes_sent);
+            let sent = (stats.udp.packets_sent, stats.udp.bytes_sent);
             assert_eq!(sent, (counts.offered, counts.bytes_offered), "end {side}: packets and bytes sent");
             let path = &self.ends[1 - side].link.counts;
             let arrived = path.offered - path.overflowed - path.lost + path.duplicated;
-            let seen = stats.packets_received + stats.forged;
+            let seen = stats.udp.packets_received + stats.udp.forged;
             assert_eq!(seen, arrived, "end {side}: packets received");
-            let held = [stats.in_flight, stats.recv_queue, stats.out_of_order];
+            let held = [stats.queues.in_flight, stats.queues.unread_segments, stats.queues.out_of_order];
             assert_eq!(held, [0; 3], "end {side} in flight, in order, out of order");
-            assert_eq!((stats.send_queue_bytes, stats.recv_queue_bytes), (0, 0), "end {side}");
-            assert_eq!((stats.wrong_conv, stats.malformed), (0, 0), "end {side}");
+            assert_eq!((stats.queues.unsent_bytes, stats.queues.unread_bytes), (0, 0), "end {side}");
+            assert_eq!((stats.udp.wrong_conv, stats.udp.malformed), (0, 0), "end {side}");
         }
     }
 

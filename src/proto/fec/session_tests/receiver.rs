@@ -278,7 +278,7 @@ fn what_does_not_fit_is_told() {
         }
     }
     assert_eq!(decoder.take_event(), Some(FecEvent::Undecodable));
-    assert!(decoder.stats().undecodable);
+    assert!(decoder.is_undecodable());
     // Data and parity that take turns fit no shards.
     let mut decoder = Decoder::default();
     for seqid in 0..3_000_u32 {
