@@ -1,22 +1,36 @@
-//! The task that serves one UDP socket: it receives, routes by (address, conv), keeps the timers, and sends what its
+//! The task that serves one UDP socket.
+//!
+//! It receives packets and has the [`Endpoint`] find their sessions, keeps the sessions' deadlines, and sends what the
 //! sessions could not send themselves.
 //!
-//! One turn is: look at the sessions scheduled, receive a batch, take each run of packets into its session under one
-//! lock, then serve every session touched once (wake its tasks, transmit, plan its next deadline). A turn is bounded, and
-//! so are the turns and the bytes before the task yields to others. With nothing to do it sleeps until the earliest
-//! deadline, or, with none, until it is woken.
+//! ```text
+//! receive     packets from the socket into the sessions; new sessions into the accept queue
+//! sessions    what the driver keeps of each session, and which are dirty
+//! timers      the sessions' deadlines
+//! alarm       sleeping until the earliest of them
+//! ```
 //!
-//! Where packets come one by one, others have used the caches since the last: the time that one takes is above all that of
-//! fetching the code which it runs. So what is rare stands in functions of its own, here and in all that is called from
-//! here.
+//! The driver works in turns. In one turn it receives one batch, hands each run of packets to its session under one
+//! lock, and then serves every dirty session once: it wakes the session's tasks, transmits, and plans the session's next
+//! deadline. A session is dirty when packets came for it, when its deadline came, or when another task scheduled it
+//! ([`Shared::schedule`]). How much one turn may do is limited, and so are the turns and the bytes before the task yields to
+//! others. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is
+//! woken.
+//!
+//! Where packets come one at a time, other code has used the processor's caches since the last one. Most of the time that
+//! such a packet takes goes into fetching the code that handles it. So the code for rare cases stands in functions of its
+//! own, out of the way, here and in everything that is called from here.
 
-mod runs;
+mod alarm;
+mod receive;
+mod sessions;
+mod timers;
 
 use std::{
-    boxed::Box,
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     future::Future,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    io,
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -24,326 +38,173 @@ use std::{
     vec::Vec,
 };
 
-use tokio::{task::coop, time::Sleep};
-
+use self::{alarm::Alarm, sessions::Sessions, timers::Timers};
 use super::{
-    accept_queue::{AcceptQueue, Admission, Ended},
-    clock,
+    accept_queue::{AcceptQueue, Ended},
+    clock, entropy,
     error::Failure,
-    opener::{Opened, Opener},
-    recently_closed::RecentlyClosed,
     session::{Next, Session},
     shared::Shared,
-    table::{Route, Table},
-    timers::Timers,
 };
-use crate::proto::{
-    Connection, Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow, time::earliest,
-};
+use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
 /// Turns before the task yields.
 const MAX_TURNS: usize = 16;
-/// Bytes received before the task yields: so much of a processor's cache that readers still find it there.
+/// Bytes received before the task yields. So much fits into a processor's cache, and readers still find it there.
 const MAX_BYTES: usize = 256 << 10;
-/// Sessions served for their deadlines in one turn.
+/// Deadlines that one turn serves.
 const MAX_TIMEOUTS: usize = 256;
-/// Failing receive calls in a row before the driver waits a little: no error keeps it from trying again.
+/// How many receive calls may fail in a row before the driver pauses. It goes on after the pause, whatever the error.
 const MAX_RECV_ERRORS: u32 = 16;
-const RECV_ERROR_WAIT: Duration = Duration::from_millis(10);
-/// How long a session keeps memory for further traffic after it went idle.
+/// The pause.
+const RECV_ERROR_PAUSE: Duration = Duration::from_millis(10);
+/// How long an idle session keeps its memory for further traffic.
 const IDLE_MEMORY: Duration = Duration::from_secs(1);
-
-/// How far a deadline moves before its timer does: less than that Tokio's timers do not tell apart.
-const TIMER_GRAIN: Duration = Duration::from_millis(1);
-
-/// How often a session that waits for room in the socket's buffer is looked at, whatever the socket says.
-const BLOCKED_LOOK: Duration = Duration::from_millis(50);
-
-/// Packets that began a session which a listener remembers, so that none begins a second; at most 512 KiB.
-const FIRST_PACKETS: usize = 16_384;
+/// How often a session that waits for room in the socket's buffer is served, even if the socket reports no room.
+const BLOCKED_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
-    table: Table,
-    /// The session that packets were last for.
-    found_last: u32,
+    /// Decides which session a packet is for.
+    endpoint: Endpoint,
+    /// The endpoint's counters as [`Shared::counters`] have them.
+    counted: RoutingStats,
+    sessions: Sessions,
     timers: Timers,
-    closed: RecentlyClosed,
-    /// When the timer ends, and the timer, which was polled when it was set.
-    sleep: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// Sessions to be served in this turn.
-    touched: Vec<u32>,
+    alarm: Alarm,
+    /// The run queue's sessions while they are looked at. It is kept for its memory.
     scheduled: Vec<Arc<Session>>,
     /// Sessions that wait for room in the socket's buffer.
-    blocked: Vec<u32>,
-    /// Sessions that went idle, and when to look whether they still are.
-    idle: VecDeque<(Instant, u32)>,
+    blocked: Vec<Handle>,
+    /// Sessions that went idle, and when to see whether they still are.
+    idle: VecDeque<(Instant, Handle)>,
+    /// How many receive calls have failed in a row.
     recv_errors: u32,
-    opener: Opener,
-    /// The packets that began a session, or could have.
-    first_packets: ReplayWindow,
-    /// Whether only the conversation begun last from an address lives.
-    one_per_address: bool,
-    /// That conversation, where it is so.
-    only: HashMap<SocketAddr, u32>,
+    /// The closing of the listener was seen.
     listener_closed: bool,
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let listener = shared.accept_queue.as_ref().map(|queue| &queue.config);
-        let one_per_address = listener.is_some_and(KcpConfig::one_session_per_address);
-        let opener = match listener {
-            Some(config) => Opener::of_listener(config.crypto().cloned()),
-            None => Opener::of_endpoint(),
+    /// # Errors
+    /// The operating system has no randomness to give.
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let mut random = entropy::draw::<16>()?;
+        let endpoint = match &shared.accept_queue {
+            Some(queue) => Endpoint::accepting(&queue.config, &mut random),
+            None => Endpoint::new(&mut random),
         };
-        Self {
+        Ok(Self {
             shared,
-            table: Table::default(),
-            found_last: 0,
+            endpoint,
+            counted: RoutingStats::default(),
+            sessions: Sessions::default(),
             timers: Timers::default(),
-            closed: RecentlyClosed::default(),
-            sleep: None,
-            touched: Vec::new(),
+            alarm: Alarm::default(),
             scheduled: Vec::new(),
             blocked: Vec::new(),
             idle: VecDeque::new(),
             recv_errors: 0,
-            opener,
-            first_packets: ReplayWindow::new(FIRST_PACKETS),
-            one_per_address,
-            only: HashMap::new(),
             listener_closed: false,
-        }
+        })
     }
 
-    /// Takes note of new sessions, and of those that want something.
-    fn look_at_scheduled(&mut self) {
+    /// Marks the sessions dirty that were scheduled. Those begun here since are new to the driver.
+    fn take_scheduled(&mut self) {
         if self.shared.has_scheduled() {
-            self.take_scheduled();
+            self.take_some_scheduled();
         }
     }
 
     #[inline(never)]
-    fn take_scheduled(&mut self) {
+    fn take_some_scheduled(&mut self) {
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.shared.take_scheduled(&mut scheduled);
         for session in scheduled.drain(..) {
-            let known = self.table.find(&(session.peer, session.conv));
-            let known = known
-                .filter(|key| self.table.get(*key).is_some_and(|slot| Arc::ptr_eq(&slot.session, &session)));
-            if let Some(key) = known.or_else(|| self.adopt(session)) {
-                self.touch(key);
+            let known = self.endpoint.find(session.peer, session.conv);
+            // The route may have passed to another session.
+            let known = known.filter(|handle| self.sessions.is(*handle, &session));
+            if let Some(handle) = known.or_else(|| self.add_connected(session)) {
+                self.sessions.mark_dirty(handle);
             }
         }
         self.scheduled = scheduled;
     }
 
-    /// Takes a session that was opened here into the table.
-    fn adopt(&mut self, session: Arc<Session>) -> Option<u32> {
+    /// Takes in a session that was begun here.
+    fn add_connected(&mut self, session: Arc<Session>) -> Option<Handle> {
         if session.is_over() {
             return None;
         }
-        if let Some(key) = self.table.find(&(session.peer, session.conv)) {
-            // One that is over only waits to be forgotten: it may be on the same list as its successor.
-            if !self.table.get(key).is_some_and(|slot| slot.session.is_over()) {
-                session.fail(Failure::ConvInUse);
-                return None;
-            }
-            self.forget(clock::now(), key);
+        let (peer, conv, crypto) = (session.peer, session.conv, session.crypto());
+        let mut outcome = self.endpoint.connect(peer, conv, crypto.as_ref());
+        if outcome.is_err() {
+            // Sessions that are over may stand in its way: they may be behind it in the run queue.
+            self.forget_over(peer);
+            outcome = self.endpoint.connect(peer, conv, crypto.as_ref());
         }
-        if !self.opener.add(session.peer, session.crypto()) {
-            // The cipher may be that of sessions that only wait to be forgotten.
-            self.forget_ended(session.peer);
-            if !self.opener.add(session.peer, session.crypto()) {
-                session.fail(Failure::OtherCipher);
-                return None;
-            }
-        }
-        let key = self.table.insert(session, false);
-        self.shared.counters.sessions.set(self.table.len());
-        Some(key)
-    }
-
-    /// Forgets the sessions of a peer that are over.
-    fn forget_ended(&mut self, peer: SocketAddr) {
-        for key in self.table.keys_of(peer) {
-            if self.table.get(key).is_some_and(|slot| slot.session.is_over()) {
-                self.forget(clock::now(), key);
-            }
-        }
-    }
-
-    fn touch(&mut self, key: u32) {
-        if let Some(slot) = self.table.get(key)
-            && !slot.touched
-        {
-            slot.touched = true;
-            self.touched.push(key);
-        }
-    }
-
-    /// Receives one batch and returns its bytes, `None` if there was none. `now` is set to when the first of it was there.
-    fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<usize> {
-        let shared = Arc::clone(&self.shared);
-        let (mut count, mut bytes) = (0, 0);
-        let outcome = shared.socket.poll_recv(cx, |received| {
-            let now = *now.get_or_insert_with(|| {
-                // A session opened before its peer answered must be in the table by now.
-                self.look_at_scheduled();
-                clock::now()
-            });
-            count += received.len.div_ceil(received.size).max(1);
-            bytes += received.len;
-            self.route(now, received);
-        });
         match outcome {
-            Poll::Pending => return None,
-            Poll::Ready(Ok(())) => {
-                self.recv_errors = 0;
-                shared.counters.recv_calls.add(1);
-                shared.counters.packets_received.add(count);
+            Ok(handle) => {
+                self.sessions.insert(handle, session);
+                self.shared.counters.sessions.set(self.endpoint.len());
+                Some(handle)
             }
-            Poll::Ready(Err(_)) => {
-                // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
-                self.recv_errors += 1;
-                shared.counters.recv_errors.add(1);
-            }
-        }
-        Some(bytes)
-    }
-
-    /// Remembers the packets that begin a session which has begun: a replay of one from elsewhere begins none.
-    fn note_first_packets(&mut self, key: u32, run: &[u8], opened: &Opened) {
-        let Some(slot) = self.table.get(key).filter(|slot| slot.first_packets > 0) else { return };
-        slot.first_packets = slot.first_packets.saturating_sub(run.len().div_ceil(opened.size));
-        for packet in run.chunks(opened.size) {
-            if begins_session(opened.payload(packet))
-                && let Some(identity) = opened.authentic_identity(packet)
-            {
-                self.first_packets.insert(identity);
+            Err(error) => {
+                session.fail(match error {
+                    ConnectError::ConvInUse(_) => Failure::ConvInUse,
+                    ConnectError::OtherCipher => Failure::OtherCipher,
+                });
+                None
             }
         }
     }
 
-    /// Whether a run of packets begins a session, and how many of it are replays of what began one.
-    fn begins_session(&mut self, run: &[u8], opened: &Opened) -> (bool, usize) {
-        let (mut begins, mut replayed) = (false, 0);
-        // What a session here has sent is known when it comes back.
-        for identity in self.shared.take_sent_first() {
-            self.first_packets.insert(identity);
-        }
-        for packet in run.chunks(opened.size) {
-            if !begins_session(opened.payload(packet)) {
-                continue;
-            }
-            if opened.authentic_identity(packet).is_none_or(|identity| self.first_packets.insert(identity)) {
-                begins = true;
-            } else {
-                replayed += 1;
+    /// Forgets the sessions with a peer that are over.
+    fn forget_over(&mut self, peer: SocketAddr) {
+        let sessions: Vec<_> = self.endpoint.sessions_with(peer).collect();
+        for handle in sessions {
+            if self.sessions.get(handle).is_some_and(|slot| slot.session.is_over()) {
+                self.forget(clock::now(), handle);
             }
         }
-        (begins, replayed)
     }
 
-    /// Opens a session for packets of a new peer or a new conversation, if they begin one and it is wanted.
-    fn open(
-        &mut self,
-        now: Instant,
-        route: Route,
-        local_ip: Option<IpAddr>,
-        run: &[u8],
-        opened: &Opened,
-    ) -> Option<u32> {
-        let shared = Arc::clone(&self.shared);
-        let packets = run.len().div_ceil(opened.size);
-        let Some(queue) = &shared.accept_queue else {
-            shared.counters.dropped_no_session.add(packets);
-            return None;
-        };
-        let (begins, replayed) = self.begins_session(run, opened);
-        // Nothing can be sent to port 0: the system answers `EINVAL`, which quinn-udp takes for a lack of GSO.
-        if !begins || route.0.port() == 0 || self.closed.contains(&route, now) {
-            shared.counters.dropped_replayed.add(replayed);
-            shared.counters.dropped_no_session.add(packets - replayed);
-            return None;
-        }
-        match queue.admission() {
-            Admission::Room => {}
-            Admission::Full => {
-                shared.counters.dropped_backlog.add(packets);
-                return None;
-            }
-            Admission::Ended => {
-                shared.counters.dropped_no_session.add(packets);
-                return None;
-            }
-        }
-        // Nothing can be sent from what many listen to.
-        let local_ip = local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST));
-        let connection = Connection::new(route.1, &queue.config, now);
-        let session = Arc::new(Session::new(Arc::clone(&shared), connection, route.0, local_ip));
-        if !queue.push(Arc::clone(&session)) {
-            shared.counters.dropped_no_session.add(packets);
-            return None;
-        }
-        if self.one_per_address {
-            self.replace(now, route.0, route.1);
-        }
-        let key = self.table.insert(session, true);
-        shared.counters.accepted.add(1);
-        shared.counters.sessions.set(self.table.len());
-        Some(key)
+    fn forget(&mut self, now: Instant, handle: Handle) {
+        self.endpoint.close(now, handle);
+        self.remove(handle);
     }
 
-    /// kcp-go's rule: a conversation ends the one before it from the same address.
-    fn replace(&mut self, now: Instant, peer: SocketAddr, conv: u32) {
-        let Some(before) = self.only.insert(peer, conv) else { return };
-        let Some(key) = self.table.find(&(peer, before)) else { return };
-        if let Some(slot) = self.table.get(key) {
-            slot.session.fail(Failure::Replaced);
-        }
-        self.forget(now, key);
+    /// Removes what the driver itself has of a session.
+    fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
+        self.timers.remove(handle.index() as u32);
+        self.shared.counters.sessions.set(self.endpoint.len());
+        self.sessions.remove(handle)
     }
 
-    fn forget(&mut self, now: Instant, key: u32) {
-        self.timers.remove(key);
-        let Some(slot) = self.table.remove(key) else { return };
-        let Session { peer, conv, .. } = *slot.session;
-        if slot.accepted {
-            self.closed.insert((peer, conv), now);
-            if self.only.get(&peer) == Some(&conv) {
-                self.only.remove(&peer);
-            }
-        } else {
-            self.opener.remove(peer);
-        }
-        self.shared.counters.sessions.set(self.table.len());
-    }
-
-    /// Serves the sessions whose deadlines have come.
-    fn look_at_timers(&mut self, now: Instant) {
+    /// Marks the sessions dirty whose deadlines have come.
+    fn expire_timers(&mut self, now: Instant) {
         for _ in 0..MAX_TIMEOUTS {
-            let Some(key) = self.timers.pop_expired(now) else { break };
+            let Some(index) = self.timers.pop_expired(now) else { break };
             self.shared.counters.timeouts.add(1);
-            self.touch(key);
+            if let Some(handle) = self.sessions.handle_at(index as usize) {
+                self.sessions.mark_dirty(handle);
+            }
         }
     }
 
     /// Has sessions that stayed idle give back the memory that they kept for further traffic.
-    fn look_at_idle(&mut self, now: Instant) {
+    fn trim_idle(&mut self, now: Instant) {
         if self.idle.front().is_some_and(|(at, _)| *at <= now) {
-            self.trim_idle(now);
+            self.trim_some_idle(now);
         }
     }
 
     #[cold]
-    fn trim_idle(&mut self, now: Instant) {
-        while let Some((at, key)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
+    fn trim_some_idle(&mut self, now: Instant) {
+        while let Some((at, handle)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
             self.idle.pop_front();
-            let Some(slot) = self.table.get(key).filter(|slot| slot.idle) else { continue };
+            let Some(slot) = self.sessions.get_mut(handle) else { continue };
             if slot.served_at + IDLE_MEMORY > at {
-                self.idle.push_back((slot.served_at + IDLE_MEMORY, key));
+                self.idle.push_back((slot.served_at + IDLE_MEMORY, handle));
             } else {
                 slot.idle = false;
                 slot.session.trim();
@@ -354,106 +215,80 @@ impl Driver {
         }
     }
 
-    /// Tries the sessions that found the socket full again, if it is not any more.
-    fn look_at_blocked(&mut self, cx: &mut Context<'_>) {
+    /// Marks the sessions dirty that found the socket full, once it has room.
+    fn retry_blocked(&mut self, cx: &mut Context<'_>) {
         if self.blocked.is_empty() || self.shared.socket.poll_send_ready(cx).is_pending() {
             return;
         }
-        for key in std::mem::take(&mut self.blocked) {
-            if let Some(slot) = self.table.get(key) {
+        for handle in std::mem::take(&mut self.blocked) {
+            if let Some(slot) = self.sessions.get_mut(handle) {
                 slot.blocked = false;
             }
-            self.touch(key);
+            self.sessions.mark_dirty(handle);
         }
     }
 
-    /// Serves every session touched.
-    fn serve_touched(&mut self, now: Instant) {
-        let count = self.touched.len();
-        for index in 0..count {
-            let key = self.touched[index];
-            let Some(slot) = self.table.get(key) else { continue };
-            slot.touched = false;
+    /// Serves every dirty session once.
+    fn serve_dirty(&mut self, now: Instant) {
+        // A session that becomes dirty again meanwhile stands behind these, and is served in the next turn.
+        let count = self.sessions.dirty_count();
+        for nth in 0..count {
+            let Some((handle, slot)) = self.sessions.clean(nth) else { continue };
             slot.served_at = now;
             match slot.session.serve(now) {
                 Next::Wait(deadline) => {
                     if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
                         slot.idle = true;
-                        self.idle.push_back((now + IDLE_MEMORY, key));
+                        self.idle.push_back((now + IDLE_MEMORY, handle));
                     }
                     match deadline {
-                        Some(at) => self.timers.set(key, at),
-                        None => self.timers.remove(key),
+                        Some(at) => self.timers.set(handle.index() as u32, at),
+                        None => self.timers.remove(handle.index() as u32),
                     }
                 }
-                Next::Again => self.touch(key),
+                Next::Again => self.sessions.mark_dirty(handle),
                 Next::Blocked => {
                     if !std::mem::replace(&mut slot.blocked, true) {
-                        self.blocked.push(key);
+                        self.blocked.push(handle);
                     }
                     // A session that cannot send still dies at its deadline.
-                    self.timers.set(key, now + BLOCKED_LOOK);
+                    self.timers.set(handle.index() as u32, now + BLOCKED_RETRY);
                 }
-                Next::Remove => self.forget(now, key),
+                Next::Remove => self.forget(now, handle),
             }
         }
-        // What asked for another look was put behind them.
-        self.touched.drain(..count);
-    }
-
-    /// Whether nothing can come any more.
-    fn is_done(&self) -> bool {
-        // In this order: who opens a session schedules it before it stops being an owner.
-        self.table.len() == 0 && !self.shared.has_owners() && !self.shared.has_scheduled()
+        self.sessions.drop_served(count);
     }
 
     /// Ends the sessions of a listener that was closed.
-    fn look_at_listener(&mut self) {
+    fn end_with_listener(&mut self) {
         if self.listener_closed || !self.shared.accept_queue.as_ref().is_some_and(AcceptQueue::is_closed) {
             return;
         }
         self.listener_closed = true;
-        for slot in self.table.iter().filter(|slot| slot.accepted) {
-            slot.session.fail(Failure::ListenerClosed);
+        self.endpoint.stop_accepting();
+        for handle in self.endpoint.sessions() {
+            if self.endpoint.is_accepted(handle) == Some(true)
+                && let Some(slot) = self.sessions.get(handle)
+            {
+                slot.session.fail(Failure::ListenerClosed);
+            }
         }
     }
 
-    /// Sleeps until the earliest deadline; returns whether it has come.
+    /// Whether there is nothing to do any more, and never will be.
+    fn is_done(&self) -> bool {
+        // The order matters. An owner schedules the sessions that it begins before it goes: once it is seen gone, they
+        // are seen in the run queue.
+        self.endpoint.is_empty() && !self.shared.has_owners() && !self.shared.has_scheduled()
+    }
+
+    /// Sleeps until the earliest deadline. `Ready` once it has come.
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let idle = self.idle.front().map(|(at, _)| *at);
-        let mut deadline = earliest([self.timers.next(), idle]);
-        if self.recv_errors >= MAX_RECV_ERRORS {
-            let retry = clock::now() + RECV_ERROR_WAIT;
-            deadline = Some(deadline.map_or(retry, |at| at.min(retry)));
-        }
-        let Some(deadline) = deadline else {
-            self.sleep = None;
-            return Poll::Pending;
-        };
-        // Moving the timer for every packet would cost too much. So does never moving it: to wake early and look again,
-        // and before that, to have each wait in the kernel end at a time so near that its own timer must be set and
-        // taken back, 5 us each on a virtual machine.
-        let near = |at: Instant| (at..at + TIMER_GRAIN).contains(&deadline);
-        if let Some((at, sleep)) = &self.sleep
-            && near(*at)
-            && !sleep.is_elapsed()
-            && !cfg!(tokio_unstable)
-        {
-            // It wakes this task, whose waker stays what it is. (A runtime that traces tasks polls some for no effect.)
-            return Poll::Pending;
-        }
-        // Anew: one that is moved keeps the end of the runtime's next wait where it was.
-        let sleep_until = tokio::time::sleep_until(clock::to_tokio(deadline));
-        let sleep = match &mut self.sleep {
-            Some((at, sleep)) => {
-                *at = deadline;
-                sleep.as_mut().set(sleep_until);
-                sleep
-            }
-            none => &mut none.insert((deadline, Box::pin(sleep_until))).1,
-        };
-        // Whatever is left of the task's budget: the timer must be registered.
-        Pin::new(&mut coop::unconstrained(sleep.as_mut())).poll(cx)
+        let paused = self.recv_errors >= MAX_RECV_ERRORS;
+        let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
+        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry]))
     }
 }
 
@@ -467,10 +302,10 @@ impl Future for Driver {
         if this.recv_errors >= MAX_RECV_ERRORS {
             this.recv_errors = 0;
         }
-        this.look_at_listener();
+        this.end_with_listener();
         let mut bytes = 0;
-        // What is scheduled from here on wakes this task again.
-        this.look_at_scheduled();
+        // A session that is scheduled after this wakes the task again.
+        this.take_scheduled();
         let mut due = true;
         for _ in 0..MAX_TURNS {
             let mut now = None;
@@ -478,16 +313,16 @@ impl Future for Driver {
             if this.recv_errors < MAX_RECV_ERRORS {
                 received = this.receive(cx, &mut now);
             }
-            // With nothing received since, the turn before has done the rest.
-            if std::mem::take(&mut due) || received.is_some() || !this.touched.is_empty() {
-                // One reading serves the turn. A deadline that comes during it is the next turn's.
+            // If nothing came and no session is dirty, the turn before has done all this.
+            if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
+                // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
-                this.look_at_timers(now);
-                this.look_at_idle(now);
-                this.serve_touched(now);
-                this.look_at_blocked(cx);
+                this.expire_timers(now);
+                this.trim_idle(now);
+                this.serve_dirty(now);
+                this.retry_blocked(cx);
             }
-            if received.is_some() || !this.touched.is_empty() {
+            if received.is_some() || this.sessions.dirty_count() > 0 {
                 bytes += received.unwrap_or(0);
                 if bytes < MAX_BYTES {
                     continue;
@@ -507,13 +342,13 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The runtime is shutting down, or there is nothing left: nobody may wait for this driver any more.
+        // The runtime shuts down, or there is nothing left to serve. Nobody may wait for this driver any more.
         self.shared.close_run_queue();
-        self.look_at_scheduled();
+        self.take_scheduled();
         if let Some(queue) = &self.shared.accept_queue {
             drop(queue.end(Ended::DriverGone));
         }
-        for slot in self.table.iter() {
+        for slot in self.sessions.iter() {
             slot.session.fail(Failure::DriverGone);
         }
     }

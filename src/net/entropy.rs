@@ -5,9 +5,9 @@ use std::io;
 use crate::proto::{Random, random_conv};
 
 /// Bytes drawn from the operating system beforehand, so that the core's draw cannot fail.
-struct Drawn([u8; 4]);
+pub(super) struct Drawn<const N: usize>([u8; N]);
 
-impl Random for Drawn {
+impl<const N: usize> Random for Drawn<N> {
     fn fill(&mut self, bytes: &mut [u8]) {
         for (byte, drawn) in bytes.iter_mut().zip(self.0) {
             *byte = drawn;
@@ -17,7 +17,12 @@ impl Random for Drawn {
 
 /// A random conversation number.
 pub(super) fn conv() -> io::Result<u32> {
-    let mut drawn = Drawn([0; 4]);
+    Ok(random_conv(&mut draw::<4>()?))
+}
+
+/// Draws `N` random bytes.
+pub(super) fn draw<const N: usize>() -> io::Result<Drawn<N>> {
+    let mut drawn = Drawn([0; N]);
     getrandom::fill(&mut drawn.0).map_err(io::Error::other)?;
-    Ok(random_conv(&mut drawn))
+    Ok(drawn)
 }

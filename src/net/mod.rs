@@ -6,9 +6,8 @@
 //! datagrams          the application's handle of what travels beside a stream
 //! endpoint           opens many sessions over one socket
 //!   session          the core's Connection under a lock, with those who wait for it
-//!   driver           one task a socket: receive, route, timers
-//!     timers         the sessions' deadlines
-//!     recently_closed
+//!   driver           one task a socket: receives, keeps timers, sends what is left to it
+//!     proto::Endpoint  finds the session of a packet, and decides what begins one
 //!   shared           what they have in common: run queue, accept queue, counters
 //!   socket           batches of packets (quinn-udp); slots: the memory they are received into; dscp: sending with a DSCP
 //! ```
@@ -73,16 +72,12 @@ mod endpoint;
 mod entropy;
 mod error;
 mod listener;
-mod opener;
-mod recently_closed;
 mod session;
 mod shared;
 mod socket;
 mod split;
 mod stats;
 mod stream;
-mod table;
-mod timers;
 mod waiters;
 mod wake_list;
 

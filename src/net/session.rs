@@ -21,9 +21,7 @@ use std::{
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use super::{
-    clock, error::Failure, shared::Shared, socket, table::Route, waiters::Waiters, wake_list::WakeList,
-};
+use super::{clock, error::Failure, shared::Shared, socket, waiters::Waiters, wake_list::WakeList};
 use crate::{
     crypto::PacketCrypto,
     proto::{Block, CloseReason, Connection, Event, Instant, PacketError, ReadError, Transmit, WriteError},
@@ -296,10 +294,6 @@ impl Session {
         if lent.is_some() {
             state.connection.lend(None);
         }
-    }
-
-    pub(super) fn is_of(&self, route: &Route) -> bool {
-        (self.peer, self.conv) == *route
     }
 
     /// How its packets are encrypted.

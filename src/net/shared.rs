@@ -31,6 +31,8 @@ pub(super) struct Shared {
     owners: AtomicUsize,
     /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
     sent_first: Mutex<Vec<u64>>,
+    /// Whether there are any: looked at for every batch received.
+    has_sent_first: AtomicBool,
     /// Sessions that wait to be accepted, where packets from new peers open any.
     pub(super) accept_queue: Option<AcceptQueue>,
 }
@@ -57,9 +59,10 @@ impl Shared {
             driver: OnceLock::new(),
             owners: AtomicUsize::new(1),
             sent_first: Mutex::default(),
+            has_sent_first: AtomicBool::new(false),
             accept_queue,
         });
-        runtime.spawn(Driver::new(Arc::clone(&shared)));
+        runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
     }
 
@@ -153,11 +156,19 @@ impl Shared {
                 sent.drain(..MAX_SENT_FIRST / 2);
             }
             sent.extend_from_slice(identities);
+            self.has_sent_first.store(true, Ordering::Release);
         }
     }
 
+    /// Whether there are packets for [`take_sent_first`](Self::take_sent_first).
+    pub(super) fn has_sent_first(&self) -> bool {
+        self.has_sent_first.load(Ordering::Acquire)
+    }
+
     pub(super) fn take_sent_first(&self) -> Vec<u64> {
-        std::mem::take(&mut lock(&self.sent_first))
+        let mut sent = lock(&self.sent_first);
+        self.has_sent_first.store(false, Ordering::Relaxed);
+        std::mem::take(&mut sent)
     }
 
     pub(super) fn remove_owner(&self) {

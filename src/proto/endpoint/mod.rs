@@ -436,7 +436,7 @@ impl Endpoint {
 
     /// What was accepted and dropped so far.
     #[must_use]
-    pub const fn stats(&self) -> RoutingStats {
-        self.stats
+    pub const fn stats(&self) -> &RoutingStats {
+        &self.stats
     }
 }

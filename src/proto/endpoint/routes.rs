@@ -112,8 +112,9 @@ impl Routes {
     }
 
     pub(super) fn find(&self, route: &Route) -> Option<Handle> {
-        let index = *self.by_route.get(route)?;
-        self.entries.get(index as usize)?.as_ref().map(|entry| entry.handle)
+        let at = |index: u32| self.entries.get(index as usize)?.as_ref();
+        let last = at(self.last).filter(|entry| entry.route == *route);
+        last.or_else(|| at(*self.by_route.get(route)?)).map(|entry| entry.handle)
     }
 
     /// The sessions with an address, found by looking at all.

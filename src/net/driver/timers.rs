@@ -1,4 +1,4 @@
-//! The deadlines of a driver's sessions: a heap that holds one entry for each armed session and can move it.
+//! The deadlines of a driver's sessions: a heap with one entry for each session that has a deadline. A deadline can be moved.
 
 use std::vec::Vec;
 
@@ -6,11 +6,11 @@ use crate::proto::Instant;
 
 const ABSENT: u32 = u32::MAX;
 
-/// A four-way heap of (deadline, key), indexed by key. Keys are small numbers, as of a slab.
+/// A four-way heap of deadlines and keys. Keys are small numbers, as [`Handle::index`](crate::proto::Handle::index) is.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: Vec<(Instant, u32)>,
-    /// Where each key stands in the heap.
+    /// By key: where in the heap it is, or [`ABSENT`].
     position: Vec<u32>,
 }
 
@@ -29,7 +29,7 @@ impl Timers {
         self.heap.get(position as usize).map(|(at, _)| *at)
     }
 
-    /// Arms `key`, or moves its deadline.
+    /// Gives `key` a deadline, or moves the one that it has.
     pub(super) fn set(&mut self, key: u32, at: Instant) {
         let index = key as usize;
         if self.position.len() <= index {
@@ -53,7 +53,7 @@ impl Timers {
         }
     }
 
-    /// Disarms `key`.
+    /// Removes the deadline of `key`, if it has one.
     pub(super) fn remove(&mut self, key: u32) {
         let Some(position) = self.position.get(key as usize).copied().filter(|at| *at != ABSENT) else {
             return;
@@ -67,7 +67,7 @@ impl Timers {
         }
     }
 
-    /// Disarms and returns a key whose deadline has come.
+    /// Removes a key whose deadline has come, and returns it.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<u32> {
         let (at, key) = *self.heap.first()?;
         (at <= now).then(|| {
@@ -117,7 +117,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn agrees_with_a_map() {
+    fn deadlines_come_in_the_same_order_as_from_a_sorted_map() {
         let mut timers = Timers::default();
         let mut oracle = BTreeMap::new();
         let mut random = 1_u64;

@@ -1,0 +1,138 @@
+//! From the socket into the sessions.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use super::Driver;
+use crate::{
+    net::{accept_queue::Admission, clock, error::Failure, session::Session, socket::Received},
+    proto::{Connection, Incoming, Instant, Refusal, Routed, Run},
+};
+
+impl Driver {
+    /// Receives one batch and returns its bytes; `None` if there was none. `now` is set to the time at which the first of
+    /// it was there.
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<usize> {
+        let shared = Arc::clone(&self.shared);
+        let (mut count, mut bytes) = (0, 0);
+        let outcome = shared.socket.poll_recv(cx, |received| {
+            let now = *now.get_or_insert_with(|| {
+                self.before_packets();
+                clock::now()
+            });
+            count += received.len.div_ceil(received.size).max(1);
+            bytes += received.len;
+            self.deliver(now, received);
+        });
+        match outcome {
+            Poll::Pending => return None,
+            Poll::Ready(Ok(())) => {
+                self.recv_errors = 0;
+                shared.counters.recv_calls.add(1);
+                shared.counters.packets_received.add(count);
+            }
+            Poll::Ready(Err(_)) => {
+                // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
+                self.recv_errors += 1;
+                shared.counters.recv_errors.add(1);
+            }
+        }
+        if *self.endpoint.stats() != self.counted {
+            self.count_routed();
+        }
+        Some(bytes)
+    }
+
+    /// Learns what other tasks did before the packets that were just received could be answers to it.
+    fn before_packets(&mut self) {
+        // Sessions that were begun here.
+        self.take_scheduled();
+        // Packets that would begin a session if an attacker sent them back.
+        if self.shared.has_sent_first() {
+            self.endpoint.remember_first_packets(&self.shared.take_sent_first());
+        }
+    }
+
+    /// Hands a batch of packets of one peer to their sessions.
+    fn deliver(&mut self, now: Instant, mut received: Received<'_>) {
+        let (peer, stride) = (received.peer, received.size);
+        let Some(bytes) = received.bytes_mut() else { return };
+        self.endpoint.receive(peer, bytes, stride);
+        while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {
+            let run = match routed {
+                Routed::Session(run) => run,
+                Routed::Incoming(incoming) => match self.accept(now, incoming, received.local_ip) {
+                    Some(run) => run,
+                    None => continue,
+                },
+            };
+            let Some(slot) = self.sessions.get(run.handle) else { continue };
+            // A small part of a block is not worth the memory that it would keep.
+            let lent = (run.range.len() >= received.block.len() / 2).then_some(&*received.block);
+            slot.session.receive(now, &received.bytes()[run.range.clone()], run.stride, lent);
+            self.sessions.mark_dirty(run.handle);
+        }
+    }
+
+    /// Puts a session that a peer begins into the accept queue, if there is room. Returns the packets that begin it.
+    #[inline(never)]
+    fn accept(&mut self, now: Instant, incoming: Incoming, local_ip: Option<IpAddr>) -> Option<Run> {
+        let shared = Arc::clone(&self.shared);
+        let queue = shared.accept_queue.as_ref()?;
+        match queue.admission() {
+            Admission::Room => {}
+            Admission::Full => {
+                self.endpoint.refuse(Refusal::QueueFull);
+                return None;
+            }
+            Admission::Ended => {
+                self.endpoint.stop_accepting();
+                return None;
+            }
+        }
+        // A peer may send to an address that many listen to. Answers cannot be sent from such an address.
+        let local_ip = local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST));
+        let connection = Connection::new(incoming.conv, &queue.config, now);
+        let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
+        if !queue.push(Arc::clone(&session)) {
+            // The listener has ended in this very moment.
+            self.endpoint.stop_accepting();
+            return None;
+        }
+        let Some(accepted) = self.endpoint.accept(now) else {
+            session.fail(Failure::ConvInUse);
+            return None;
+        };
+        if let Some(replaced) = accepted.replaced.and_then(|replaced| self.remove(replaced)) {
+            replaced.fail(Failure::Replaced);
+        }
+        self.sessions.insert(accepted.run.handle, session);
+        shared.counters.sessions.set(self.endpoint.len());
+        self.count_routed();
+        Some(accepted.run)
+    }
+
+    /// Adds what the endpoint has counted since the last call to the counters of the socket.
+    #[cold]
+    fn count_routed(&mut self) {
+        let (now, before) = (*self.endpoint.stats(), self.counted);
+        self.counted = now;
+        let counters = &self.shared.counters;
+        for (counter, now, before) in [
+            (&counters.accepted, now.accepted, before.accepted),
+            (&counters.dropped_short, now.dropped_short, before.dropped_short),
+            (&counters.dropped_long, now.dropped_long, before.dropped_long),
+            (&counters.dropped_bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
+            (&counters.dropped_bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
+            (&counters.dropped_no_session, now.dropped_no_session, before.dropped_no_session),
+            (&counters.dropped_no_session, now.dropped_recently_closed, before.dropped_recently_closed),
+            (&counters.dropped_replayed, now.dropped_replayed, before.dropped_replayed),
+            (&counters.dropped_backlog, now.dropped_queue_full, before.dropped_queue_full),
+        ] {
+            counter.add((now - before) as usize);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What the driver keeps of each session, by the endpoint's handles, and which sessions are dirty.
+
+use std::{sync::Arc, vec::Vec};
+
+use crate::{
+    net::session::Session,
+    proto::{Handle, Instant},
+};
+
+/// The sessions of a driver. A session is *dirty* from the time when something happened to it until the driver serves it.
+#[derive(Default)]
+pub(super) struct Sessions {
+    /// By [`Handle::index`].
+    slots: Vec<Option<Slot>>,
+    /// The dirty sessions, in the order in which they became so.
+    dirty: Vec<Handle>,
+    count: usize,
+}
+
+/// What the driver keeps of a session.
+pub(super) struct Slot {
+    handle: Handle,
+    pub(super) session: Arc<Session>,
+    dirty: bool,
+    /// Whether it waits for room in the socket's buffer.
+    pub(super) blocked: bool,
+    /// Whether it is among the sessions that went idle.
+    pub(super) idle: bool,
+    pub(super) served_at: Instant,
+}
+
+impl Sessions {
+    pub(super) fn insert(&mut self, handle: Handle, session: Arc<Session>) {
+        if self.slots.len() <= handle.index() {
+            self.slots.resize_with(handle.index() + 1, || None);
+        }
+        let slot =
+            Slot { handle, session, dirty: false, blocked: false, idle: false, served_at: Instant::ZERO };
+        self.count += 1;
+        self.slots[handle.index()] = Some(slot);
+    }
+
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
+        self.get(handle)?;
+        let slot = self.slots.get_mut(handle.index())?.take()?;
+        self.count -= 1;
+        if self.count == 0 {
+            // Gives the memory of a crowd back.
+            self.slots = Vec::new();
+        }
+        Some(slot.session)
+    }
+
+    pub(super) fn get(&self, handle: Handle) -> Option<&Slot> {
+        self.slots.get(handle.index())?.as_ref().filter(|slot| slot.handle == handle)
+    }
+
+    pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut Slot> {
+        self.slots.get_mut(handle.index())?.as_mut().filter(|slot| slot.handle == handle)
+    }
+
+    /// The handle of the session at an index.
+    pub(super) fn handle_at(&self, index: usize) -> Option<Handle> {
+        self.slots.get(index)?.as_ref().map(|slot| slot.handle)
+    }
+
+    /// Whether `handle` is that of `session`.
+    pub(super) fn is(&self, handle: Handle, session: &Arc<Session>) -> bool {
+        self.get(handle).is_some_and(|slot| Arc::ptr_eq(&slot.session, session))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+
+    /// Has the session served in this turn.
+    pub(super) fn mark_dirty(&mut self, handle: Handle) {
+        if let Some(slot) = self.slots.get_mut(handle.index()).and_then(Option::as_mut)
+            && slot.handle == handle
+            && !slot.dirty
+        {
+            slot.dirty = true;
+            self.dirty.push(handle);
+        }
+    }
+
+    /// How many sessions are dirty.
+    pub(super) fn dirty_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// The `nth` dirty session, which is about to be served: from here on it may become dirty again. `None` if it is gone.
+    pub(super) fn clean(&mut self, nth: usize) -> Option<(Handle, &mut Slot)> {
+        let handle = *self.dirty.get(nth)?;
+        let slot = self.get_mut(handle)?;
+        slot.dirty = false;
+        Some((handle, slot))
+    }
+
+    /// Drops the first `count` from the list of dirty sessions.
+    pub(super) fn drop_served(&mut self, count: usize) {
+        self.dirty.drain(..count);
+    }
+}
