@@ -14,7 +14,7 @@
 //!   more at a large window is the price of memory, which a sender that keeps what it may have to send again pays too.
 //! * `flush_idle`: a window full and unanswered, more waiting behind it, nothing due: what a look at the session costs.
 //! * `receive`: PUSH packets in order, and with the first of every batch late by a window; with reads and ACKs. Those of a
-//!   turn lie in one block of memory, which is lent in `in_order_lent`.
+//!   turn lie in one block of memory. In `in_order_batches` they are handed in together, so that payload may stay in it.
 
 mod sender;
 
@@ -132,7 +132,7 @@ struct Receiver {
     /// What the packets of a turn were received into.
     block: Arc<Box<[u8]>>,
     packet: usize,
-    lends: bool,
+    in_batches: bool,
     buffer: Vec<u8>,
     out: Vec<u8>,
     now: Instant,
@@ -142,7 +142,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new(late: u32, payload: usize, lends: bool) -> Self {
+    fn new(late: u32, payload: usize, in_batches: bool) -> Self {
         let header = SegmentHeader {
             conv: 7,
             cmd: Command::Push,
@@ -159,7 +159,7 @@ impl Receiver {
             connection: connection(payload, BATCH),
             block: Arc::new(packet.repeat(BATCH as usize).into()),
             packet: packet.len(),
-            lends,
+            in_batches,
             buffer: vec![0; 65_536],
             out: vec![0; payload * BATCH as usize],
             now: Instant::ZERO,
@@ -176,11 +176,13 @@ impl Receiver {
             put(&mut block[len..len + self.packet], SN, sn);
             len += self.packet;
         }
-        self.connection.lend(self.lends.then(|| Arc::clone(&self.block)));
-        for packet in self.block[..len].chunks(self.packet) {
-            let _ = self.connection.handle_decrypted_packet(self.now, packet);
+        if self.in_batches {
+            let _ = self.connection.handle_batch(self.now, &self.block, 0..len, self.packet);
+            return;
         }
-        self.connection.lend(None);
+        for packet in block[..len].chunks_mut(self.packet) {
+            let _ = self.connection.handle_packet(self.now, packet);
+        }
     }
 
     fn turn(&mut self) {
@@ -206,11 +208,11 @@ fn receive(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("arq/receive/{payload}B"));
         group.throughput(Throughput::Elements(BATCH.into()));
         let cases = WINDOWS.map(|window| (format!("late_by_{window}"), window));
-        let in_order = [("in_order".to_owned(), 0), ("in_order_lent".to_owned(), 0)];
+        let in_order = [("in_order".to_owned(), 0), ("in_order_batches".to_owned(), 0)];
         for (name, late) in in_order.into_iter().chain(cases) {
-            let lends = name.ends_with("_lent");
+            let in_batches = name.ends_with("_batches");
             group.bench_function(name, |b| {
-                let mut receiver = Receiver::new(late, payload, lends);
+                let mut receiver = Receiver::new(late, payload, in_batches);
                 for _ in 0..=2 * late / BATCH {
                     receiver.turn();
                 }

@@ -36,17 +36,17 @@ pub(crate) struct Transfer {
     bytes: usize,
     write: usize,
     settings: fn() -> KcpConfigBuilder,
-    /// Datagrams are handed in as a receive call leaves them: many in one block of memory, which is lent.
-    lends: bool,
+    /// Packets are handed in as a receive call leaves them: many in one block of memory, where payload may stay.
+    in_batches: bool,
 }
 
 impl Transfer {
     pub(crate) fn all() -> [Self; 5] {
         let settings = KcpConfig::builder;
-        let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings, lends: false };
+        let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings, in_batches: false };
         [
             bulk,
-            Self { name: "plain-lent", lends: true, ..bulk },
+            Self { name: "plain-in-batches", in_batches: true, ..bulk },
             Self { name: "plain-64-byte-writes", bytes: 1 << 20, write: 64, ..bulk },
             Self { name: "aes-128-gcm", settings: encrypted, ..bulk },
             Self { name: "fec-10-3", settings: || KcpConfig::builder().fec(10, 3), ..bulk },
@@ -61,7 +61,7 @@ impl Transfer {
     /// If it does not come to its end.
     pub(crate) fn run(self) {
         let config = (self.settings)().build().expect("settings in range");
-        let mut link = Link::new(&config, self.lends);
+        let mut link = Link::new(&config, self.in_batches);
         let payload = vec![0x5a; self.write];
         let mut out = vec![0; BUFFER];
         let (mut written, mut read) = (0, 0);
@@ -112,7 +112,7 @@ struct Link {
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     /// Of packets that have arrived.
     spare: Vec<Vec<u8>>,
-    lends: bool,
+    in_batches: bool,
     /// What packets are received into, and may stay in for a while.
     blocks: Vec<Arc<Box<[u8]>>>,
     buffer: Vec<u8>,
@@ -121,14 +121,14 @@ struct Link {
 }
 
 impl Link {
-    fn new(config: &KcpConfig, lends: bool) -> Self {
+    fn new(config: &KcpConfig, in_batches: bool) -> Self {
         let now = Instant::ZERO;
         Self {
             now,
             ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
             under_way: VecDeque::new(),
             spare: Vec::new(),
-            lends,
+            in_batches,
             blocks: Vec::new(),
             buffer: vec![0; BUFFER],
             rng: Rng::new(0x6b63_7039),
@@ -146,7 +146,7 @@ impl Link {
         let next = [arrival, deadlines[0], deadlines[1]].into_iter().flatten().min();
         self.now = next.expect("something is under way or due").max(self.now);
         while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
-            if self.lends {
+            if self.in_batches {
                 self.arrive_in_block();
                 continue;
             }
@@ -162,31 +162,26 @@ impl Link {
         }
     }
 
-    /// Has as many packets arrive as are due for one end and fit a block.
+    /// Has packets arrive in a block as GRO leaves them: those of one size that are due for one end and fit it, the last
+    /// perhaps shorter.
     fn arrive_in_block(&mut self) {
         let free = self.blocks.iter().position(|block| Arc::strong_count(block) == 1);
         let mut block =
             free.map_or_else(|| Arc::new(vec![0; BUFFER].into()), |index| self.blocks.swap_remove(index));
         let memory = Arc::get_mut(&mut block).expect("nobody else's");
-        let (mut len, mut ends) = (0, Vec::new());
-        let to = self.under_way.front().map(|(_, to, _)| *to);
-        while let Some((at, _, packet)) = self.under_way.front().filter(|(_, other, _)| Some(*other) == to)
-            && *at <= self.now
-            && len + packet.len() <= BUFFER
+        let (_, to, first) = self.under_way.front().expect("a packet is under way");
+        let (to, stride, mut len) = (*to, first.len(), 0_usize);
+        while let Some((at, other, packet)) = self.under_way.front()
+            && (*at <= self.now && *other == to)
+            && len.is_multiple_of(stride)
+            && (packet.len() <= stride && len + packet.len() <= BUFFER)
         {
             memory[len..len + packet.len()].copy_from_slice(packet);
             len += packet.len();
-            ends.push(len);
             self.spare.extend(self.under_way.pop_front().map(|(_, _, packet)| packet));
         }
-        let end = &mut self.ends[to.expect("a packet is under way")];
-        end.lend(Some(Arc::clone(&block)));
-        let mut begin = 0;
-        for to in ends {
-            end.handle_decrypted_packet(self.now, &block[begin..to]).expect("a packet of the peer");
-            begin = to;
-        }
-        end.lend(None);
+        let drops = self.ends[to].handle_batch(self.now, &block, 0..len, stride);
+        assert_eq!((drops.replayed, drops.malformed), (0, 0));
         self.blocks.push(block);
     }
 

@@ -20,7 +20,10 @@ use arbitrary::Arbitrary;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay,
     fec::AdaptiveFec,
-    proto::{CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError, WriteError},
+    proto::{
+        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError,
+        WriteError,
+    },
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -251,8 +254,8 @@ struct World {
     rng: Rng,
     sent: u64,
     messages: bool,
-    /// Datagrams are handed over in memory that is lent.
-    lends: bool,
+    /// Packets are handed over in batches, in memory that their payload may stay in.
+    in_batches: bool,
     buffer: Vec<u8>,
 }
 
@@ -281,7 +284,7 @@ impl World {
             rng: Rng(u64::from(plan.seed) << 1 | 1),
             sent: 0,
             messages: plan.messages,
-            lends: plan.seed.is_multiple_of(2),
+            in_batches: plan.seed.is_multiple_of(2),
             buffer: vec![0; 65_536],
         }
     }
@@ -456,28 +459,36 @@ impl World {
             let later = self.ends[1 - at].outgoing.packets.split_off(&(self.now, u64::MAX));
             let arrived = std::mem::replace(&mut self.ends[1 - at].outgoing.packets, later);
             let arrived: Vec<_> = arrived.into_values().collect();
-            for batch in arrived.chunks(8) {
-                self.deliver_batch(at, batch);
+            // A batch has packets of one size, but for its last, which may be shorter.
+            for batch in arrived.chunk_by(|packet, next| packet.len() == next.len()) {
+                for batch in batch.chunks(8) {
+                    self.deliver_batch(at, batch);
+                }
             }
         }
     }
 
     fn deliver_batch(&mut self, at: usize, batch: &[Vec<u8>]) {
         let end = &mut self.ends[at];
-        let block = Arc::new(batch.concat().into_boxed_slice());
-        end.connection.lend(self.lends.then(|| Arc::clone(&block)));
-        let mut begin = 0;
-        for packet in batch.iter().map(Vec::len) {
-            let packet = &block[begin..begin + packet];
-            begin += packet.len();
-            // What is out of band is no sign of life.
-            if packet[4..6] != [0xf3, 0] {
-                end.heard_at = self.now;
-            }
-            let outcome = end.connection.handle_decrypted_packet(self.now, packet);
+        // What is out of band is no sign of life.
+        if batch.iter().any(|packet| packet[4..6] != [0xf3, 0]) {
+            end.heard_at = self.now;
+        }
+        if self.in_batches {
+            let stride = batch[0].len();
+            // In front of the batch is what other sessions received.
+            let mut bytes = vec![0xee; stride / 2];
+            let begin = bytes.len();
+            bytes.extend(batch.concat());
+            let block = Arc::new(bytes.into_boxed_slice());
+            let drops = end.connection.handle_batch(self.now, &block, begin..block.len(), stride);
+            assert_eq!(drops, BatchDrops::default(), "a packet of the peer's was refused");
+            return;
+        }
+        for packet in batch {
+            let outcome = end.connection.handle_packet(self.now, &mut packet.clone());
             assert_eq!(outcome, Ok(()), "a packet of the peer's was refused");
         }
-        end.connection.lend(None);
     }
 
     /// Sends what `at` has to send and checks what it waits for.

@@ -10,6 +10,7 @@ mod datagrams;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -24,7 +25,7 @@ use tokio::io::ReadBuf;
 use super::{clock, error::Failure, shared::Shared, socket, waiters::Waiters, wake_list::WakeList};
 use crate::{
     crypto::PacketCrypto,
-    proto::{Block, CloseReason, Connection, Event, Instant, PacketError, ReadError, Transmit, WriteError},
+    proto::{Block, CloseReason, Connection, Event, Instant, ReadError, Transmit, WriteError},
 };
 
 /// Batches that one call sends before it leaves the rest to the driver's next turn.
@@ -276,23 +277,16 @@ impl Session {
 
     // ---- The driver's side ----
 
-    /// Takes in opened packets of one size (the last may be shorter) and counts those dropped. What is in order may
-    /// stay in the block that they lie in, if that is lent.
-    pub(super) fn receive(&self, now: Instant, packets: &[u8], size: usize, lent: Option<&Block>) {
+    /// Takes in the decrypted packets in `block[range]`, `stride` bytes each (the last may be shorter), and counts those
+    /// dropped.
+    pub(super) fn receive(&self, now: Instant, block: &Block, range: Range<usize>, stride: usize) {
+        let drops = self.lock().connection.handle_batch(now, block, range, stride);
         let counters = &self.shared.counters;
-        let mut state = self.lock();
-        if lent.is_some() {
-            state.connection.lend(lent.cloned());
+        if drops.replayed > 0 {
+            counters.dropped_replayed.add(drops.replayed);
         }
-        for packet in packets.chunks(size) {
-            match state.connection.handle_decrypted_packet(now, packet) {
-                Ok(()) => {}
-                Err(PacketError::Replayed) => counters.dropped_replayed.add(1),
-                Err(_) => counters.dropped_malformed.add(1),
-            }
-        }
-        if lent.is_some() {
-            state.connection.lend(None);
+        if drops.malformed > 0 {
+            counters.dropped_malformed.add(drops.malformed);
         }
     }
 

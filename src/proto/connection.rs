@@ -4,6 +4,8 @@ mod datagrams;
 mod input;
 mod settings;
 
+pub use self::input::BatchDrops;
+
 use core::time::Duration;
 
 use bytes::Bytes;

@@ -35,7 +35,7 @@ pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
     config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
-    connection::{Connection, Event, Transmit},
+    connection::{BatchDrops, Connection, Event, Transmit},
     endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{
         CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,

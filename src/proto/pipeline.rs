@@ -11,10 +11,10 @@
 //! ([`Pipeline::parity_len`]). Out-of-band packets have an FEC packet's header, whether there is FEC or not, and a conv in
 //! place of segments ([`Pipeline::complete_out_of_band`]).
 //!
-//! Opening is two steps, since who serves many sessions over one socket finds the conv of a packet only behind its
-//! encryption: the cipher opens it ([`Pipeline::decrypt`]), or whoever received it did, and the session that it belongs
-//! to takes it in ([`Pipeline::open`]), unless its replay window has seen it. One packet may yield several packets, its
-//! own and those that it lets FEC recover. Without cipher and FEC a packet is its segments.
+//! A received packet goes the other way in two steps, because its conv is encrypted too: where one socket serves many sessions,
+//! packets are decrypted before it is known whose they are. [`Pipeline::decrypt`] is the first step, for packets that nobody
+//! has decrypted yet. [`Pipeline::take_in`] is the second: it drops replays, and hands on the segments of the packet and
+//! of every lost packet that FEC recovers with its help. Without cipher and FEC a packet is its segments.
 //!
 //! What a session does not use takes no memory: the state of received FEC comes with the first such packet.
 
@@ -22,7 +22,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use super::{
-    arq::{LossCounts, Origin},
+    arq::{BlockPosition, LossCounts, Origin},
     config::KcpConfig,
     error::{CloseReason, PacketError},
     fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
@@ -272,26 +272,35 @@ impl Pipeline {
         }
     }
 
-    /// Takes in a packet of `conv` that was decrypted, and hands over the segments of each packet that it yields. Returns
-    /// what it carries out of band, which may be of another conv.
-    pub(super) fn open<'a>(
+    /// Takes in a decrypted packet of `conv`, and passes segments to `deliver`: those of the packet itself, and those of each
+    /// packet that FEC recovers with its help. `place` is where the packet lies, if its payload may stay there; `deliver` is
+    /// told where the segments lie.
+    ///
+    /// Returns the out-of-band data that the packet carries instead of segments. Its conv may be another one.
+    pub(super) fn take_in<'a>(
         &mut self,
         packet: &'a [u8],
+        place: Option<BlockPosition<'_>>,
         conv: u32,
-        mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
+        mut deliver: impl FnMut(&[u8], Origin, Option<BlockPosition<'_>>) -> Result<(), PacketError>,
     ) -> Result<Option<OutOfBand<'a>>, PacketError> {
-        let payload = match &mut self.encryption {
-            Some(layer) => layer.admit(packet)?,
-            None => packet,
+        let (payload, place) = match &mut self.encryption {
+            Some(layer) => (layer.admit(packet)?, place.map(|place| place.forward(layer.head))),
+            None => (packet, place),
         };
         let Some(packet) = Packet::parse(payload) else {
-            return deliver(payload, Origin::Received).map(|()| None);
+            return deliver(payload, Origin::Received, place).map(|()| None);
         };
         if packet.kind == Kind::OutOfBand {
             return OutOfBand::parse(packet.shard).map(Some).ok_or(PacketError::Fec);
         }
         let own = self.encoder.as_ref().map(|encoder| encoder.shards());
         let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::expecting(own)));
+        let place = place.map(|place| place.forward(fec::HEADER_LEN));
+        let deliver = |segments: &[u8], origin| {
+            // What FEC recovers lies in memory of the decoder.
+            deliver(segments, origin, place.filter(|_| origin == Origin::Received))
+        };
         decoder.input(&packet, conv, deliver).map(|()| None)
     }
 

@@ -70,9 +70,7 @@ impl Driver {
                 },
             };
             let Some(slot) = self.sessions.get(run.handle) else { continue };
-            // A small part of a block is not worth the memory that it would keep.
-            let lent = (run.range.len() >= received.block.len() / 2).then_some(&*received.block);
-            slot.session.receive(now, &received.bytes()[run.range.clone()], run.stride, lent);
+            slot.session.receive(now, received.block, run.range, run.stride);
             self.sessions.mark_dirty(run.handle);
         }
     }

@@ -2,12 +2,19 @@
 
 use core::time::Duration;
 
-use super::{Arq, acks::Ack, bytes_queue::Stretch, congestion::Confirmed, recv_buffer::Insert, rtt};
+use super::{
+    Arq,
+    acks::Ack,
+    bytes_queue::Stretch,
+    congestion::Confirmed,
+    recv_buffer::{BlockPosition, Insert},
+    rtt,
+};
 use crate::proto::{
     error::PacketError,
     seq,
     time::Instant,
-    wire::{Command, SegmentHeader, Segments},
+    wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };
 
 /// How a packet came to be.
@@ -20,20 +27,25 @@ pub(in crate::proto) enum Origin {
 }
 
 impl Arq {
-    /// Takes in the segments of one packet, all headers before them removed.
+    /// Takes in the segments of one packet, all headers before them removed. `place` is where they lie, if their payload may
+    /// stay there.
     pub(in crate::proto) fn input(
         &mut self,
         now: Instant,
-        packet: &[u8],
+        segments: &[u8],
         origin: Origin,
+        place: Option<BlockPosition<'_>>,
     ) -> Result<(), PacketError> {
+        debug_assert!(place.is_none_or(|place| place.holds(segments)));
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.rtt.min());
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
         let mut arrived = Stretch::default();
-        for segment in Segments::new(packet) {
+        // Where the next segment begins.
+        let mut at = 0;
+        for segment in Segments::new(segments) {
             let (header, payload) = match segment {
                 Ok(segment) => segment,
                 Err(error) => {
@@ -48,6 +60,8 @@ impl Arq {
                 break;
             }
             self.counters.segments.received += 1;
+            let payload_at = at + HEADER_LEN;
+            at = payload_at + payload.len();
             // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
             if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
                 self.peer_una = header.una;
@@ -78,7 +92,10 @@ impl Arq {
                         skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
                     }
                 }
-                Command::Push => self.input_push(now, &header, payload),
+                Command::Push => {
+                    let place = place.map(|place| place.forward(payload_at));
+                    self.input_push(now, &header, payload, place);
+                }
                 Command::Wask => self.tell_window = true,
                 Command::Wins => {}
             }
@@ -96,9 +113,15 @@ impl Arq {
         outcome
     }
 
-    fn input_push(&mut self, now: Instant, header: &SegmentHeader, payload: &[u8]) {
+    fn input_push(
+        &mut self,
+        now: Instant,
+        header: &SegmentHeader,
+        payload: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) {
         self.counters.segments.push_received += 1;
-        let outcome = self.recv.insert(header.sn, header.frg, payload);
+        let outcome = self.recv.insert(header.sn, header.frg, payload, place);
         match outcome {
             Insert::Refused => {
                 self.counters.segments.out_of_window += 1;
@@ -175,10 +198,7 @@ mod tests {
     use alloc::{vec, vec::Vec};
 
     use super::*;
-    use crate::proto::{
-        config::{KcpConfig, NoDelay},
-        wire::HEADER_LEN,
-    };
+    use crate::proto::config::{KcpConfig, NoDelay};
 
     fn header(cmd: Command, sn: u32, una: u32) -> [u8; HEADER_LEN] {
         SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn, una, len: 0 }.to_bytes()
@@ -202,7 +222,7 @@ mod tests {
     fn what_arrived_behind_losses_is_freed(segments: u32) {
         let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
-        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received).unwrap();
+        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received, None).unwrap();
         let written: Vec<u8> = (0..segments as usize * arq.mss).map(|i| (i % 251) as u8).collect();
         for batch in written.chunks(64 * arq.mss) {
             assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
@@ -213,9 +233,9 @@ mod tests {
         // Most in order, and the newest the other way round, as reordering may have it.
         let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
         for batch in arrived.chunks(100) {
-            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received).unwrap();
+            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received, None).unwrap();
         }
-        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received).unwrap();
+        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received, None).unwrap();
         assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (segments, lost.len() as u32));
         assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
         let resent = sent(&mut arq);
@@ -224,7 +244,7 @@ mod tests {
         for (header, payload) in resent {
             assert_eq!(payload, &written[header.sn as usize * arq.mss..][..arq.mss]);
         }
-        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received).unwrap();
+        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received, None).unwrap();
         assert_eq!(arq.queue.bytes.memory(), 0);
     }
 

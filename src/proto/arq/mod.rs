@@ -40,6 +40,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 pub use self::recv_buffer::Block;
+pub(super) use self::recv_buffer::BlockPosition;
 use self::{
     acks::Acks,
     congestion::Congestion,
@@ -288,11 +289,6 @@ impl Arq {
     pub(super) const fn flush(&mut self) {
         self.acks.set_due();
         self.flush_at = None;
-    }
-
-    /// Says which block of memory holds the packets handed in next, if payload may stay in it.
-    pub(super) fn lend(&mut self, block: Option<Block>) {
-        self.recv.lend(block);
     }
 
     pub(super) fn is_readable(&self) -> bool {

@@ -5,9 +5,8 @@
 //! found by its sn in a ring, and moves into the queue by reference when its turn comes. Buffers that were read are kept for
 //! the next, about as many as were in use of late.
 //!
-//! Who receives many packets into one block of memory may [lend](RecvBuffer::lend) it while it hands them in: then
-//! payloads in order stay there and [`read`](RecvBuffer::read) copies them from where they are ([`in_place`]). Whole
-//! messages are not handed out from there: each would keep a block.
+//! A payload in order that lies in a block of memory, with many others, may stay there: [`read`](RecvBuffer::read) then
+//! copies it from where it is ([`in_place`]). Whole messages are not handed out from there: each would keep a block.
 //!
 //! What is in order counts against the receive window until it is read, but for the fragments of a message whose end
 //! has not arrived: else a message longer than the window could never complete. There are at most 255 of those.
@@ -21,7 +20,8 @@ use alloc::{collections::VecDeque, vec::Vec};
 use bytes::{Buf, Bytes, BytesMut};
 
 pub use self::in_place::Block;
-use self::in_place::{InPlace, Loan, most_kept};
+pub(in crate::proto) use self::in_place::BlockPosition;
+use self::in_place::{InPlace, KeptBlocks, most_kept};
 use super::{peak::Peak, send_queue::MAX_FRAGMENTS};
 use crate::proto::seq;
 
@@ -91,8 +91,8 @@ pub(super) struct RecvBuffer {
     chunks: VecDeque<Chunk>,
     spare: Vec<BytesMut>,
     pieces: VecDeque<Piece>,
-    /// The block that holds what is handed in, and the blocks that hold chunks.
-    loan: Loan,
+    /// The blocks that hold chunks.
+    blocks: KeptBlocks,
     /// Pieces behind the last end of a message.
     open: usize,
     ready_bytes: usize,
@@ -118,7 +118,7 @@ impl RecvBuffer {
             chunks: VecDeque::new(),
             spare: Vec::new(),
             pieces: VecDeque::new(),
-            loan: Loan::default(),
+            blocks: KeptBlocks::default(),
             open: 0,
             ready_bytes: 0,
             ring: Vec::new(),
@@ -140,11 +140,6 @@ impl RecvBuffer {
 
     pub(super) const fn set_window(&mut self, window: u32) {
         self.window = window;
-    }
-
-    /// Says which block of memory holds what is handed in next, if payloads may stay in it.
-    pub(super) fn lend(&mut self, block: Option<Block>) {
-        self.loan.set(block);
     }
 
     /// Segments in order and not read.
@@ -194,8 +189,14 @@ impl RecvBuffer {
         self.pieces.len() > self.open
     }
 
-    /// Takes a PUSH segment in.
-    pub(super) fn insert(&mut self, sn: u32, frg: u8, payload: &[u8]) -> Insert {
+    /// Takes a PUSH segment in. `place` is where the payload lies, if it may stay there.
+    pub(super) fn insert(
+        &mut self,
+        sn: u32,
+        frg: u8,
+        payload: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) -> Insert {
         let ahead = seq::distance(self.nxt, sn);
         if ahead < 0 {
             return Insert::Duplicate;
@@ -204,7 +205,7 @@ impl RecvBuffer {
             return Insert::Refused;
         }
         if ahead == 0 && self.free() > 0 && !self.holds(sn) {
-            let gap = self.append(payload);
+            let gap = self.append(payload, place);
             self.finish_piece(payload.len(), gap, frg);
             self.advance();
             return Insert::InOrder;
@@ -278,11 +279,14 @@ impl RecvBuffer {
     }
 
     /// Puts a payload behind the others; returns the gap before it.
-    fn append(&mut self, payload: &[u8]) -> u16 {
+    fn append(&mut self, payload: &[u8], place: Option<BlockPosition<'_>>) -> u16 {
         if payload.is_empty() {
             return 0;
         }
-        let gap = if self.loan.is_set() { self.keep_in_place(payload) } else { None };
+        let gap = match place {
+            Some(place) if self.blocks.are_allowed() => self.keep_in_place(place, payload.len()),
+            _ => None,
+        };
         if gap.is_none() {
             self.gather_behind(payload);
         }
@@ -306,15 +310,13 @@ impl RecvBuffer {
 
     /// Has a payload stay in the block that it lies in, if it may; returns the gap before it.
     #[inline(never)]
-    fn keep_in_place(&mut self, payload: &[u8]) -> Option<u16> {
-        let found = self.loan.find(payload)?;
+    fn keep_in_place(&mut self, place: BlockPosition<'_>, len: usize) -> Option<u16> {
         if let Some(Chunk::InPlace(last)) = self.chunks.back_mut()
-            && let Some(gap) = last.extend(&found)
+            && let Some(gap) = last.extend(place, len)
         {
             return Some(gap);
         }
-        let payloads = found.alone(self.ready_bytes + payload.len(), self.loan.kept())?;
-        self.loan.keep(&payloads);
+        let payloads = self.blocks.keep(place, len, self.ready_bytes + len)?;
         self.push_chunk(Chunk::InPlace(payloads));
         Some(0)
     }
@@ -329,13 +331,13 @@ impl RecvBuffer {
     /// Copies bytes in order into `out`, across boundaries of messages; returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
         self.observe();
-        self.loan.welcome(true);
+        self.blocks.set_read_as_bytes(true);
         loop {
             let copied = self.read_ready(out);
             // Empty segments may have filled the window, with bytes waiting behind them.
             if !self.advance() || copied > 0 || out.is_empty() {
                 // What was read may have held more than what was behind it.
-                if self.loan.kept() > most_kept(self.ready_bytes) {
+                if self.blocks.bytes() > most_kept(self.ready_bytes) {
                     self.leave_blocks();
                 }
                 return copied;
@@ -405,8 +407,8 @@ impl RecvBuffer {
             return None;
         }
         self.observe();
-        self.loan.welcome(false);
-        if self.loan.kept() > 0 {
+        self.blocks.set_read_as_bytes(false);
+        if self.blocks.bytes() > 0 {
             self.leave_blocks();
         }
         let mut len = 0;
@@ -466,7 +468,7 @@ impl RecvBuffer {
         match self.chunks.pop_front() {
             Some(Chunk::Early(bytes)) => self.recycle_early(bytes),
             Some(Chunk::Gathered(bytes)) => self.recycle_gathered(bytes),
-            Some(Chunk::InPlace(payloads)) => self.loan.give_back(&payloads),
+            Some(Chunk::InPlace(payloads)) => self.blocks.give_back(&payloads),
             None => {}
         }
     }
@@ -499,7 +501,7 @@ impl RecvBuffer {
                         let gap = core::mem::take(&mut piece.gap);
                         bytes.extend_from_slice(payloads.take(gap, piece.left as usize));
                     }
-                    self.loan.give_back(payloads);
+                    self.blocks.give_back(payloads);
                     *chunk = Chunk::Gathered(bytes);
                 }
             }
@@ -548,7 +550,7 @@ impl RecvBuffer {
         self.peak = Peak::default();
         self.spare_early = Vec::new();
         self.early_peak = Peak::default();
-        if self.loan.kept() > 0 {
+        if self.blocks.bytes() > 0 {
             self.leave_blocks();
         }
         if self.pieces.is_empty() {

@@ -1,13 +1,34 @@
-//! What a connection takes in: packets, and the memory that they were received into.
+//! What a connection takes in: one packet that was received, or a batch of them.
+
+use core::ops::Range;
 
 use super::{Connection, State};
-use crate::proto::{arq::Block, error::PacketError, time::Instant};
+use crate::proto::{
+    arq::{Block, BlockPosition},
+    error::PacketError,
+    time::Instant,
+};
+
+/// How many packets of a batch were dropped, and why: from [`Connection::handle_batch`].
+///
+/// A packet may hold several segments. It counts as dropped when any of them was.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchDrops {
+    /// Packets that were received before, or that this end sent.
+    pub replayed: usize,
+    /// Packets that are not what the protocol says, and packets of another conversation.
+    pub malformed: usize,
+}
 
 impl Connection {
-    /// Takes in one packet from the peer. It is opened in place, so its bytes are of no use afterwards.
+    /// Takes in one packet from the peer. The packet is decrypted in place, so its bytes are of no use afterwards.
+    ///
+    /// Use [`handle_batch`](Self::handle_batch) where packets are decrypted before it is known which session they belong
+    /// to.
     ///
     /// # Errors
-    /// Tells why the packet, or the rest of it, was dropped. The session is unharmed; the error is for counting.
+    /// Why the packet, or the rest of it, was dropped. The session goes on unharmed: the error is for counting.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         if let State::Closed(_) = self.state {
             return Ok(());
@@ -16,46 +37,31 @@ impl Connection {
             self.arq.counters_mut().udp.forged += 1;
             return Err(error);
         }
-        self.handle_decrypted_packet(now, packet)
+        let outcome = self.take_in(now, packet, None);
+        self.after_input(now);
+        outcome
     }
 
-    /// As [`handle_packet`](Self::handle_packet), for a packet that the configured cipher has opened already: for
-    /// who serves several sessions over one socket and must look inside to tell whose a packet is. It is the whole
-    /// packet, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it.
+    /// Takes in a batch of packets from the peer that were decrypted already.
     ///
-    /// # Errors
-    /// As [`handle_packet`](Self::handle_packet).
-    pub fn handle_decrypted_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), PacketError> {
-        if let State::Closed(_) = self.state {
-            return Ok(());
-        }
-        let udp = &mut self.arq.counters_mut().udp;
-        udp.packets_received += 1;
-        udp.bytes_received += packet.len() as u64;
-        let conv = self.arq.conv();
-        let arq = &mut self.arq;
-        let outcome = self.pipeline.open(packet, conv, |segments, origin| arq.input(now, segments, origin));
-        match outcome {
-            Ok(Some(packet)) => return self.receive_datagram(now, &packet),
-            Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,
-            Err(PacketError::Fec) => self.arq.counters_mut().udp.malformed += 1,
-            _ => {}
-        }
-        if self.pipeline.is_adaptive() {
-            let (rtt, min_rtt) = self.arq.round_trip_times();
-            self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
-        }
-        self.after_progress();
-        outcome.map(|_| ())
-    }
-
-    /// Lends the memory that the packets handed in next lie in, until the next call: once the application
-    /// [reads](Self::read) bytes, payloads that are next in order stay there until they are read, which spares a copy. It
-    /// pays where a receive call fills `block` with many packets. Until
-    /// [`Arc::get_mut`](alloc::sync::Arc::get_mut) says that it is free again, the next call needs another one.
+    /// The packets lie back to back in `block[range]`. Each has `stride` bytes, and the last one may be shorter. A packet is
+    /// whole, as [`PacketCipher::open`](crate::crypto::PacketCipher::open) left it. Without encryption it is as it was
+    /// received. Bytes of `range` that lie outside the block are ignored.
     ///
-    /// The blocks that a session keeps are at most twice as much memory as the payload that waits to be read, and
-    /// 256 KiB. What is not read is copied out of them when the session is [trimmed](Self::trim).
+    /// # Payload that stays in the block
+    ///
+    /// The session may keep a reference to `block`, so that payload stays where it was received until the application reads
+    /// it. This saves a copy. It happens when all of this is so:
+    ///
+    /// * The payload is next in order, and was not recovered by FEC.
+    /// * The application takes bytes with [`read`](Self::read), not messages with [`recv`](Self::recv). A message may be
+    ///   held for long, and would hold the block with it.
+    /// * The batch fills at least half of the block.
+    /// * The blocks that the session keeps are no more than twice the payload that waits to be read, plus 256 KiB.
+    ///
+    /// Otherwise the payload is copied. A block can be used for receiving again when
+    /// [`Arc::get_mut`](alloc::sync::Arc::get_mut) returns it; until then receive into another one.
+    /// [`trim`](Self::trim) copies what was not read and lets go of all blocks.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -68,24 +74,76 @@ impl Connection {
     /// let (config, now) = (KcpConfig::default(), Instant::ZERO);
     /// let mut sender = Connection::new(7, &config, now);
     /// let mut receiver = Connection::new(7, &config, now);
-    /// assert!(receiver.read(&mut [0; 1]).is_err(), "nothing yet, but it is known to read");
+    /// assert!(receiver.read(&mut [0; 1]).is_err(), "nothing to read yet");
     /// sender.write(now, &[1; 10_000])?;
     ///
-    /// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());
-    /// let memory = Arc::get_mut(&mut block).ok_or("lent")?;
-    /// let received = sender.poll_transmit(now, memory).ok_or("nothing sent")?;
-    /// receiver.lend(Some(Arc::clone(&block)));
-    /// for packet in block[..received.len].chunks(received.stride) {
-    ///     receiver.handle_decrypted_packet(now, packet)?;
-    /// }
-    /// receiver.lend(None);
-    /// assert!(Arc::get_mut(&mut block).is_none(), "what was received lies in it");
+    /// let mut block = Arc::new(vec![0; 16_384].into_boxed_slice());
+    /// let memory = Arc::get_mut(&mut block).ok_or("in use")?;
+    /// let sent = sender.poll_transmit(now, memory).ok_or("nothing to send")?;
+    /// let drops = receiver.handle_batch(now, &block, 0..sent.len, sent.stride);
+    /// assert_eq!((drops.replayed, drops.malformed), (0, 0));
+    /// assert!(Arc::get_mut(&mut block).is_none(), "the payload lies in it");
     ///
     /// assert_eq!(receiver.read(&mut [0; 10_000])?, 10_000);
     /// assert!(Arc::get_mut(&mut block).is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn lend(&mut self, block: Option<Block>) {
-        self.arq.lend(block);
+    pub fn handle_batch(
+        &mut self,
+        now: Instant,
+        block: &Block,
+        range: Range<usize>,
+        stride: usize,
+    ) -> BatchDrops {
+        let mut drops = BatchDrops::default();
+        if let State::Closed(_) = self.state {
+            return drops;
+        }
+        let end = range.end.min(block.len());
+        let Some(batch) = block.get(range.start..end) else { return drops };
+        let place = BlockPosition::of_batch(block, range.start, batch.len());
+        let stride = stride.max(1);
+        for (index, packet) in batch.chunks(stride).enumerate() {
+            match self.take_in(now, packet, place.map(|place| place.forward(index * stride))) {
+                Ok(()) => {}
+                Err(PacketError::Replayed) => drops.replayed += 1,
+                Err(_) => drops.malformed += 1,
+            }
+        }
+        self.after_input(now);
+        drops
+    }
+
+    /// Takes in one decrypted packet. `place` is where it lies, if its payload may stay there.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) -> Result<(), PacketError> {
+        let udp = &mut self.arq.counters_mut().udp;
+        udp.packets_received += 1;
+        udp.bytes_received += packet.len() as u64;
+        let conv = self.arq.conv();
+        let arq = &mut self.arq;
+        let outcome = self
+            .pipeline
+            .take_in(packet, place, conv, |segments, origin, place| arq.input(now, segments, origin, place));
+        match outcome {
+            Ok(Some(packet)) => return self.receive_datagram(now, &packet),
+            Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,
+            Err(PacketError::Fec) => self.arq.counters_mut().udp.malformed += 1,
+            _ => {}
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Draws the conclusions from the packets that were taken in.
+    fn after_input(&mut self, now: Instant) {
+        if self.pipeline.is_adaptive() {
+            let (rtt, min_rtt) = self.arq.round_trip_times();
+            self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
+        }
+        self.after_progress();
     }
 }

@@ -54,7 +54,7 @@ use crate::crypto::PacketCrypto;
 /// [`Connection::poll_transmit`].
 ///
 /// ```
-/// use std::{collections::HashMap, net::SocketAddr};
+/// use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 ///
 /// use kcp9::{
 ///     KcpConfig,
@@ -76,14 +76,14 @@ use crate::crypto::PacketCrypto;
 /// // A client somewhere sends its first packet.
 /// let mut client = Connection::new(7, &config, now);
 /// client.write(now, b"hello")?;
-/// let mut buffer = [0; 65_536];
-/// let transmit = client.poll_transmit(now, &mut buffer).ok_or("nothing to send")?;
+/// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());
+/// let buffer = Arc::get_mut(&mut block).ok_or("in use")?;
+/// let transmit = client.poll_transmit(now, buffer).ok_or("nothing to send")?;
 /// let source = SocketAddr::from(([192, 0, 2, 1], 4_000));
 ///
 /// // The server receives it.
-/// let received = &mut buffer[..transmit.len];
-/// endpoint.receive(source, received, transmit.stride);
-/// while let Some(routed) = endpoint.poll_routed(now, received) {
+/// endpoint.receive(source, &mut buffer[..transmit.len], transmit.stride);
+/// while let Some(routed) = endpoint.poll_routed(now, &block[..transmit.len]) {
 ///     let run = match routed {
 ///         Routed::Session(run) => run,
 ///         Routed::Incoming(incoming) => {
@@ -94,9 +94,7 @@ use crate::crypto::PacketCrypto;
 ///         _ => continue,
 ///     };
 ///     let Some(connection) = sessions.get_mut(&run.handle) else { continue };
-///     for packet in received[run.range.clone()].chunks(run.stride) {
-///         connection.handle_decrypted_packet(now, packet)?;
-///     }
+///     connection.handle_batch(now, &block, run.range, run.stride);
 /// }
 /// let mut hello = [0; 5];
 /// for connection in sessions.values_mut() {

@@ -11,7 +11,9 @@
 use alloc::{boxed::Box, sync::Arc};
 
 /// Memory that packets are received into, and that their payload may stay in: see
-/// [`Connection::lend`](crate::proto::Connection::lend).
+/// [`Connection::handle_batch`](crate::proto::Connection::handle_batch).
+///
+/// The bytes are boxed so that [`Arc::new`] takes them over without a copy.
 pub type Block = Arc<Box<[u8]>>;
 
 /// Bytes of blocks that are kept whatever they hold: a reader that keeps up has one block of 64 KiB, and others are filled
@@ -21,6 +23,32 @@ const LITTLE: usize = 256 << 10;
 /// Bytes of blocks that may be kept where `waiting` bytes of payload wait to be read.
 pub(super) const fn most_kept(waiting: usize) -> usize {
     2 * waiting + LITTLE
+}
+
+/// Where in a block some received bytes begin, if their payload may stay there.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proto) struct BlockPosition<'a> {
+    block: &'a Block,
+    offset: usize,
+}
+
+impl<'a> BlockPosition<'a> {
+    /// The position of a batch of `len` bytes that begins at byte `offset` of `block`. `None` where it fills so little of the
+    /// block that a copy of its payload costs less than the memory that would be kept.
+    pub(in crate::proto) fn of_batch(block: &'a Block, offset: usize, len: usize) -> Option<Self> {
+        (len >= block.len() / 2).then_some(Self { block, offset })
+    }
+
+    /// The position `count` bytes on.
+    pub(in crate::proto) const fn forward(self, count: usize) -> Self {
+        Self { block: self.block, offset: self.offset + count }
+    }
+
+    /// Whether `bytes` lie here.
+    pub(in crate::proto) fn holds(self, bytes: &[u8]) -> bool {
+        let here = self.block.get(self.offset..self.offset + bytes.len());
+        here.is_some_and(|here| core::ptr::eq(here, bytes))
+    }
 }
 
 /// Payloads in order that lie in one block, with gaps between them that the pieces know.
@@ -45,14 +73,21 @@ impl InPlace {
         self.left == 0
     }
 
-    /// Takes a payload in that lies behind the last one in the same block; returns the gap between them.
-    pub(super) fn extend(&mut self, found: &Found<'_>) -> Option<u16> {
-        if !Arc::ptr_eq(&self.block, found.block) {
+    /// Begins with the payload of `len` bytes at `position`.
+    fn new(position: BlockPosition<'_>, len: usize) -> Self {
+        let BlockPosition { block, offset } = position;
+        Self { block: Arc::clone(block), at: offset, end: offset + len, left: len }
+    }
+
+    /// Adds the payload of `len` bytes at `position`, if that is in the same block behind the last one; returns the gap between
+    /// them.
+    pub(super) fn extend(&mut self, position: BlockPosition<'_>, len: usize) -> Option<u16> {
+        if !Arc::ptr_eq(&self.block, position.block) {
             return None;
         }
-        let gap = found.at.checked_sub(self.end)?.try_into().ok()?;
-        self.end = found.at + found.len;
-        self.left += found.len;
+        let gap = position.offset.checked_sub(self.end)?.try_into().ok()?;
+        self.end = position.offset + len;
+        self.left += len;
         Some(gap)
     }
 
@@ -65,72 +100,47 @@ impl InPlace {
     }
 }
 
-/// Where in the block lent a payload lies.
-#[derive(Debug)]
-pub(super) struct Found<'a> {
-    block: &'a Block,
-    at: usize,
-    len: usize,
-}
-
-impl Found<'_> {
-    /// The payload as the first of its block, if that may be kept: `waiting` bytes of payload then wait in the queue, `kept`
-    /// bytes of blocks are kept for the others.
-    pub(super) fn alone(&self, waiting: usize, kept: usize) -> Option<InPlace> {
-        let fits = kept + self.block.len() <= most_kept(waiting);
-        fits.then(|| InPlace {
-            block: Arc::clone(self.block),
-            at: self.at,
-            end: self.at + self.len,
-            left: self.len,
-        })
-    }
-}
-
-/// The block lent, and how much memory of such blocks is kept.
+/// How much memory of blocks is kept, and whether any may be.
 #[derive(Debug, Default)]
-pub(super) struct Loan {
-    block: Option<Block>,
-    kept: usize,
+pub(super) struct KeptBlocks {
+    bytes: usize,
     /// Whether the application reads bytes, as of the last call that took something.
-    welcome: bool,
+    read_as_bytes: bool,
 }
 
-impl Loan {
-    /// Says which block holds what is handed in next.
-    pub(super) fn set(&mut self, block: Option<Block>) {
-        self.block = block;
-    }
-
+impl KeptBlocks {
     /// Says whether the application reads bytes, which are copied from where they are, or takes messages.
-    pub(super) const fn welcome(&mut self, bytes: bool) {
-        self.welcome = bytes;
+    pub(super) const fn set_read_as_bytes(&mut self, bytes: bool) {
+        self.read_as_bytes = bytes;
     }
 
-    /// Whether a payload may lie in a block that it may stay in.
-    pub(super) const fn is_set(&self) -> bool {
-        self.block.is_some() && self.welcome
+    /// Whether payload may stay in blocks.
+    pub(super) const fn are_allowed(&self) -> bool {
+        self.read_as_bytes
     }
 
-    /// Finds a payload in the block lent: FEC hands in others, from memory of its own.
-    pub(super) fn find(&self, payload: &[u8]) -> Option<Found<'_>> {
-        let block = self.block.as_ref()?;
-        let at = payload.as_ptr().addr().checked_sub(block.as_ptr().addr())?;
-        (at + payload.len() <= block.len()).then_some(Found { block, at, len: payload.len() })
+    /// Bytes of the blocks kept. A block counts as often as it was kept anew.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Bytes of the blocks kept, of one as often as it was found anew.
-    pub(super) const fn kept(&self) -> usize {
-        self.kept
-    }
-
-    /// Takes note of a block that is kept.
-    pub(super) fn keep(&mut self, payloads: &InPlace) {
-        self.kept += payloads.block.len();
+    /// Keeps the block of a payload of `len` bytes, unless that would be too much for the `waiting` bytes that the queue then
+    /// holds.
+    pub(super) fn keep(
+        &mut self,
+        position: BlockPosition<'_>,
+        len: usize,
+        waiting: usize,
+    ) -> Option<InPlace> {
+        let bytes = self.bytes + position.block.len();
+        (bytes <= most_kept(waiting)).then(|| {
+            self.bytes = bytes;
+            InPlace::new(position, len)
+        })
     }
 
     /// Takes note that a block is not kept any more.
     pub(super) fn give_back(&mut self, payloads: &InPlace) {
-        self.kept -= payloads.block.len();
+        self.bytes -= payloads.block.len();
     }
 }

@@ -5,6 +5,11 @@ fn buffer(first: u32, window: u32) -> RecvBuffer {
     RecvBuffer::new(first, window, 1_376)
 }
 
+/// Hands in a segment that arrived alone.
+fn insert(buffer: &mut RecvBuffer, sn: u32, frg: u8, payload: &[u8]) -> Insert {
+    buffer.insert(sn, frg, payload, None)
+}
+
 fn read_all(buffer: &mut RecvBuffer) -> Vec<u8> {
     let mut out = vec![0; buffer.ready_bytes()];
     assert_eq!(buffer.read(&mut out), out.len());
@@ -19,9 +24,9 @@ fn any_arrival_order_yields_the_stream_across_the_wrap() {
     // A fixed shuffle: 37 is coprime to 100.
     order.sort_by_key(|i| i * 37 % 100);
     for i in &order {
-        let outcome = buffer.insert(first.wrapping_add(*i), 0, &[*i as u8; 3]);
+        let outcome = insert(&mut buffer, first.wrapping_add(*i), 0, &[*i as u8; 3]);
         assert!(matches!(outcome, Insert::InOrder | Insert::Early));
-        let again = buffer.insert(first.wrapping_add(*i), 0, b"dup");
+        let again = insert(&mut buffer, first.wrapping_add(*i), 0, b"dup");
         assert_eq!(again, Insert::Duplicate);
     }
     assert_eq!((buffer.early(), buffer.nxt()), (0, first.wrapping_add(100)));
@@ -33,12 +38,12 @@ fn any_arrival_order_yields_the_stream_across_the_wrap() {
 fn a_full_window_refuses_and_recovers() {
     let mut buffer = buffer(0, 4);
     for sn in 0..4 {
-        assert_eq!(buffer.insert(sn, 0, b"ab"), Insert::InOrder);
+        assert_eq!(insert(&mut buffer, sn, 0, b"ab"), Insert::InOrder);
     }
     assert_eq!(buffer.free(), 0);
-    assert_eq!(buffer.insert(4, 0, b"cd"), Insert::Early);
-    assert_eq!(buffer.insert(4, 0, b"cd"), Insert::Duplicate);
-    assert_eq!(buffer.insert(8, 0, b"ef"), Insert::Refused);
+    assert_eq!(insert(&mut buffer, 4, 0, b"cd"), Insert::Early);
+    assert_eq!(insert(&mut buffer, 4, 0, b"cd"), Insert::Duplicate);
+    assert_eq!(insert(&mut buffer, 8, 0, b"ef"), Insert::Refused);
     assert_eq!(buffer.nxt(), 4);
     let mut out = [0; 2];
     assert_eq!(buffer.read(&mut out), 2);
@@ -51,16 +56,16 @@ fn a_full_window_refuses_and_recovers() {
 fn messages_come_whole_and_by_reference_when_they_lie_together() {
     let mut buffer = buffer(0, 4);
     for (sn, frg) in [(0, 2), (1, 1)] {
-        buffer.insert(sn, frg, &[sn as u8; 4]);
+        insert(&mut buffer, sn, frg, &[sn as u8; 4]);
         assert!(buffer.recv().is_none());
     }
-    buffer.insert(2, 0, &[2; 4]);
-    buffer.insert(3, 0, b"next");
+    insert(&mut buffer, 2, 0, &[2; 4]);
+    insert(&mut buffer, 3, 0, b"next");
     assert_eq!(buffer.recv().unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2][..]);
     assert_eq!(buffer.recv().unwrap(), b"next"[..]);
     // Out of order: gathered from buffers of their own.
-    buffer.insert(5, 0, b"world");
-    buffer.insert(4, 1, b"hello ");
+    insert(&mut buffer, 5, 0, b"world");
+    insert(&mut buffer, 4, 1, b"hello ");
     assert_eq!(buffer.recv().unwrap(), b"hello world"[..]);
     assert_eq!((buffer.ready(), buffer.ready_bytes()), (0, 0));
 }
@@ -69,7 +74,7 @@ fn messages_come_whole_and_by_reference_when_they_lie_together() {
 fn a_message_longer_than_the_window_completes() {
     let mut buffer = buffer(0, 2);
     for sn in 0..255_u32 {
-        assert_eq!(buffer.insert(sn, (254 - sn) as u8, &[7; 10]), Insert::InOrder, "{sn}");
+        assert_eq!(insert(&mut buffer, sn, (254 - sn) as u8, &[7; 10]), Insert::InOrder, "{sn}");
     }
     assert_eq!(buffer.recv().unwrap().len(), 2_550);
 }
@@ -78,7 +83,7 @@ fn a_message_longer_than_the_window_completes() {
 fn fragments_that_never_end_are_bounded() {
     let mut buffer = buffer(0, 8);
     let mut sn = 0;
-    while buffer.insert(sn, 9, b"x") == Insert::InOrder {
+    while insert(&mut buffer, sn, 9, b"x") == Insert::InOrder {
         sn += 1;
         assert!(sn < 10_000);
     }
@@ -90,10 +95,10 @@ fn huge_segments_meet_the_memory_limit() {
     let mut buffer = buffer(0, 64);
     let huge = vec![1; 60_000];
     for sn in (1..64).rev() {
-        buffer.insert(sn, 0, &huge);
+        insert(&mut buffer, sn, 0, &huge);
     }
     assert!(buffer.held_bytes() <= buffer.memory_limit());
-    assert_eq!(buffer.insert(0, 0, &huge), Insert::InOrder);
+    assert_eq!(insert(&mut buffer, 0, 0, &huge), Insert::InOrder);
     assert!(buffer.early() < 63);
 }
 
@@ -101,7 +106,7 @@ fn huge_segments_meet_the_memory_limit() {
 fn empty_segments_do_not_hold_up_a_byte_reader() {
     let mut buffer = buffer(0, 4);
     for sn in 0..4 {
-        buffer.insert(sn, 0, b"");
+        insert(&mut buffer, sn, 0, b"");
     }
     assert!(buffer.is_readable());
     assert_eq!(buffer.read(&mut [0; 8]), 0);
@@ -112,7 +117,7 @@ fn empty_segments_do_not_hold_up_a_byte_reader() {
 fn bytes_behind_a_window_of_empty_segments_are_read_with_them() {
     let mut buffer = buffer(0, 4);
     for sn in 0..4 {
-        assert_eq!(buffer.insert(sn, 0, b""), Insert::InOrder);
+        assert_eq!(insert(&mut buffer, sn, 0, b""), Insert::InOrder);
     }
     for (sn, payload) in [(4, ""), (5, "late"), (6, ""), (7, "r")] {
         // A window that is full is what its peer knew when it sent these.
@@ -135,13 +140,13 @@ fn bytes_behind_a_window_of_empty_segments_are_read_with_them() {
 #[test]
 fn bytes_and_messages_may_be_read_in_turn() {
     let mut buffer = buffer(0, 8);
-    buffer.insert(0, 0, b"headbody");
-    buffer.insert(1, 1, b"left");
+    insert(&mut buffer, 0, 0, b"headbody");
+    insert(&mut buffer, 1, 1, b"left");
     assert_eq!(buffer.read(&mut [0; 4]), 4);
     assert_eq!(buffer.recv().unwrap(), b"body"[..]);
     assert!(buffer.recv().is_none());
     assert_eq!(read_all(&mut buffer), b"left");
-    buffer.insert(2, 0, b"over");
+    insert(&mut buffer, 2, 0, b"over");
     assert_eq!(buffer.recv().unwrap(), b"over"[..]);
 }
 
@@ -153,13 +158,13 @@ fn early_segments_reuse_their_buffers() {
     for turn in 0..200 {
         let first = turn * GAP;
         for sn in (first..first + GAP).rev() {
-            buffer.insert(sn, 0, &[1; 1_000]);
+            insert(&mut buffer, sn, 0, &[1; 1_000]);
         }
         assert_eq!(read_all(&mut buffer).len(), 1_000 * GAP as usize);
         assert_eq!(buffer.spare_early.len(), GAP as usize - 1, "turn {turn}");
     }
     for sn in 200 * GAP..200 * GAP + 300 {
-        buffer.insert(sn, 0, b"in order");
+        insert(&mut buffer, sn, 0, b"in order");
         read_all(&mut buffer);
     }
     assert_eq!((buffer.spare_early.len(), buffer.early_buffers), (0, 0));
@@ -169,7 +174,7 @@ fn early_segments_reuse_their_buffers() {
 fn buffers_of_huge_segments_are_not_kept() {
     let mut buffer = buffer(0, 128);
     for (sn, len) in [(2, 60_000), (1, 1_376), (0, 10)] {
-        buffer.insert(sn, 0, &vec![1; len]);
+        insert(&mut buffer, sn, 0, &vec![1; len]);
     }
     assert_eq!(read_all(&mut buffer).len(), 61_386);
     assert_eq!(buffer.spare_early.iter().map(BytesMut::capacity).collect::<Vec<_>>(), [1_376]);
@@ -178,12 +183,12 @@ fn buffers_of_huge_segments_are_not_kept() {
 #[test]
 fn trim_frees_everything() {
     let mut buffer = buffer(0, 64);
-    buffer.insert(1, 0, b"early");
-    buffer.insert(0, 0, b"first");
+    insert(&mut buffer, 1, 0, b"early");
+    insert(&mut buffer, 0, 0, b"first");
     read_all(&mut buffer);
     buffer.trim();
     assert_eq!((buffer.ring.capacity(), buffer.spare.capacity(), buffer.chunks.capacity()), (0, 0, 0));
-    assert_eq!(buffer.insert(2, 0, b"again"), Insert::InOrder);
+    assert_eq!(insert(&mut buffer, 2, 0, b"again"), Insert::InOrder);
 }
 
 /// The chunk that was read stays for what arrives next, and makes way for what arrived early; an empty message, which may be
@@ -191,22 +196,22 @@ fn trim_frees_everything() {
 #[test]
 fn the_only_chunk_stays() {
     let mut buffer = buffer(0, 16);
-    buffer.insert(0, 0, b"one");
+    insert(&mut buffer, 0, 0, b"one");
     assert_eq!(read_all(&mut buffer), b"one");
     assert_eq!(buffer.chunks.len(), 1);
     let Chunk::Gathered(chunk) = &buffer.chunks[0] else { panic!("{:?}", buffer.chunks[0]) };
     let memory = chunk.as_ptr();
-    buffer.insert(1, 0, b"");
+    insert(&mut buffer, 1, 0, b"");
     let kept = buffer.recv().unwrap();
     for sn in 2..5 {
-        buffer.insert(sn, 0, b"more");
+        insert(&mut buffer, sn, 0, b"more");
         let stayed = matches!(&buffer.chunks[0], Chunk::Gathered(chunk) if chunk.as_ptr() == memory);
         assert!(stayed, "{sn}");
         assert_eq!(read_all(&mut buffer), b"more");
     }
     assert_eq!(kept, b""[..]);
-    buffer.insert(6, 0, b"early");
-    buffer.insert(5, 0, b"");
+    insert(&mut buffer, 6, 0, b"early");
+    insert(&mut buffer, 5, 0, b"");
     assert_eq!((buffer.chunks.len(), buffer.spare.len()), (1, 1), "no chunk is empty beside another");
     assert_eq!(buffer.recv().unwrap(), b""[..]);
     assert_eq!(buffer.recv().unwrap(), b"early"[..]);
@@ -233,13 +238,12 @@ impl Batch {
         Self { payloads: payloads.collect(), block: Block::new(bytes) }
     }
 
-    /// Lends the block, hands in the payloads as segments from `first` on, and takes the block back.
+    /// Hands in the payloads as segments from `first` on, which may stay in the block.
     fn insert(&self, buffer: &mut RecvBuffer, first: u32) {
-        buffer.lend(Some(Block::clone(&self.block)));
         for (sn, range) in (first..).zip(&self.payloads) {
-            buffer.insert(sn, 0, &self.block[range.clone()]);
+            let place = BlockPosition::of_batch(&self.block, range.start, self.block.len());
+            buffer.insert(sn, 0, &self.block[range.clone()], place);
         }
-        buffer.lend(None);
     }
 
     fn is_kept(&self) -> bool {
@@ -262,7 +266,7 @@ fn payloads_stay_in_a_lent_block_until_they_are_read() {
     assert!(batch.is_kept() && matches!(buffer.chunks.make_contiguous(), [Chunk::InPlace(_)]));
     assert_eq!((buffer.ready(), buffer.ready_bytes()), (4, 11));
     // What is not in the block joins from elsewhere.
-    assert_eq!(buffer.insert(4, 0, b"four"), Insert::InOrder);
+    assert_eq!(insert(&mut buffer, 4, 0, b"four"), Insert::InOrder);
     let mut read = Vec::new();
     for len in [2, 3, 1, 0, 4] {
         assert!(batch.is_kept());
@@ -272,7 +276,7 @@ fn payloads_stay_in_a_lent_block_until_they_are_read() {
     }
     assert_eq!((read.as_slice(), buffer.ready()), (&b"onetwothre"[..], 2));
     assert_eq!(read_all(&mut buffer), b"efour");
-    assert!(!batch.is_kept() && buffer.loan.kept() == 0);
+    assert!(!batch.is_kept() && buffer.blocks.bytes() == 0);
 }
 
 /// A message that is handed out may be kept for long.
@@ -296,10 +300,10 @@ fn messages_keep_no_block() {
 fn a_session_that_went_idle_keeps_no_block() {
     let mut buffer = buffer_of_reader(64);
     let batch = Batch::new(4_096, &[(24, b"one"), (24, b"two"), (24, b"three")]);
-    buffer.insert(0, 0, b"zero");
+    insert(&mut buffer, 0, 0, b"zero");
     batch.insert(&mut buffer, 1);
-    buffer.insert(5, 0, b"five");
-    buffer.insert(4, 0, b"four");
+    insert(&mut buffer, 5, 0, b"five");
+    insert(&mut buffer, 4, 0, b"four");
     assert_eq!(buffer.read(&mut [0; 5]), 5);
     buffer.trim();
     assert!(!batch.is_kept());
@@ -313,20 +317,20 @@ fn blocks_are_kept_for_what_they_hold() {
     let mut buffer = buffer_of_reader(4_096);
     // Payload that is not in a block counts as well, until it is read.
     for sn in 0..100 {
-        buffer.insert(sn, 0, &[7; 1_000]);
+        insert(&mut buffer, sn, 0, &[7; 1_000]);
     }
     let mut refused = 0;
     for turn in 0..100 {
         let batch = Batch::new(BLOCK, &[(24, &[7]), (16_000, &[7])]);
         batch.insert(&mut buffer, 100 + 2 * turn);
-        assert!(buffer.loan.kept() <= most_kept(buffer.ready_bytes()), "{turn}");
+        assert!(buffer.blocks.bytes() <= most_kept(buffer.ready_bytes()), "{turn}");
         refused += u32::from(!batch.is_kept());
     }
     assert!((40..90).contains(&refused), "{refused} of 100 were not kept");
     assert_eq!(buffer.read(&mut [0; 100_000]), 100_000);
-    assert!(buffer.loan.kept() <= most_kept(200), "{} for 200 bytes", buffer.loan.kept());
+    assert!(buffer.blocks.bytes() <= most_kept(200), "{} for 200 bytes", buffer.blocks.bytes());
     assert!(read_all(&mut buffer) == [7; 200]);
-    assert_eq!(buffer.loan.kept(), 0);
+    assert_eq!(buffer.blocks.bytes(), 0);
 }
 
 /// Nor does what was copied out of blocks take more than it holds.
@@ -381,12 +385,12 @@ fn any_use_of_lent_blocks_yields_the_stream() {
             }
             let payloads: Vec<_> = batch.iter().map(|i| (24 + random(20), &segments[*i].0[..])).collect();
             let Batch { block, payloads } = Batch::new(BLOCK, &payloads);
-            buffer.lend((random(8) > 0).then(|| Block::clone(&block)));
+            let shares = random(8) > 0;
             for (i, range) in batch.into_iter().zip(payloads) {
-                let outcome = buffer.insert(first.wrapping_add(i as u32), 0, &block[range]);
+                let place = BlockPosition::of_batch(&block, range.start, BLOCK).filter(|_| shares);
+                let outcome = buffer.insert(first.wrapping_add(i as u32), 0, &block[range], place);
                 segments[i].1 |= outcome != Insert::Refused;
             }
-            buffer.lend(None);
             blocks.push(block);
             match random(10) {
                 0 => buffer.trim(),
@@ -401,7 +405,7 @@ fn any_use_of_lent_blocks_yields_the_stream() {
             assert!(sent.starts_with(&read), "seed {seed}, step {step}");
             let most = most_kept(buffer.ready_bytes());
             let kept = blocks.iter().filter(|block| Block::strong_count(block) > 1).count() * BLOCK;
-            let counted = buffer.loan.kept();
+            let counted = buffer.blocks.bytes();
             assert!(
                 kept <= counted && counted <= most,
                 "seed {seed}, step {step}: {kept}, {counted} of {most}"
@@ -409,11 +413,11 @@ fn any_use_of_lent_blocks_yields_the_stream() {
         }
         for (i, (payload, _)) in segments.iter().enumerate() {
             read.extend(read_all(&mut buffer));
-            buffer.insert(first.wrapping_add(i as u32), 0, payload);
+            insert(&mut buffer, first.wrapping_add(i as u32), 0, payload);
         }
         read.extend(read_all(&mut buffer));
         assert_eq!(read, sent, "seed {seed}");
         let kept = blocks.iter().filter(|block| Block::strong_count(block) > 1).count();
-        assert_eq!((kept, buffer.loan.kept()), (0, 0), "seed {seed}");
+        assert_eq!((kept, buffer.blocks.bytes()), (0, 0), "seed {seed}");
     }
 }
