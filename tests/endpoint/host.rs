@@ -1,0 +1,226 @@
+//! A program that serves many sessions through one [`Endpoint`], and packets made by hand to try it with.
+
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
+
+use kcp9::{
+    KcpConfig,
+    proto::{
+        Command, Connection, Endpoint, Handle, Incoming, Instant, Random, Refusal, Routed, RoutingStats, Run,
+        SegmentHeader,
+    },
+};
+use kcp9_simulator::Rng;
+
+/// The endpoints' randomness: the same every run.
+pub(crate) struct Entropy(pub Rng);
+
+impl Random for Entropy {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill_with(|| self.0.next() as u8);
+    }
+}
+
+pub(crate) fn address(host: u32, port: u16) -> SocketAddr {
+    SocketAddr::from((host.to_be_bytes(), port))
+}
+
+/// An address of a client: any number is one, and no two are the same.
+pub(crate) fn client(number: u32) -> SocketAddr {
+    address(0x0a00_0000 | number >> 8, 1_000 + (number & 0xff) as u16)
+}
+
+/// A segment without payload.
+pub(crate) fn segment(conv: u32, cmd: Command, sn: u32) -> Vec<u8> {
+    SegmentHeader { conv, cmd, frg: 0, wnd: 128, ts: 1, sn, una: 0, len: 0 }.to_bytes().to_vec()
+}
+
+/// The first packet of a session without encryption: a PUSH with one byte.
+pub(crate) fn first_packet(conv: u32) -> Vec<u8> {
+    let header = SegmentHeader { conv, cmd: Command::Push, frg: 0, wnd: 128, ts: 1, sn: 0, una: 0, len: 1 };
+    let mut packet = header.to_bytes().to_vec();
+    packet.push(b'!');
+    packet
+}
+
+/// Packets that lie back to back.
+#[derive(Clone)]
+pub(crate) struct Batch {
+    pub(crate) to: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) stride: usize,
+}
+
+/// An endpoint and its sessions. It checks what every caller relies on.
+pub(crate) struct Host {
+    pub(crate) address: SocketAddr,
+    pub(crate) endpoint: Endpoint,
+    config: KcpConfig,
+    sessions: Vec<Option<(Handle, Connection)>>,
+    /// Sessions that were accepted by the endpoint and not yet by the application.
+    waiting: VecDeque<Handle>,
+    /// Sessions that ended by another one of their address.
+    pub(crate) replaced: Vec<Handle>,
+    buffer: Vec<u8>,
+}
+
+impl Host {
+    /// A host that accepts sessions of this configuration.
+    pub(crate) fn accepting(address: SocketAddr, config: &KcpConfig) -> Self {
+        let endpoint = Endpoint::accepting(config, &mut Entropy(Rng::new(1)));
+        Self::new(address, endpoint, config.clone())
+    }
+
+    /// A host that accepts none.
+    pub(crate) fn connecting(address: SocketAddr) -> Self {
+        Self::new(address, Endpoint::new(&mut Entropy(Rng::new(2))), KcpConfig::default())
+    }
+
+    fn new(address: SocketAddr, endpoint: Endpoint, config: KcpConfig) -> Self {
+        Self {
+            address,
+            endpoint,
+            config,
+            sessions: Vec::new(),
+            waiting: VecDeque::new(),
+            replaced: Vec::new(),
+            buffer: vec![0; 65_536],
+        }
+    }
+
+    /// Begins a session.
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        conv: u32,
+        config: &KcpConfig,
+    ) -> Handle {
+        let handle = self.endpoint.connect(peer, conv, config.crypto()).unwrap();
+        self.insert(handle, Connection::new(conv, config, now));
+        handle
+    }
+
+    fn insert(&mut self, handle: Handle, connection: Connection) {
+        if self.sessions.len() <= handle.index() {
+            self.sessions.resize_with(handle.index() + 1, || None);
+        }
+        let before = self.sessions[handle.index()].replace((handle, connection));
+        assert!(before.is_none(), "{handle:?} has the index of {:?}", before.map(|session| session.0));
+    }
+
+    /// Takes in one packet.
+    pub(crate) fn receive_one(&mut self, now: Instant, source: SocketAddr, packet: &[u8]) {
+        let stride = packet.len();
+        self.receive(now, source, packet.to_vec(), stride);
+    }
+
+    /// Takes in a batch of packets, and accepts the sessions that they begin while there is room.
+    pub(crate) fn receive(&mut self, now: Instant, source: SocketAddr, bytes: Vec<u8>, stride: usize) {
+        let mut block = Arc::new(bytes.into_boxed_slice());
+        self.endpoint.receive(source, Arc::get_mut(&mut block).unwrap(), stride);
+        let mut behind = 0;
+        while let Some(routed) = self.endpoint.poll_routed(now, &block) {
+            let run = match routed {
+                Routed::Session(run) => run,
+                Routed::Incoming(incoming) => match self.accept(now, source, incoming) {
+                    Some(run) => run,
+                    None => continue,
+                },
+                other => panic!("{other:?}"),
+            };
+            assert!(run.range.start >= behind && !run.range.is_empty() && run.range.end <= block.len());
+            assert!(run.range.start % stride == 0 && run.stride == stride, "{run:?} of {stride}");
+            behind = run.range.end;
+            let (peer, conv) = self.endpoint.route(run.handle).unwrap();
+            let connection = self.connection(run.handle);
+            assert_eq!((peer, conv), (source, connection.conv()), "{run:?}");
+            connection.handle_batch(now, &block, run.range, run.stride);
+        }
+        assert_eq!(self.endpoint.len(), self.sessions.iter().flatten().count());
+    }
+
+    fn accept(&mut self, now: Instant, source: SocketAddr, incoming: Incoming) -> Option<Run> {
+        assert_eq!(incoming.source, source);
+        assert_eq!(self.endpoint.find(source, incoming.conv), None);
+        if self.waiting.len() >= self.config.accept_backlog() {
+            self.endpoint.refuse(Refusal::QueueFull);
+            return None;
+        }
+        let accepted = self.endpoint.accept(now).unwrap();
+        assert_eq!(self.endpoint.accept(now), None, "accepted twice");
+        if let Some(replaced) = accepted.replaced {
+            self.remove(replaced);
+            self.replaced.push(replaced);
+        }
+        self.insert(accepted.run.handle, Connection::new(incoming.conv, &self.config, now));
+        self.waiting.push_back(accepted.run.handle);
+        Some(accepted.run)
+    }
+
+    /// The application takes a session from the accept queue.
+    pub(crate) fn take_accepted(&mut self) -> Option<Handle> {
+        while let Some(handle) = self.waiting.pop_front() {
+            if self.endpoint.route(handle).is_some() {
+                return Some(handle);
+            }
+        }
+        None
+    }
+
+    /// Ends a session.
+    pub(crate) fn close(&mut self, now: Instant, handle: Handle) {
+        assert!(self.endpoint.close(now, handle));
+        self.remove(handle);
+    }
+
+    fn remove(&mut self, handle: Handle) {
+        assert_eq!(self.endpoint.route(handle), None);
+        let removed = self.sessions[handle.index()].take();
+        assert_eq!(removed.map(|session| session.0), Some(handle));
+    }
+
+    pub(crate) fn connection(&mut self, handle: Handle) -> &mut Connection {
+        let session = self.sessions[handle.index()].as_mut().unwrap();
+        assert_eq!(session.0, handle);
+        &mut session.1
+    }
+
+    pub(crate) fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.sessions.iter_mut().flatten().map(|session| &mut session.1)
+    }
+
+    /// Does what is due, and returns what is to be sent.
+    pub(crate) fn drive(&mut self, now: Instant) -> Vec<Batch> {
+        let mut batches = Vec::new();
+        for (handle, connection) in self.sessions.iter_mut().flatten() {
+            if connection.poll_timeout().is_some_and(|at| at <= now) {
+                connection.handle_timeout(now);
+            }
+            while connection.poll_event().is_some() {}
+            let (to, _) = self.endpoint.route(*handle).unwrap();
+            while let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) {
+                let bytes = self.buffer[..transmit.len].to_vec();
+                batches.push(Batch { to, bytes, stride: transmit.stride });
+            }
+            self.endpoint.remember_sent(connection);
+        }
+        batches
+    }
+
+    /// When [`drive`](Self::drive) has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.sessions.iter().flatten().filter_map(|session| session.1.poll_timeout()).min()
+    }
+
+    /// Everything that has arrived for a session.
+    pub(crate) fn read(&mut self, handle: Handle) -> Vec<u8> {
+        let mut bytes = vec![0; 65_536];
+        let count = self.connection(handle).read(&mut bytes).unwrap_or(0);
+        bytes.truncate(count);
+        bytes
+    }
+
+    pub(crate) fn stats(&self) -> RoutingStats {
+        *self.endpoint.stats()
+    }
+}

@@ -1,0 +1,13 @@
+//! Many sessions behind one [`Endpoint`](kcp9::proto::Endpoint), on virtual time and without sockets: what begins a
+//! session, floods, replays, takeovers, and whole transfers over bad paths. A failure of a random test prints its seed.
+
+mod beginnings;
+#[cfg(feature = "aead")]
+mod ciphers;
+mod crowd;
+mod host;
+mod network;
+#[cfg(feature = "aead")]
+mod replays;
+mod roles;
+mod takeovers;
