@@ -113,7 +113,9 @@ pub use net::{
     ReadHalf, ReuniteError, WriteHalf,
 };
 pub use proto::fec;
-pub use proto::{ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, Stats};
+pub use proto::{
+    ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,
+};
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "tokio"))]

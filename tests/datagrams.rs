@@ -168,7 +168,7 @@ fn a_smaller_mtu_drops_what_does_not_fit() {
     for len in [1_000, 300, 1_000, 400] {
         sender.send_datagram(&vec![0; len]).unwrap();
     }
-    sender.set_mtu(412).unwrap();
+    sender.update_settings(|settings| settings.mtu = 412).unwrap();
     assert_eq!(sender.max_datagram_len(), Some(400));
     let lens: Vec<_> = transmit(&mut sender, at(0)).iter().map(Vec::len).collect();
     assert_eq!(lens, [312, 412]);

@@ -180,21 +180,25 @@ fn apply(simulation: &mut Simulation, operation: &Operation) {
                 LinkSettings { reorder, reorder_delay: ms(100), duplicate, ..settings };
         }
         Operation::Windows { side, send, recv } => {
-            simulation.call(side, |connection, _| connection.set_windows(send, recv)).unwrap();
+            simulation
+                .update_settings(side, |settings| (settings.send_window, settings.recv_window) = (send, recv))
+                .unwrap();
         }
         Operation::Preset { side, preset } => {
-            simulation.call(side, |connection, _| connection.set_nodelay(preset)).unwrap();
+            simulation.update_settings(side, |settings| settings.nodelay = preset).unwrap();
         }
         Operation::Mtu { side, mtu } => {
             // Refused while larger segments are under way.
-            let _ = simulation.call(side, |connection, _| connection.set_mtu(mtu));
+            let _ = simulation.update_settings(side, |settings| settings.mtu = mtu);
         }
-        Operation::Stream { side, on } => simulation.call(side, |connection, _| connection.set_stream(on)),
+        Operation::Stream { side, on } => {
+            simulation.update_settings(side, |settings| settings.stream = on).unwrap()
+        }
         Operation::AckNoDelay { side, on } => {
-            simulation.call(side, |connection, _| connection.set_ack_no_delay(on));
+            simulation.update_settings(side, |settings| settings.ack_no_delay = on).unwrap();
         }
         Operation::WriteDelay { side, on } => {
-            simulation.call(side, |connection, _| connection.set_write_delay(on));
+            simulation.update_settings(side, |settings| settings.write_delay = on).unwrap();
         }
         Operation::Flush { side } => simulation.call(side, |connection, _| connection.flush()),
         Operation::Trim { side } => simulation.call(side, |connection, _| connection.trim()),

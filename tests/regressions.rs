@@ -85,7 +85,7 @@ fn unanswered_window_probes_mean_a_dead_peer() {
 fn turning_write_delay_on_strands_nothing() {
     let mut connection = Connection::new(CONV, &KcpConfig::default(), ms(0));
     connection.write(ms(0), b"hello").unwrap();
-    connection.set_write_delay(true);
+    connection.update_settings(|settings| settings.write_delay = true).unwrap();
     drain(&mut connection, ms(0));
     assert!(connection.stats().segments.push_sent == 1 || connection.poll_timeout().is_some());
 }
@@ -98,7 +98,7 @@ fn shrinking_the_receive_window_does_not_stop_delivery() {
         connection.handle_packet(ms(0), &mut segment(Command::Push, 128, sn, 1_376)).unwrap();
     }
     drain(&mut connection, ms(0));
-    connection.set_windows(32, 32).unwrap();
+    connection.update_settings(|settings| (settings.send_window, settings.recv_window) = (32, 32)).unwrap();
     connection.handle_packet(ms(1), &mut segment(Command::Push, 128, 0, 1_376)).unwrap();
     assert!(connection.is_readable(), "{:#?}", connection.stats());
 }

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use kcp9::{
-    CongestionControl, KcpConfig, NoDelay, Stats,
+    CongestionControl, KcpConfig, NoDelay, SessionSettings, Stats,
     proto::{
         Command, Connection, DatagramSendError, HEADER_LEN, Instant, PacketError, ReadError, SegmentHeader,
         Segments, WriteError,
@@ -207,32 +207,39 @@ impl Session {
             }
             20 => {
                 let (send, recv) = (script.window(), script.window());
-                self.connection.set_windows(send, recv).expect("windows in range");
+                self.connection
+                    .update_settings(|settings| (settings.send_window, settings.recv_window) = (send, recv))
+                    .expect("windows in range");
                 self.max_send = self.max_send.max(send);
                 self.max_recv = self.max_recv.max(recv);
             }
             21 => {
                 let mtu = script.mtu();
-                if self.connection.set_mtu(mtu).is_ok() {
+                if self.connection.update_settings(|settings| settings.mtu = mtu).is_ok() {
                     self.max_mss = self.max_mss.max(mtu - HEADER_LEN);
                 }
             }
             22 => match script.byte() {
-                0..32 => self.connection.set_stream(true),
-                32..64 => self.connection.set_stream(false),
-                64..96 => self.connection.set_ack_no_delay(true),
-                96..128 => self.connection.set_ack_no_delay(false),
-                128..160 => self.connection.set_write_delay(true),
-                160..192 => self.connection.set_write_delay(false),
                 192..224 => self.connection.flush(),
-                _ => self.connection.trim(),
+                224.. => self.connection.trim(),
+                choice => {
+                    let on = choice & 32 == 0;
+                    let change = |settings: &mut SessionSettings| match choice {
+                        0..64 => settings.stream = on,
+                        64..128 => settings.ack_no_delay = on,
+                        _ => settings.write_delay = on,
+                    };
+                    self.connection.update_settings(change).expect("settings in range");
+                }
             },
             _ => match script.byte() {
                 0..8 => self.connection.shutdown(self.now),
                 8..64 => self.connection.trim(),
                 _ => {
                     let nodelay = script.nodelay();
-                    self.connection.set_nodelay(nodelay).expect("knobs in range");
+                    self.connection
+                        .update_settings(|settings| settings.nodelay = nodelay)
+                        .expect("knobs in range");
                 }
             },
         }

@@ -94,11 +94,23 @@ impl End {
             .fec_flush(flush(fec.flush))
             .build()
             .expect("settings in range");
-        let mut connection = Connection::new(7, &config, Instant::ZERO);
-        // Unlike the builder it takes a minimum that this many shards do not have.
-        connection.set_fec_adaptive(limits(fec.adaptive)).expect("limits in range");
-        let min_parity = limits(fec.adaptive).map_or(usize::MAX, |limits| limits.min_parity);
-        Self { connection, min_parity, written: 0, read: 0, path: [0; 3], sent: 0, under_way: Vec::new() }
+        let connection = Connection::new(7, &config, Instant::ZERO);
+        let (min_parity, under_way) = (usize::MAX, Vec::new());
+        let mut end = Self { connection, min_parity, written: 0, read: 0, path: [0; 3], sent: 0, under_way };
+        end.adapt(limits(fec.adaptive));
+        end
+    }
+
+    /// Has parity follow the losses, which is refused where the least parity is more than a group has.
+    fn adapt(&mut self, limits: Option<AdaptiveFec>) {
+        let (_, parity) = self.connection.settings().fec;
+        let min_parity = limits.map_or(usize::MAX, |limits| limits.min_parity);
+        let outcome = self.connection.update_settings(|settings| settings.fec_adaptive = limits);
+        let allowed = limits.is_none() || parity == 0 || min_parity <= parity;
+        assert_eq!(outcome.is_ok(), allowed);
+        if allowed {
+            self.min_parity = min_parity;
+        }
     }
 
     fn send(&mut self, now: Instant, packet: &[u8]) {
@@ -137,15 +149,17 @@ impl World {
             }
             Operation::Run(millis) => self.run(now + Duration::from_millis(u64::from(millis) * 4)),
             Operation::Shards(data, parity) => {
-                let (data, parity) = shards(data, parity);
-                // Refused while segments are queued that leave no room for its header.
-                let _ = end.connection.set_fec(data, parity);
+                // Refused while segments are queued that leave no room for its header, and where the least parity of a
+                // group is more than it would have.
+                let _ = end.connection.update_settings(|settings| settings.fec = shards(data, parity));
             }
             Operation::Adaptive(choice) => {
-                end.connection.set_fec_adaptive(limits(choice)).expect("limits in range");
-                end.min_parity = limits(choice).map_or(usize::MAX, |limits| limits.min_parity);
+                end.adapt(limits(choice));
             }
-            Operation::Flush(choice) => end.connection.set_fec_flush(flush(choice)).expect("a time in range"),
+            Operation::Flush(choice) => end
+                .connection
+                .update_settings(|settings| settings.fec_flush = flush(choice))
+                .expect("a time in range"),
             Operation::Path { lost, twice, late } => end.path = [lost, twice, late],
             Operation::Trim => end.connection.trim(),
         }

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arbitrary::Arbitrary;
 use kcp9::{
-    CongestionControl, KcpConfig, NoDelay,
+    CongestionControl, KcpConfig, NoDelay, SessionSettings,
     fec::AdaptiveFec,
     proto::{
         BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError,
@@ -323,32 +323,39 @@ impl World {
                 connection.shutdown(now);
                 self.ends[at].shut_down_at.get_or_insert(now);
             }
-            Action::Windows(send, recv) => {
-                connection.set_windows(window(send), window(recv)).expect("windows in range");
-            }
-            Action::NoDelay(knobs) => connection.set_nodelay(knobs.build()).expect("knobs in range"),
             Action::Mtu(choice) => {
                 let mtu = mtu(choice);
-                if connection.set_mtu(mtu).is_ok() {
+                if connection.update_settings(|settings| settings.mtu = mtu).is_ok() {
                     assert_eq!(connection.mtu(), mtu);
                 }
             }
             Action::Fec(choice) => {
-                let (data, parity) = fec(choice);
                 // Refused while segments are queued that leave no room for its header.
-                let _ = connection.set_fec(data, parity);
+                let _ = connection.update_settings(|settings| settings.fec = fec(choice));
             }
-            Action::FecAdaptive(on) => {
-                connection.set_fec_adaptive(on.then(AdaptiveFec::default)).expect("limits in range");
-            }
-            Action::FecFlush(choice) => {
-                connection.set_fec_flush(fec_flush(choice)).expect("a time in range");
-            }
-            Action::Stream(on) => connection.set_stream(on),
-            Action::AckNoDelay(on) => connection.set_ack_no_delay(on),
-            Action::WriteDelay(on) => connection.set_write_delay(on),
             Action::Flush => connection.flush(),
             Action::Trim => connection.trim(),
+            Action::Windows(..)
+            | Action::NoDelay(_)
+            | Action::FecAdaptive(_)
+            | Action::FecFlush(_)
+            | Action::Stream(_)
+            | Action::AckNoDelay(_)
+            | Action::WriteDelay(_) => {
+                let change = |settings: &mut SessionSettings| match operation.action {
+                    Action::Windows(send, recv) => {
+                        (settings.send_window, settings.recv_window) = (window(send), window(recv));
+                    }
+                    Action::NoDelay(ref knobs) => settings.nodelay = knobs.build(),
+                    Action::FecAdaptive(on) => settings.fec_adaptive = on.then(AdaptiveFec::default),
+                    Action::FecFlush(choice) => settings.fec_flush = fec_flush(choice),
+                    Action::Stream(on) => settings.stream = on,
+                    Action::AckNoDelay(on) => settings.ack_no_delay = on,
+                    Action::WriteDelay(on) => settings.write_delay = on,
+                    _ => {}
+                };
+                connection.update_settings(change).expect("settings in range");
+            }
         }
     }
 

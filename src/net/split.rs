@@ -16,7 +16,7 @@ use super::{
     datagrams::KcpDatagrams,
     stream::{Handle, KcpStream},
 };
-use crate::proto::Stats;
+use crate::proto::{SessionSettings, Stats};
 
 /// The reading half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
 #[derive(Debug)]
@@ -208,6 +208,20 @@ macro_rules! either_half {
             #[must_use]
             pub fn stats(&$self) -> Stats {
                 $handle.stats()
+            }
+
+            /// The session's settings as they are now: see [`KcpStream::settings`].
+            #[must_use]
+            pub fn settings(&$self) -> SessionSettings {
+                $handle.settings()
+            }
+
+            /// Changes settings of the live session: see [`KcpStream::update_settings`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::update_settings`].
+            pub fn update_settings(&$self, change: impl FnOnce(&mut SessionSettings)) -> io::Result<()> {
+                $handle.update_settings(change)
             }
 
             /// A handle of the datagrams: see [`KcpStream::datagrams`].

@@ -1,6 +1,5 @@
 //! The application's handle of a session.
 
-use core::time::Duration;
 use std::{
     fmt, io,
     net::SocketAddr,
@@ -25,8 +24,7 @@ use super::{
     split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
     stats::EndpointStats,
 };
-use crate::proto::fec::AdaptiveFec;
-use crate::proto::{Connection, Instant, KcpConfig, NoDelay, SettingError, Stats, WriteError};
+use crate::proto::{Connection, Instant, KcpConfig, SessionSettings, Stats, WriteError};
 
 /// A reliable, ordered stream of bytes (or messages) to a peer, over UDP.
 ///
@@ -252,79 +250,37 @@ impl KcpStream {
         self.handle.session.shared.counters.snapshot()
     }
 
-    /// Changes the windows, in segments.
+    /// The settings as they are now: those of the configuration, with the changes made since.
+    #[must_use]
+    pub fn settings(&self) -> SessionSettings {
+        self.handle.settings()
+    }
+
+    /// Changes settings of the live session: `change` is given the present ones. They are applied together, or not at all
+    /// where one of them is refused. What becomes sendable is sent at once.
+    ///
+    /// `change` runs under the session's lock: it must not call methods of this stream or its halves.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use kcp9::{KcpConfig, KcpStream};
+    ///
+    /// let stream = KcpStream::connect("127.0.0.1:9", KcpConfig::default()).await?;
+    /// stream.update_settings(|settings| {
+    ///     settings.recv_window = 4_096;
+    ///     settings.fec = (10, 3);
+    /// })?;
+    /// assert_eq!(stream.settings().recv_window, 4_096);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a window outside 1 to 65,535.
-    pub fn set_windows(&self, send: u32, recv: u32) -> io::Result<()> {
-        self.change(|connection| connection.set_windows(send, recv))
-    }
-
-    /// Changes the four knobs of `ikcp_nodelay`.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an interval outside 1 ms to 5 s.
-    pub fn set_nodelay(&self, nodelay: NoDelay) -> io::Result<()> {
-        self.change(|connection| connection.set_nodelay(nodelay))
-    }
-
-    /// Changes the size of the datagrams to come, in bytes.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an mtu outside 64 to 65,507, or while segments are queued or in flight that would not fit.
-    pub fn set_mtu(&self, mtu: usize) -> io::Result<()> {
-        self.change(|connection| connection.set_mtu(mtu))
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Connection) -> Result<(), SettingError>) -> io::Result<()> {
-        Ok(self.handle.session.with(true, change)?)
-    }
-
-    /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
-    /// none for 0 and 0. Takes effect when the group under way is complete.
-    ///
-    /// kcp-go's receiver decodes by its own shards until it has found out these, for which it needs packets without a gap;
-    /// 5.6.72 recovers nothing from groups larger than before, until it counts as many of them.
-    ///
-    /// # Errors
-    /// `InvalidInput` for other numbers, and when FEC is turned on for the first time while segments are queued or in
-    /// flight that leave no room for its header.
-    pub fn set_fec(&self, data: usize, parity: usize) -> io::Result<()> {
-        self.change(|connection| connection.set_fec(data, parity))
-    }
-
-    /// Changes whether the parity of what is sent follows the losses: see
-    /// [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
-    ///
-    /// # Errors
-    /// `InvalidInput` for a budget outside 1 to 1,000 or a `min_parity` above 255; one above what a group has
-    /// counts as that.
-    pub fn set_fec_adaptive(&self, limits: Option<AdaptiveFec>) -> io::Result<()> {
-        self.change(|connection| connection.set_fec_adaptive(limits))
-    }
-
-    /// Changes how long segments wait for the parity of an incomplete group: see
-    /// [`KcpConfigBuilder::fec_flush`](crate::KcpConfigBuilder::fec_flush).
-    ///
-    /// # Errors
-    /// `InvalidInput` for a time outside 1 ms to 1 s.
-    pub fn set_fec_flush(&self, after: Option<Duration>) -> io::Result<()> {
-        self.change(|connection| connection.set_fec_flush(after))
-    }
-
-    /// Changes whether later writes form a byte stream or keep their boundaries.
-    pub fn set_stream(&self, stream: bool) {
-        self.handle.session.with(false, |connection| connection.set_stream(stream));
-    }
-
-    /// Changes whether an ACK is sent for every batch of datagrams.
-    pub fn set_ack_no_delay(&self, ack_no_delay: bool) {
-        self.handle.session.with(true, |connection| connection.set_ack_no_delay(ack_no_delay));
-    }
-
-    /// Changes whether writes wait for more.
-    pub fn set_write_delay(&self, write_delay: bool) {
-        self.handle.session.with(true, |connection| connection.set_write_delay(write_delay));
+    /// `InvalidInput` for a value that the configuration would not take either, and while segments are queued or in flight
+    /// that do not fit the new packets; see [`SettingError`](crate::proto::SettingError), which is the error's source.
+    pub fn update_settings(&self, change: impl FnOnce(&mut SessionSettings)) -> io::Result<()> {
+        self.handle.update_settings(change)
     }
 
     super::socket_options!(handle.session.shared);
@@ -338,6 +294,14 @@ impl Handle {
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.session.shared.socket.local_addr()
+    }
+
+    pub(super) fn settings(&self) -> SessionSettings {
+        self.session.with(false, |connection| connection.settings())
+    }
+
+    pub(super) fn update_settings(&self, change: impl FnOnce(&mut SessionSettings)) -> io::Result<()> {
+        Ok(self.session.with(true, |connection| connection.update_settings(change))?)
     }
 
     pub(super) fn stats(&self) -> Stats {

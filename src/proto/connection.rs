@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::{
     arq::Arq,
-    config::KcpConfig,
+    config::{KcpConfig, SessionSettings},
     datagrams::Datagrams,
     error::{CloseReason, ReadError, WriteError},
     fec::FecEvent,
@@ -115,7 +115,7 @@ pub struct Connection {
     pipeline: Pipeline,
     datagrams: Datagrams,
     state: State,
-    mtu: usize,
+    settings: SessionSettings,
     dead_timeout: Duration,
     dead_link: u32,
     linger: Duration,
@@ -147,7 +147,7 @@ impl Connection {
             pipeline,
             datagrams: Datagrams::new(config.datagram_queue),
             state: State::Open,
-            mtu: config.mtu,
+            settings: config.settings,
             dead_timeout: config.dead_timeout,
             dead_link: config.dead_link,
             linger: config.linger,
@@ -181,7 +181,7 @@ impl Connection {
     /// Largest packet that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
-        self.mtu
+        self.settings.mtu
     }
 
     // ---- Time and end ----
@@ -420,11 +420,11 @@ impl Connection {
         {
             return Some(transmit);
         }
-        self.pipeline.skip_parity_over(self.mtu);
+        self.pipeline.skip_parity_over(self.settings.mtu);
         self.arq.set_copies(self.pipeline.copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
-        let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
-        let mut size = self.mtu;
+        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
+        let mut size = self.settings.mtu;
         let mut len = 0;
         let mut count = 0;
         let mut flush = self.arq.begin_flush(now, corked);

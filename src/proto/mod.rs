@@ -34,7 +34,7 @@ mod wire;
 pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
-    config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay},
+    config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
     connection::{BatchDrops, Connection, Event, Transmit},
     endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{

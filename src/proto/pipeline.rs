@@ -82,7 +82,7 @@ impl Pipeline {
         });
         let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
         let fec_room = encoder.is_some();
-        let adaptive_limits = config.fec_adaptive;
+        let adaptive_limits = config.settings.fec_adaptive;
         let mut pipeline = Self { encryption, encoder, fec_room, adaptive_limits, ..Self::default() };
         pipeline.begin_adapting();
         pipeline

@@ -189,7 +189,7 @@ async fn it_follows_a_change_of_shards() {
             let relay = Relay::lossy(server.addr, 0.0).unwrap();
             let mut stream = KcpStream::connect(relay.addr(), config("null", before)).await.unwrap();
             echo_in_turns(&what, &mut stream, 2 << 20).await;
-            stream.set_fec(after.0, after.1).unwrap();
+            stream.update_settings(|settings| settings.fec = after).unwrap();
             echo_in_turns(&what, &mut stream, 1 << 20).await;
             relay.set_loss(LOSS);
             echo_in_turns(&what, &mut stream, 2 << 20).await;

@@ -78,7 +78,7 @@ fn shards_change_while_the_session_lives() {
     let shards = [(5, 2), (0, 0), (20, 4), (1, 1), (0, 0), (10, 3), (3, 3)];
     for (data, parity) in shards {
         simulation.run_for(ms(400));
-        simulation.call(CLIENT, |connection, _| connection.set_fec(data, parity)).unwrap();
+        simulation.update_settings(CLIENT, |settings| settings.fec = (data, parity)).unwrap();
         simulation.run_for(ms(400));
         let client = simulation.ends[CLIENT].connection.stats().fec_state;
         assert_eq!((client.data_shards as usize, client.parity_shards as usize), (data, parity));
@@ -109,7 +109,7 @@ fn an_early_change_through_loss_makes_nothing_up() {
         simulation.client().writer = Writer::bulk(60_000);
         simulation.server().reader = Reader::eager();
         simulation.drive(CLIENT);
-        simulation.call(CLIENT, |connection, _| connection.set_fec(after.0, after.1)).unwrap();
+        simulation.update_settings(CLIENT, |settings| settings.fec = after).unwrap();
         simulation.complete(LIMIT);
     }
 }
@@ -122,7 +122,7 @@ fn a_smaller_mtu_within_a_group_stops_nothing() {
     simulation.server().reader = Reader::eager();
     simulation.client().writer = Writer { sizes: 1_300..=1_300, ..Writer::bulk(1_300) };
     simulation.complete(LIMIT);
-    simulation.call(CLIENT, |connection, _| connection.set_mtu(500)).unwrap();
+    simulation.update_settings(CLIENT, |settings| settings.mtu = 500).unwrap();
     simulation.client().writer.sizes = 100..=100;
     simulation.client().writer.total += 30_000;
     simulation.complete(LIMIT);

@@ -188,17 +188,21 @@ fn settings_change_while_the_session_lives() {
     simulation.client().writer.total = 200 * 20_000;
     simulation.run_for(10 * SECOND);
     assert_eq!((sent(&simulation).current_parity, sent(&simulation).loss_ppm), (3, 0));
-    simulation.call(CLIENT, |client, _| client.set_fec_adaptive(Some(AdaptiveFec::default()))).unwrap();
-    simulation.call(CLIENT, |client, _| client.set_fec(20, 12)).unwrap();
-    simulation.call(CLIENT, |client, _| client.set_fec_flush(Some(ms(5)))).unwrap();
+    let changed = simulation.update_settings(CLIENT, |settings| {
+        settings.fec_adaptive = Some(AdaptiveFec::default());
+        settings.fec = (20, 12);
+        settings.fec_flush = Some(ms(5));
+    });
+    changed.unwrap();
     simulation.run_for(60 * SECOND);
     let fec = sent(&simulation);
     assert_eq!((fec.data_shards, fec.parity_shards), (20, 12));
     assert!(fec.current_parity < 12 && fec.loss_ppm > 0, "{fec:?}");
     let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
     assert!(copies > 100);
-    simulation.call(CLIENT, |client, _| client.set_fec_adaptive(None)).unwrap();
-    simulation.call(CLIENT, |client, _| client.set_fec_flush(None)).unwrap();
+    let changed = simulation
+        .update_settings(CLIENT, |settings| (settings.fec_adaptive, settings.fec_flush) = (None, None));
+    changed.unwrap();
     simulation.run_for(SECOND);
     assert_eq!(sent(&simulation).current_parity, 12);
     let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
@@ -237,7 +241,7 @@ fn ends_that_differ_are_told() {
     simulation.client().writer = Writer::bulk(1_000_000);
     simulation.complete(LIMIT);
     for (data, parity) in [(4, 4), (10, 3)] {
-        simulation.call(CLIENT, |client, _| client.set_fec(data, parity)).unwrap();
+        simulation.update_settings(CLIENT, |settings| settings.fec = (data, parity)).unwrap();
         simulation.client().writer.total += 1_000_000;
         simulation.complete(LIMIT);
     }

@@ -60,7 +60,7 @@ fn congestion_control_turned_on_later_starts_without_debts() {
     simulation.client().writer = Writer::bulk(u64::MAX);
     let off = rate(&mut simulation, 8 * SECOND);
     let nodelay = NoDelay { nc: false, ..NoDelay::FAST3 };
-    simulation.call(CLIENT, |connection, _| connection.set_nodelay(nodelay).unwrap());
+    simulation.update_settings(CLIENT, |settings| settings.nodelay = nodelay).unwrap();
     let on = rate(&mut simulation, 8 * SECOND);
     assert!(on >= 0.9 * off, "{off:.0} B/s, then {on:.0}");
 }

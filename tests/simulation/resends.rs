@@ -263,7 +263,7 @@ fn every_hole_is_resent_by_itself() {
 fn acks_wait_for_the_interval_unless_there_is_a_reason() {
     for nodelay in PRESETS {
         let mut simulation = session(nodelay);
-        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
+        simulation.update_settings(SERVER, |settings| settings.ack_no_delay = false).unwrap();
         let acks =
             |simulation: &Simulation| times_of(simulation.ends[SERVER].sent.as_ref().unwrap(), Command::Ack);
         let interval = nodelay.interval.as_micros() as u64;
@@ -273,12 +273,12 @@ fn acks_wait_for_the_interval_unless_there_is_a_reason() {
             simulation.run_for(ms(250));
         }
         assert_eq!(acks(&simulation), [50_000, 300_000 + interval], "{nodelay:?}");
-        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(true));
+        simulation.update_settings(SERVER, |settings| settings.ack_no_delay = true).unwrap();
         send(&mut simulation);
         simulation.run_for(ms(500));
         assert_eq!(acks(&simulation)[2..], [550_000], "{nodelay:?}");
         // A gap is told at once.
-        simulation.call(SERVER, |connection, _| connection.set_ack_no_delay(false));
+        simulation.update_settings(SERVER, |settings| settings.ack_no_delay = false).unwrap();
         lose(&mut simulation, 3, 1);
         send(&mut simulation);
         send(&mut simulation);

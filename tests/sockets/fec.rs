@@ -58,9 +58,13 @@ async fn parity_follows_and_copies_are_made() {
     let server = EchoServer::over(listen_with(config(10, 6)).await);
     let relay = Relay::lossy(server.addr, LOSS).unwrap();
     let stream = KcpStream::connect(relay.addr(), config(10, 6)).await.unwrap();
-    stream.set_fec_adaptive(Some(AdaptiveFec::default())).unwrap();
-    stream.set_fec_flush(Some(Duration::from_millis(2))).unwrap();
-    let error = stream.set_fec_flush(Some(Duration::from_secs(9))).unwrap_err();
+    let changed = stream.update_settings(|settings| {
+        settings.fec_adaptive = Some(AdaptiveFec::default());
+        settings.fec_flush = Some(Duration::from_millis(2));
+    });
+    changed.unwrap();
+    let refused = stream.update_settings(|settings| settings.fec_flush = Some(Duration::from_secs(9)));
+    let error = refused.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     let mut stream = within(30, "an echo", echo_payload(stream, 1_000_000)).await.unwrap();
     let stats = stream.stats();

@@ -45,23 +45,26 @@ fn transfer(mut stream: KcpStream) -> (std::sync::mpsc::Receiver<KcpStream>, Joi
 
 /// Changes one setting at random.
 fn change(stream: &KcpStream, rng: &mut Rng) {
-    match rng.within(0..=5) {
+    let windows = [1, 2, 31, 32, 500, 2_048, 65_535];
+    let presets = [NoDelay::FAST3, NoDelay::FAST2, NoDelay::NORMAL];
+    let what = rng.within(0..=5);
+    let outcome = stream.update_settings(|settings| match what {
         0 => {
-            let windows = [1, 2, 31, 32, 500, 2_048, 65_535];
-            stream.set_windows(*rng.choose(&windows), *rng.choose(&windows)).unwrap();
+            settings.send_window = *rng.choose(&windows);
+            settings.recv_window = *rng.choose(&windows);
         }
         1 => {
-            let nodelay = *rng.choose(&[NoDelay::FAST3, NoDelay::FAST2, NoDelay::NORMAL]);
-            stream.set_nodelay(NoDelay { nc: rng.chance(0.8), interval: ms(2), ..nodelay }).unwrap();
+            settings.nodelay = NoDelay { nc: rng.chance(0.8), interval: ms(2), ..*rng.choose(&presets) };
         }
-        2 => stream.set_stream(rng.chance(0.5)),
-        3 => stream.set_ack_no_delay(rng.chance(0.5)),
-        4 => stream.set_write_delay(rng.chance(0.5)),
-        _ => {
-            // Refused while larger segments are queued.
-            let outcome = stream.set_mtu(rng.size(600..=1_500));
-            assert!(matches!(kind(outcome), None | Some(ErrorKind::InvalidInput)));
-        }
+        2 => settings.stream = rng.chance(0.5),
+        3 => settings.ack_no_delay = rng.chance(0.5),
+        4 => settings.write_delay = rng.chance(0.5),
+        _ => settings.mtu = rng.size(600..=1_500),
+    });
+    match kind(outcome) {
+        None => {}
+        // Larger segments are queued.
+        Some(kind) => assert_eq!((what, kind), (5, ErrorKind::InvalidInput)),
     }
 }
 
@@ -78,7 +81,7 @@ async fn may_change_at_any_time() {
     within(20, "4 MB each way while settings change", both).await;
     // Nothing larger is under way any more.
     for stream in [one.recv().unwrap(), other.recv().unwrap()] {
-        assert!(stream.set_mtu(900).is_ok(), "{:?}", stream.stats());
+        assert!(stream.update_settings(|settings| settings.mtu = 900).is_ok(), "{:?}", stream.stats());
     }
 }
 
@@ -87,16 +90,39 @@ async fn out_of_their_limits_are_refused() {
     let Pair { client, server, listener: _listener } = pair().await;
     let refused = Some(ErrorKind::InvalidInput);
     for windows in [(0, 1), (1, 0), (65_536, 1), (1, 65_536)] {
-        assert_eq!(kind(client.set_windows(windows.0, windows.1)), refused, "{windows:?}");
+        let outcome =
+            client.update_settings(|settings| (settings.send_window, settings.recv_window) = windows);
+        assert_eq!(kind(outcome), refused, "{windows:?}");
     }
     for mtu in [0, 63, 65_508] {
-        assert_eq!(kind(client.set_mtu(mtu)), refused, "{mtu}");
+        assert_eq!(kind(client.update_settings(|settings| settings.mtu = mtu)), refused, "{mtu}");
     }
     for interval in [Duration::ZERO, ms(5_001)] {
-        assert_eq!(kind(client.set_nodelay(NoDelay { interval, ..NoDelay::FAST })), refused, "{interval:?}");
+        let outcome = client.update_settings(|settings| settings.nodelay.interval = interval);
+        assert_eq!(kind(outcome), refused, "{interval:?}");
     }
     let (mut client, mut server) = (client, server);
     crate::support::assert_alive(&mut client, &mut server).await;
+}
+
+/// Every part of a stream reads and changes the same settings.
+#[tokio::test]
+async fn halves_share_the_settings_of_their_stream() {
+    let Pair { mut client, listener: _listener, .. } = pair().await;
+    let (reader, writer) = client.split();
+    reader.update_settings(|settings| settings.recv_window = 100).unwrap();
+    writer.update_settings(|settings| settings.send_window = 200).unwrap();
+    let error = writer.update_settings(|settings| (settings.mtu, settings.send_window) = (900, 0));
+    assert_eq!(kind(error), Some(ErrorKind::InvalidInput));
+    assert_eq!(reader.settings(), writer.settings());
+    let (reader, writer) = client.into_split();
+    for settings in [reader.settings(), writer.settings()] {
+        assert_eq!((settings.recv_window, settings.send_window, settings.mtu), (100, 200, 1_400));
+    }
+    reader.update_settings(|settings| settings.stream = false).unwrap();
+    writer.update_settings(|settings| settings.ack_no_delay = true).unwrap();
+    let client = reader.reunite(writer).unwrap();
+    assert!(!client.settings().stream && client.settings().ack_no_delay);
 }
 
 /// The window is closed and opened again while the peer waits: it is told.
@@ -112,7 +138,7 @@ async fn a_window_that_is_widened_is_told() {
     });
     tokio::time::sleep(ms(300)).await;
     assert_eq!(server.stats().queues.unread_segments, 4, "the window is full");
-    server.set_windows(512, 512).unwrap();
+    server.update_settings(|settings| settings.recv_window = 512).unwrap();
     let full = crate::support::until(2, "the rest arrives", || {
         server.stats().queues.unread_segments >= 100_000 / 1_376
     });

@@ -3,11 +3,8 @@
 use core::time::Duration;
 
 use super::{
-    CongestionControl, Fec, KcpConfig, NoDelay,
-    limits::{
-        MAX_DATAGRAM_QUEUE, check, check_adaptive, check_duration, check_flush, check_mtu, check_window,
-        fec_code,
-    },
+    Code, CongestionControl, KcpConfig, NoDelay, SessionSettings,
+    limits::{MAX_DATAGRAM_QUEUE, check, check_duration, check_mtu, fec_code},
 };
 use crate::{
     crypto::PacketCrypto,
@@ -22,18 +19,23 @@ use crate::{
 #[must_use]
 pub struct KcpConfigBuilder {
     config: KcpConfig,
-    fec: (usize, usize),
 }
 
 impl KcpConfigBuilder {
-    pub(super) fn new(config: KcpConfig) -> Self {
-        Self { fec: config.fec(), config }
+    pub(super) const fn new(config: KcpConfig) -> Self {
+        Self { config }
+    }
+
+    /// Every setting that a live session can change, at once: for a configuration made from settings that were tried out.
+    pub const fn settings(mut self, settings: SessionSettings) -> Self {
+        self.config.settings = settings;
+        self
     }
 
     /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
     /// Datagrams are not fragmented by the network: one larger than the path's MTU less 28 (48 for IPv6) is lost.
     pub const fn mtu(mut self, bytes: usize) -> Self {
-        self.config.mtu = bytes;
+        self.config.settings.mtu = bytes;
         self
     }
 
@@ -49,7 +51,7 @@ impl KcpConfigBuilder {
     /// for none (the default). kcptun's usual 10 and 3 cost 30 % more traffic. The two directions need not agree, and what
     /// the peer sends is understood whatever is set here.
     pub const fn fec(mut self, data: usize, parity: usize) -> Self {
-        self.fec = (data, parity);
+        self.config.settings.fec = (data, parity);
         self
     }
 
@@ -82,7 +84,7 @@ impl KcpConfigBuilder {
     /// # Ok::<(), kcp9::ConfigError>(())
     /// ```
     pub const fn fec_adaptive(mut self, limits: Option<AdaptiveFec>) -> Self {
-        self.config.fec_adaptive = limits;
+        self.config.settings.fec_adaptive = limits;
         self
     }
 
@@ -92,7 +94,7 @@ impl KcpConfigBuilder {
     /// round trip and more; where groups are complete sooner, nothing changes. Needs [`fec`](Self::fec); any peer
     /// takes the copies for early resends.
     pub const fn fec_flush(mut self, after: Option<Duration>) -> Self {
-        self.config.fec_flush = after;
+        self.config.settings.fec_flush = after;
         self
     }
 
@@ -108,20 +110,20 @@ impl KcpConfigBuilder {
 
     /// Segments that may be in flight: 1 to 65,535, default 2,048.
     pub const fn send_window(mut self, segments: u32) -> Self {
-        self.config.send_window = segments;
+        self.config.settings.send_window = segments;
         self
     }
 
     /// Segments that the receive queue holds, which is the window told to the peer: 1 to 65,535, default 2,048. As
     /// many more may wait out of order.
     pub const fn recv_window(mut self, segments: u32) -> Self {
-        self.config.recv_window = segments;
+        self.config.settings.recv_window = segments;
         self
     }
 
     /// The four knobs of `ikcp_nodelay`. Default: those of [`NoDelay::FAST3`], but with congestion control.
     pub const fn nodelay(mut self, nodelay: NoDelay) -> Self {
-        self.config.nodelay = nodelay;
+        self.config.settings.nodelay = nodelay;
         self
     }
 
@@ -134,20 +136,20 @@ impl KcpConfigBuilder {
     /// Whether writes form a byte stream, small ones sharing segments (default), or each keeps its boundaries: then a
     /// write of up to a segment's payload is one message, and a longer one is cut into several. The peer need not know.
     pub const fn stream(mut self, stream: bool) -> Self {
-        self.config.stream = stream;
+        self.config.settings.stream = stream;
         self
     }
 
     /// Send an ACK for every batch of packets received instead of once per `interval`. Default off: then too, a gap,
     /// eight full segments, or as many small ones as fill a packet with ACKs, are told at once.
     pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
-        self.config.ack_no_delay = ack_no_delay;
+        self.config.settings.ack_no_delay = ack_no_delay;
         self
     }
 
     /// Let written data that does not fill a segment wait up to `interval` for more. Default off.
     pub const fn write_delay(mut self, write_delay: bool) -> Self {
-        self.config.write_delay = write_delay;
+        self.config.settings.write_delay = write_delay;
         self
     }
 
@@ -199,31 +201,25 @@ impl KcpConfigBuilder {
     /// # Errors
     /// A [`ConfigError`] that names the first field out of its limits.
     pub fn build(self) -> Result<KcpConfig, ConfigError> {
-        let Self { mut config, fec } = self;
-        if config.fec() != fec {
-            config.fec = fec_code(fec.0, fec.1)?.map(Fec);
-        }
-        check_adaptive(config.fec_adaptive)?;
-        if let (Some(limits), Some(fec)) = (config.fec_adaptive, &config.fec) {
-            check("fec min_parity", limits.min_parity as u64, 0, fec.shards().1 as u64)?;
-        }
-        check_flush(config.fec_flush)?;
-        let max_wait = Duration::from_secs(86_400);
-        let min_wait = Duration::from_millis(100);
+        let Self { mut config } = self;
+        let settings = config.settings;
+        settings.check()?;
         let overhead = config.crypto.as_ref().map_or(0, PacketCrypto::overhead)
-            + if config.fec.is_some() { fec::HEADER_LEN } else { 0 };
-        check_mtu(config.mtu, overhead, config.crypto.as_ref())?;
+            + if settings.has_fec() { fec::HEADER_LEN } else { 0 };
+        check_mtu(settings.mtu, overhead, config.crypto.as_ref())?;
         check("replay_window", config.replay_window as u64, 0, 65_536)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
-        check_window("send_window", config.send_window)?;
-        check_window("recv_window", config.recv_window)?;
-        config.nodelay.validate()?;
+        let (min_wait, max_wait) = (Duration::from_millis(100), Duration::from_secs(86_400));
         check_duration("dead_timeout", config.dead_timeout, min_wait, max_wait)?;
         check_duration("linger", config.linger, Duration::ZERO, max_wait)?;
         if let Some(silence) = config.idle_timeout {
             check_duration("idle_timeout", silence, min_wait, max_wait)?;
         }
         check("accept_backlog", config.accept_backlog as u64, 1, 65_536)?;
+        let code = config.code.as_ref().map(|code| (code.0.data_shards(), code.0.parity_shards()));
+        if code.unwrap_or_default() != settings.fec {
+            config.code = fec_code(settings.fec).map(Code);
+        }
         Ok(config)
     }
 }

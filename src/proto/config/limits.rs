@@ -1,4 +1,4 @@
-//! What settings may be, at the start and while a session lives.
+//! The limits of settings, for new sessions and for live ones.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -16,12 +16,13 @@ use crate::{
 const MAX_MTU: usize = 65_507;
 /// A segment header, an FEC header, the largest crypto header and a little payload.
 const MIN_MTU: usize = 64;
-/// Seconds of the fastest datagrams; what a hostile peer can have a session keep.
+/// Seconds of datagrams at the highest rates, and as much memory as a hostile peer can make a session keep.
 pub(crate) const MAX_DATAGRAM_QUEUE: u64 = 64 << 20;
-/// What a segment's `wnd` field can tell.
+/// Largest number that fits a segment's `wnd` field.
 const MAX_WINDOW: u32 = u16::MAX as u32;
 
-/// What is around the segments, a segment header and at least a byte must fit.
+/// Checks that a packet of `mtu` bytes holds `overhead` bytes of encryption and FEC, a segment's header and at least a byte of
+/// payload, and that the cipher takes it.
 pub(crate) fn check_mtu(
     mtu: usize,
     overhead: usize,
@@ -32,14 +33,9 @@ pub(crate) fn check_mtu(
     check("mtu", mtu as u64, min as u64, max as u64)
 }
 
-/// The code of so many data and parity packets, none for 0 and 0.
-pub(crate) fn fec_code(data: usize, parity: usize) -> Result<Option<Arc<ReedSolomon>>, ConfigError> {
-    if (data, parity) == (0, 0) {
-        return Ok(None);
-    }
-    check("fec data", data as u64, 1, 255)?;
-    check("fec parity", parity as u64, 1, 256 - data as u64)?;
-    Ok(ReedSolomon::new(data, parity).ok().map(Arc::new))
+/// The code of so many data and parity packets, `None` for 0 and 0. The numbers are checked already.
+pub(crate) fn fec_code((data, parity): (usize, usize)) -> Option<Arc<ReedSolomon>> {
+    ReedSolomon::new(data, parity).ok().map(Arc::new)
 }
 
 pub(crate) fn check_adaptive(limits: Option<AdaptiveFec>) -> Result<(), ConfigError> {

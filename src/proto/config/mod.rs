@@ -3,11 +3,12 @@
 mod builder;
 pub(crate) mod limits;
 mod nodelay;
+mod settings;
 
 use alloc::sync::Arc;
 use core::time::Duration;
 
-pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay};
+pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay, settings::SessionSettings};
 use super::{
     fec::{AdaptiveFec, ReedSolomon},
     wire::HEADER_LEN,
@@ -45,20 +46,13 @@ pub enum CongestionControl {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KcpConfig {
-    pub(crate) mtu: usize,
+    pub(crate) settings: SessionSettings,
+    /// The code of `settings.fec`, which all sessions of these settings share.
+    code: Option<Code>,
     pub(crate) crypto: Option<PacketCrypto>,
     pub(crate) replay_window: usize,
-    fec: Option<Fec>,
     pub(crate) datagram_queue: usize,
-    pub(crate) fec_adaptive: Option<AdaptiveFec>,
-    pub(crate) fec_flush: Option<Duration>,
-    pub(crate) send_window: u32,
-    pub(crate) recv_window: u32,
-    pub(crate) nodelay: NoDelay,
     pub(crate) congestion_control: CongestionControl,
-    pub(crate) stream: bool,
-    pub(crate) ack_no_delay: bool,
-    pub(crate) write_delay: bool,
     pub(crate) dead_timeout: Duration,
     pub(crate) dead_link: u32,
     pub(crate) linger: Duration,
@@ -70,38 +64,20 @@ pub struct KcpConfig {
 impl Default for KcpConfig {
     fn default() -> Self {
         Self {
-            // kcp-go's; leaves room for tunnels below an Ethernet's 1,500.
-            mtu: 1_400,
+            settings: SessionSettings::default(),
+            code: None,
             // There is no key to default to.
             crypto: None,
-            // More than a path duplicates within; 8 KiB at most, which an idle session keeps.
+            // More packets than a path duplicates within. It takes 8 KiB at most, which an idle session keeps.
             replay_window: 256,
-            // A third more traffic is for those to choose who need it.
-            fec: None,
-            // Peers that do not know them may take one for another conversation.
+            // Peers that do not know datagrams may take one for another conversation.
             datagram_queue: 0,
-            // Fixed, as everywhere else.
-            fec_adaptive: None,
-            // Twice the traffic of what is sent sparsely.
-            fec_flush: None,
-            // 1,376 B x 2,048 = 2.8 MB in flight: 100 Mbit/s over 225 ms, or 28 MB/s over 100 ms.
-            send_window: 2_048,
-            recv_window: 2_048,
-            // kcptun's fast3, what people who pick KCP pick, but with congestion control: without it a window larger
-            // than the path holds floods it.
-            nodelay: NoDelay { nc: false, ..NoDelay::FAST3 },
             congestion_control: CongestionControl::Bandwidth,
-            // `AsyncWrite` is a byte stream; small writes share segments.
-            stream: true,
-            // An ACK per batch of packets costs traffic; `interval` is short enough.
-            ack_no_delay: false,
-            // A write does not wait for `interval`.
-            write_delay: false,
-            // Longer than a handover, a suspended laptop's resume or a route change; shorter than a user's patience.
+            // Longer than a handover, a laptop's resume or a route change; shorter than a user's patience.
             dead_timeout: Duration::from_secs(30),
-            // Off: a count says nothing about time, and kills live sessions under load.
+            // Off: a number of transmissions says nothing about time, and would end live sessions under load.
             dead_link: 0,
-            // As `dead_timeout`: what a peer that vanished costs a closing session.
+            // As `dead_timeout`: so long does a closing session wait for a peer that has vanished.
             linger: Duration::from_secs(30),
             // Idle sessions live until they are dropped, as with TCP.
             idle_timeout: None,
@@ -113,23 +89,18 @@ impl Default for KcpConfig {
     }
 }
 
-/// Forward error correction: two are the same if their shards are.
+/// A code that is compared by its numbers of shards, which say everything about it.
 #[derive(Debug, Clone)]
-struct Fec(Arc<ReedSolomon>);
+struct Code(Arc<ReedSolomon>);
 
-impl Fec {
-    fn shards(&self) -> (usize, usize) {
-        (self.0.data_shards(), self.0.parity_shards())
-    }
-}
-
-impl PartialEq for Fec {
+impl PartialEq for Code {
     fn eq(&self, other: &Self) -> bool {
-        self.shards() == other.shards()
+        let shards = |code: &Self| (code.0.data_shards(), code.0.parity_shards());
+        shards(self) == shards(other)
     }
 }
 
-impl Eq for Fec {}
+impl Eq for Code {}
 
 impl KcpConfig {
     /// A builder that starts from the default settings.
@@ -142,10 +113,16 @@ impl KcpConfig {
         KcpConfigBuilder::new(self)
     }
 
+    /// The settings that a session begins with and can change while it lives.
+    #[must_use]
+    pub const fn settings(&self) -> SessionSettings {
+        self.settings
+    }
+
     /// Largest packet (UDP payload) that is sent, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
-        self.mtu
+        self.settings.mtu
     }
 
     /// How packets are encrypted.
@@ -156,24 +133,24 @@ impl KcpConfig {
 
     /// Data and parity packets of an FEC group; 0 and 0 without FEC.
     #[must_use]
-    pub fn fec(&self) -> (usize, usize) {
-        self.fec.as_ref().map_or((0, 0), Fec::shards)
+    pub const fn fec(&self) -> (usize, usize) {
+        self.settings.fec
     }
 
     /// Limits of the parity that follows the losses; `None` where it is fixed.
     #[must_use]
     pub const fn fec_adaptive(&self) -> Option<AdaptiveFec> {
-        self.fec_adaptive
+        self.settings.fec_adaptive
     }
 
     /// How long segments wait for the parity of an incomplete group before they are sent again.
     #[must_use]
     pub const fn fec_flush(&self) -> Option<Duration> {
-        self.fec_flush
+        self.settings.fec_flush
     }
 
     pub(crate) fn fec_code(&self) -> Option<Arc<ReedSolomon>> {
-        self.fec.as_ref().map(|fec| Arc::clone(&fec.0))
+        self.code.as_ref().map(|code| Arc::clone(&code.0))
     }
 
     /// Bytes of datagrams that are kept in each direction; 0 where none are exchanged.
@@ -191,19 +168,19 @@ impl KcpConfig {
     /// Segments that may be in flight.
     #[must_use]
     pub const fn send_window(&self) -> u32 {
-        self.send_window
+        self.settings.send_window
     }
 
     /// Segments that the receive queue holds.
     #[must_use]
     pub const fn recv_window(&self) -> u32 {
-        self.recv_window
+        self.settings.recv_window
     }
 
     /// The four knobs of `ikcp_nodelay`.
     #[must_use]
     pub const fn nodelay(&self) -> NoDelay {
-        self.nodelay
+        self.settings.nodelay
     }
 
     /// How the sender adapts to the path while `nc` is off.
@@ -215,19 +192,19 @@ impl KcpConfig {
     /// Whether writes form a byte stream.
     #[must_use]
     pub const fn stream(&self) -> bool {
-        self.stream
+        self.settings.stream
     }
 
     /// Whether an ACK is sent for every batch of packets.
     #[must_use]
     pub const fn ack_no_delay(&self) -> bool {
-        self.ack_no_delay
+        self.settings.ack_no_delay
     }
 
     /// Whether written data that does not fill a segment waits up to `interval` for more.
     #[must_use]
     pub const fn write_delay(&self) -> bool {
-        self.write_delay
+        self.settings.write_delay
     }
 
     /// How long a peer may be silent while an answer is due.
@@ -268,6 +245,6 @@ impl KcpConfig {
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.
     pub(crate) const fn mss(&self, overhead: usize) -> usize {
-        self.mtu - overhead - HEADER_LEN
+        self.settings.mtu - overhead - HEADER_LEN
     }
 }

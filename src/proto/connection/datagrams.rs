@@ -83,15 +83,15 @@ impl Connection {
 
     /// Bytes that a datagram of the mtu has room for.
     fn datagram_room(&self) -> usize {
-        self.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
+        self.settings.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
     }
 
     /// Writes as many of the queued datagrams as one GSO send takes: as long as the first, the last perhaps shorter.
     pub(super) fn transmit_datagrams(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.out_of_band_head(), self.pipeline.tail());
         let (conv, max) = (self.conv(), self.datagram_room());
-        let room = buf.len().min(MAX_BATCH_BYTES.max(self.mtu));
-        let mut size = self.mtu;
+        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
+        let mut size = self.settings.mtu;
         let mut len = 0;
         let mut count = 0;
         while count < MAX_BATCH && len + size <= room {

@@ -1,108 +1,70 @@
-//! Settings that may change while a session lives.
-
-use core::time::Duration;
+//! The settings of a live session.
 
 use super::Connection;
 use crate::proto::{
-    config::{NoDelay, limits},
+    config::{SessionSettings, limits},
     error::SettingError,
-    fec::{self, AdaptiveFec},
+    fec,
     wire::HEADER_LEN,
 };
 
 impl Connection {
-    /// Changes the windows, in segments.
-    ///
-    /// # Errors
-    /// [`SettingError::Config`] for a window outside 1 to 65,535.
-    pub fn set_windows(&mut self, send: u32, recv: u32) -> Result<(), SettingError> {
-        limits::check_window("send_window", send)?;
-        limits::check_window("recv_window", recv)?;
-        self.arq.set_windows(send, recv);
-        self.after_progress();
-        Ok(())
+    /// The settings as they are now: those of the configuration, with the changes made since.
+    #[must_use]
+    pub const fn settings(&self) -> SessionSettings {
+        self.settings
     }
 
-    /// Changes the four knobs of `ikcp_nodelay`.
+    /// Changes settings: `change` is given the present ones. They are applied together, or not at all where one of them is
+    /// refused. Call [`poll_transmit`](Self::poll_transmit) afterwards, since a change may make more sendable.
     ///
     /// # Errors
-    /// [`SettingError::Config`] for an interval outside 1 ms to 5 s.
-    pub fn set_nodelay(&mut self, nodelay: NoDelay) -> Result<(), SettingError> {
-        nodelay.validate()?;
-        self.arq.set_nodelay(nodelay);
-        Ok(())
-    }
-
-    /// Changes the size of the packets to come.
-    ///
-    /// # Errors
-    /// [`SettingError::Config`] for an mtu outside 64 to 65,507, [`SettingError::MtuBelowQueued`] while segments are
-    /// queued or in flight that would not fit.
-    pub fn set_mtu(&mut self, mtu: usize) -> Result<(), SettingError> {
-        let overhead = self.pipeline.overhead();
-        limits::check_mtu(mtu, overhead, self.pipeline.crypto())?;
-        self.arq.set_mss(mtu - overhead - HEADER_LEN, overhead)?;
-        self.mtu = mtu;
-        Ok(())
-    }
-
-    /// Changes the forward error correction of what is sent: data and parity packets of a group, 1 to 256 together, or
-    /// none for 0 and 0. Takes effect when the group under way is complete.
-    ///
-    /// kcp-go's receiver decodes by its own shards until it has found out these, for which it needs packets without a gap;
-    /// 5.6.72 recovers nothing from groups larger than before, until it counts as many of them.
-    ///
-    /// # Errors
-    /// [`SettingError::Config`] for other numbers, [`SettingError::MtuBelowQueued`] when FEC is turned on for the first
-    /// time while segments are queued or in flight that leave no room for its header.
-    pub fn set_fec(&mut self, data: usize, parity: usize) -> Result<(), SettingError> {
-        let code = limits::fec_code(data, parity)?;
-        // Room for the header stays when FEC is turned off: while segments are in flight that take it, it could not be
-        // turned on again.
-        if code.is_some() && !self.pipeline.has_fec_room() {
-            let overhead = self.pipeline.overhead() + fec::HEADER_LEN;
-            limits::check_mtu(self.mtu, overhead, self.pipeline.crypto())?;
-            self.arq.set_mss(self.mtu - overhead - HEADER_LEN, overhead)?;
+    /// [`SettingError::Config`] for a value that the configuration would not take either. [`SettingError::MtuBelowQueued`]
+    /// while segments are queued or in flight that do not fit the new packets, because the mtu is smaller, or because FEC is
+    /// turned on for the first time and its header takes room.
+    pub fn update_settings(&mut self, change: impl FnOnce(&mut SessionSettings)) -> Result<(), SettingError> {
+        let old = self.settings;
+        let mut new = old;
+        change(&mut new);
+        if new == old {
+            return Ok(());
         }
-        self.pipeline.set_code(code);
+        new.check()?;
+        // The room for FEC's header stays once it is there. While segments are in flight that fill the packets without it,
+        // FEC could not be turned on again.
+        let gets_fec_room = new.has_fec() && !self.pipeline.has_fec_room();
+        let overhead = self.pipeline.overhead() + if gets_fec_room { fec::HEADER_LEN } else { 0 };
+        limits::check_mtu(new.mtu, overhead, self.pipeline.crypto())?;
+        // The last that may refuse the change, and it changes nothing where it does.
+        if new.mtu != old.mtu || gets_fec_room {
+            self.arq.set_mss(new.mtu - overhead - HEADER_LEN, overhead)?;
+        }
+        self.settings = new;
+        self.apply_settings(&old, &new);
         Ok(())
     }
 
-    /// Changes whether the parity of what is sent follows the losses: see
-    /// [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
-    ///
-    /// # Errors
-    /// [`SettingError::Config`] for a budget outside 1 to 1,000 or a `min_parity` above 255; one above what a group has
-    /// counts as that.
-    pub fn set_fec_adaptive(&mut self, limits: Option<AdaptiveFec>) -> Result<(), SettingError> {
-        limits::check_adaptive(limits)?;
-        self.pipeline.set_adaptive(limits);
-        Ok(())
-    }
-
-    /// Changes how long segments wait for the parity of an incomplete group: see
-    /// [`KcpConfigBuilder::fec_flush`](crate::KcpConfigBuilder::fec_flush).
-    ///
-    /// # Errors
-    /// [`SettingError::Config`] for a time outside 1 ms to 1 s.
-    pub fn set_fec_flush(&mut self, after: Option<Duration>) -> Result<(), SettingError> {
-        limits::check_flush(after)?;
-        self.arq.set_copies_after(after);
-        Ok(())
-    }
-
-    /// Changes whether later writes form a byte stream.
-    pub const fn set_stream(&mut self, stream: bool) {
-        self.arq.set_stream(stream);
-    }
-
-    /// Changes whether an ACK is sent for every batch of packets.
-    pub const fn set_ack_no_delay(&mut self, ack_no_delay: bool) {
-        self.arq.set_ack_no_delay(ack_no_delay);
-    }
-
-    /// Changes whether writes wait for more.
-    pub const fn set_write_delay(&mut self, write_delay: bool) {
-        self.arq.set_write_delay(write_delay);
+    /// Hands what has changed to the layers below.
+    fn apply_settings(&mut self, old: &SessionSettings, new: &SessionSettings) {
+        if new.fec != old.fec {
+            self.pipeline.set_code(limits::fec_code(new.fec));
+        }
+        self.pipeline.set_adaptive(new.fec_adaptive);
+        if new.fec_flush != old.fec_flush {
+            self.arq.set_copies_after(new.fec_flush);
+        }
+        if new.nodelay != old.nodelay {
+            self.arq.set_nodelay(new.nodelay);
+        }
+        if (new.send_window, new.recv_window) != (old.send_window, old.recv_window) {
+            self.arq.set_windows(new.send_window, new.recv_window);
+        }
+        self.arq.set_stream(new.stream);
+        self.arq.set_ack_no_delay(new.ack_no_delay);
+        if new.write_delay != old.write_delay {
+            self.arq.set_write_delay(new.write_delay);
+        }
+        // Larger windows may have room for a writer that waits, or make a message whole that waits to be read.
+        self.after_progress();
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use kcp9::{
     KcpConfig,
-    proto::{Connection, Event, Instant, PacketError},
+    proto::{Connection, Event, Instant, PacketError, SessionSettings, SettingError},
 };
 
 use super::{
@@ -144,6 +144,15 @@ impl Simulation {
         let outcome = act(&mut self.ends[side].connection, local);
         self.drive(side);
         outcome
+    }
+
+    /// Changes settings at one end, while everything goes on.
+    pub fn update_settings(
+        &mut self,
+        side: usize,
+        change: impl FnOnce(&mut SessionSettings),
+    ) -> Result<(), SettingError> {
+        self.call(side, |connection, _| connection.update_settings(change))
     }
 
     /// When something happens next; `None` when nothing ever will.

@@ -86,7 +86,7 @@ fn the_same_code_is_no_change() {
     // Between groups and within one; the last takes a change back that waits for the end of the group.
     for shards in [&[][..], &[], &[(2, 1)], &[(2, 1)], &[], &[(5, 5), (2, 1)], &[(1, 1)]] {
         for &(data, parity) in shards {
-            session.set_fec(data, parity).unwrap();
+            session.update_settings(|settings| settings.fec = (data, parity)).unwrap();
         }
         session.write(Instant::ZERO, b"x").unwrap();
         while let Some(transmit) = session.poll_transmit(Instant::ZERO, &mut buffer) {
