@@ -34,7 +34,7 @@ impl Limit {
 }
 
 /// The section of the results; empty when none of it was measured.
-pub(crate) fn markdown(summary: &Summary<'_>) -> String {
+pub(crate) fn markdown(summary: &Summary) -> String {
     let bars = all(summary);
     if bars.iter().all(|bar| bar.ratio.is_none()) {
         return String::new();
@@ -58,7 +58,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     text
 }
 
-fn all(summary: &Summary<'_>) -> Vec<Bar> {
+fn all(summary: &Summary) -> Vec<Bar> {
     let bulk = |work, crypt| Cell::bulk(work, crypt, 1, 64 << 10);
     let sink = bulk(Work::Sink, Crypt::Plain);
     let echo = bulk(Work::Echo, Crypt::Plain);
@@ -126,7 +126,7 @@ mod tests {
             latency: None,
             wire_bytes: None,
         };
-        Run { peer: peer.to_owned(), cell, round: 1, outcome: Outcome::Done(measured) }
+        Run { peer: peer.to_owned(), cell, outcome: Outcome::Done(measured) }
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let cell = Cell::bulk(Work::Sink, Crypt::Plain, 1, 64 << 10);
         let runs =
             [run(OURS, cell, 1.0, 1.0), run(go::DEBIAN, cell, 10.0, 3.0), run(go::NEWEST, cell, 3.0, 8.0)];
-        let text = markdown(&Summary(&runs));
+        let text = markdown(&Summary::of(&runs));
         assert!(text.contains("| sink, plain: MB/s, kcp-go | 3.00 | at least 4 | **missed** |"), "{text}");
         assert!(
             text.contains("| sink, plain: CPU s/GB, kcp-go | 0.33 | at most 0.25 | **missed** |"),
@@ -146,6 +146,6 @@ mod tests {
     #[test]
     fn without_ours_there_are_none() {
         let cell = Cell::bulk(Work::Sink, Crypt::Plain, 1, 64 << 10);
-        assert_eq!(markdown(&Summary(&[run("quinn", cell, 1.0, 1.0)])), "");
+        assert_eq!(markdown(&Summary::of(&[run("quinn", cell, 1.0, 1.0)])), "");
     }
 }

@@ -20,24 +20,21 @@ pub(crate) struct Figures {
 }
 
 /// One run of one peer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) peer: String,
     pub(crate) cell: Cell,
-    pub(crate) round: usize,
-    #[serde(flatten)]
     pub(crate) outcome: Outcome,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     Done(Measured),
     Failed(String),
 }
 
 /// The figures of a run that went well.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) bytes: u64,
     pub(crate) messages: u64,
@@ -46,34 +43,33 @@ pub(crate) struct Measured {
     pub(crate) cpu_s: f64,
     /// Both processes together, KiB.
     pub(crate) peak_kb: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency: Option<Latency>,
     /// Bytes that both ends gave to the relay for each ping and its pong, IP and UDP headers included.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wire_bytes: Option<f64>,
 }
 
 /// Round trips, microseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
-    pub(crate) max: f64,
 }
 
 impl Latency {
     /// `None` without trips.
     pub(crate) fn of(mut trips_ns: Vec<u64>) -> Option<Self> {
         trips_ns.sort_unstable();
-        let max = *trips_ns.last()?;
+        if trips_ns.is_empty() {
+            return None;
+        }
         // The smallest trip that at least this share of them does not exceed.
         let at = |share: f64| {
             let rank = (share * trips_ns.len() as f64).ceil() as usize;
             trips_ns[rank.clamp(1, trips_ns.len()) - 1]
         };
         let micros = |nanos: u64| nanos as f64 / 1e3;
-        Some(Self { p50: micros(at(0.5)), p99: micros(at(0.99)), p999: micros(at(0.999)), max: micros(max) })
+        Some(Self { p50: micros(at(0.5)), p99: micros(at(0.99)), p999: micros(at(0.999)) })
     }
 }
 
@@ -85,7 +81,7 @@ mod tests {
     fn percentiles_are_trips_that_were() {
         assert!(Latency::of(Vec::new()).is_none());
         let latency = Latency::of((1..=1_000).rev().map(|micros| micros * 1_000).collect()).unwrap();
-        assert_eq!((latency.p50, latency.p99, latency.p999, latency.max), (500.0, 990.0, 999.0, 1_000.0));
+        assert_eq!((latency.p50, latency.p99, latency.p999), (500.0, 990.0, 999.0));
         let one = Latency::of(vec![7_000]).unwrap();
         assert_eq!((one.p50, one.p999), (7.0, 7.0));
     }

@@ -2,12 +2,12 @@
 
 use std::{fs, process::Command, thread};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process::Program;
 
 /// The part of a result that is no figure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     cpu: String,
     cores: usize,

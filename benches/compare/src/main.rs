@@ -7,7 +7,8 @@
 //! cargo run --release --manifest-path benches/compare/Cargo.toml -- --peers kcp9,kcp9-before --before PROGRAM
 //! ```
 //!
-//! writes `results/table.md`, charts beside it and every single run in `raw.json`.
+//! writes `results/results.jsonl` (a line for each peer in each cell), and `results/table.md` and charts, which are made from
+//! it: `-- report` makes them again.
 //!
 //! The last one measures a change: `PROGRAM` is this very program, built from the code before it.
 //!
@@ -40,14 +41,19 @@ mod payload;
 mod peer;
 mod process;
 mod report;
+mod results;
 mod summary;
 mod usage;
 
-use std::{io, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
 use clap::Parser;
 
-use self::options::{Arguments, Command};
+use self::{
+    options::{Arguments, Command},
+    results::{Header, Results},
+    summary::Summary,
+};
 
 /// The peer that all others are set against.
 const OURS: &str = "kcp9";
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Some(Command::Peer(side)) => peer::run(&side),
+        Some(Command::Report { folder }) => make_report(&options::folder_or_default(folder.as_ref())),
         None => compare(&arguments.run),
     };
     match outcome {
@@ -67,11 +74,19 @@ fn main() -> ExitCode {
     }
 }
 
+fn make_report(folder: &Path) -> io::Result<()> {
+    report::write(&Results::read(folder)?, folder)
+}
+
 fn compare(options: &options::Run) -> io::Result<()> {
     let programs = process::programs(options)?;
     let machine = machine::describe(&programs);
     let runs = measure::all(options, &programs)?;
-    report::write(options, &machine, &runs)?;
+    let header = Header { machine, rounds: options.rounds(), close_rounds: options.close_rounds() };
+    let results = Results { header, summary: Summary::of(&runs) };
+    let folder = options.out();
+    results.write(&folder)?;
+    report::write(&results, &folder)?;
     let ours = |run: &&figures::Run| run.peer == OURS && matches!(run.outcome, figures::Outcome::Failed(_));
     match runs.iter().filter(ours).count() {
         0 => Ok(()),

@@ -92,7 +92,7 @@ impl<'a> Group<'a> {
             for cell in cells.iter().filter(|cell| cell.suits(&program.name)) {
                 match amount(program, cell, secs, limit).await {
                     Ok(amount) => group.turns.push(Turn { program, cell, amount, failures: 0 }),
-                    Err(why) => group.runs.push(finished(program, cell, 0, Outcome::Failed(why))),
+                    Err(why) => group.runs.push(finished(program, cell, Outcome::Failed(why))),
                 }
             }
         }
@@ -119,14 +119,14 @@ impl<'a> Group<'a> {
                         Outcome::Failed(why)
                     }
                 };
-                self.runs.push(finished(program, cell, self.done + 1, outcome));
+                self.runs.push(finished(program, cell, outcome));
             }
             self.done += 1;
         }
     }
 }
 
-fn finished(program: &Program, cell: &Cell, round: usize, outcome: Outcome) -> Run {
+fn finished(program: &Program, cell: &Cell, outcome: Outcome) -> Run {
     let name = &program.name;
     match &outcome {
         Outcome::Done(measured) => {
@@ -138,7 +138,7 @@ fn finished(program: &Program, cell: &Cell, round: usize, outcome: Outcome) -> R
         }
         Outcome::Failed(why) => eprintln!("  {name}: failed: {why}"),
     }
-    Run { peer: name.clone(), cell: *cell, round, outcome }
+    Run { peer: name.clone(), cell: *cell, outcome }
 }
 
 /// How much a peer can do in `secs`.

@@ -21,6 +21,11 @@ pub(crate) enum Command {
     /// One end of one run: what the comparison starts
     #[command(subcommand)]
     Peer(Side),
+    /// Makes the table and the charts again, from results.jsonl
+    Report {
+        /// Where it is, and where they go [default: results, beside this crate's manifest]
+        folder: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -71,7 +76,7 @@ impl Run {
     }
 
     pub(crate) fn out(&self) -> PathBuf {
-        self.out.clone().unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results")))
+        folder_or_default(self.out.as_ref())
     }
 
     /// Whether the command line asks for a cell that these words describe.
@@ -83,6 +88,11 @@ impl Run {
     pub(crate) fn wants_peer(&self, name: &str) -> bool {
         self.peers.is_empty() || self.peers.iter().any(|wanted| wanted == name)
     }
+}
+
+/// Where results go that nobody wants elsewhere.
+pub(crate) fn folder_or_default(folder: Option<&PathBuf>) -> PathBuf {
+    folder.cloned().unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results")))
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,44 +1,34 @@
-//! The results: `table.md`, charts, and every run in `raw.json`.
+//! The table and the charts of results.
 
 use std::{
     fs, io,
     path::{Path as FilePath, PathBuf},
 };
 
-use serde::Serialize;
-
 use crate::{
     OURS, bars,
     cell::{Cell, Crypt, Path, Work},
     chart::{Chart, compact},
-    figures::Run,
-    machine::Machine,
-    options,
+    results::{self, Results},
     summary::{Metric, Summary},
 };
 
-pub(crate) fn write(options: &options::Run, machine: &Machine, runs: &[Run]) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Raw<'a> {
-        machine: &'a Machine,
-        runs: &'a [Run],
-    }
-    let folder = options.out();
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join("raw.json"), serde_json::to_vec_pretty(&Raw { machine, runs })?)?;
-    let summary = Summary(runs);
-    let mut text = format!("# kcp9 and its peers\n\n{}\n", machine.markdown());
+/// Writes `table.md` and the charts beside the results.
+pub(crate) fn write(results: &Results, folder: &FilePath) -> io::Result<()> {
+    let Results { header, summary } = results;
+    let mut text = format!("# kcp9 and its peers\n\n{}\n", header.machine.markdown());
     text += &format!(
         "Medians of {} alternating rounds ({} of plain sinks in 64 KB and of pings over loopback, spread over the whole \
          run), server and driver each \
          a process. CPU and memory are those of both together; MB are 10^6 bytes; an echo's bytes count once. quinn is \
-         always under TLS. `x` is kcp9's figure over the peer's.\n\n",
-        options.rounds(),
-        options.close_rounds()
+         always under TLS. `x` is kcp9's figure over the peer's. Quartiles: `{}`.\n\n",
+        header.rounds,
+        header.close_rounds,
+        results::FILE
     );
-    text += &bars::markdown(&summary);
-    for section in sections(&summary) {
-        text += &section.markdown(&summary, &folder)?;
+    text += &bars::markdown(summary);
+    for section in sections(summary) {
+        text += &section.markdown(summary, folder)?;
     }
     fs::write(folder.join("table.md"), &text)?;
     println!("{}", folder.join("table.md").display());
@@ -78,7 +68,7 @@ const PING_CHARTS: &[(&str, Metric)] = &[
     ("wire bytes/message", Metric::Wire),
 ];
 
-fn sections(summary: &Summary<'_>) -> Vec<Section> {
+fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     for cell in summary.cells() {
         let (title, columns, charts) = match (cell.work, cell.path) {
@@ -98,7 +88,7 @@ fn sections(summary: &Summary<'_>) -> Vec<Section> {
 }
 
 impl Section {
-    fn markdown(&self, summary: &Summary<'_>, folder: &FilePath) -> io::Result<String> {
+    fn markdown(&self, summary: &Summary, folder: &FilePath) -> io::Result<String> {
         let mut text = format!("## {}\n\n", self.heading());
         text += "| work | peer |";
         for (name, _) in self.columns {
@@ -130,7 +120,7 @@ impl Section {
         }
     }
 
-    fn row(&self, summary: &Summary<'_>, cell: &Cell, peer: &str) -> String {
+    fn row(&self, summary: &Summary, cell: &Cell, peer: &str) -> String {
         let failed = summary.failures(cell, peer);
         let note = failed
             .map_or_else(String::new, |(count, why)| format!(" ({count} failed: {})", why.replace('|', "/")));
@@ -145,7 +135,7 @@ impl Section {
     }
 
     /// Draws the medians, and kcp9's rate or latency over the peers'. Returns the files' names.
-    fn draw(&self, summary: &Summary<'_>, folder: &FilePath) -> io::Result<Vec<String>> {
+    fn draw(&self, summary: &Summary, folder: &FilePath) -> io::Result<Vec<String>> {
         let mut files = Vec::new();
         let mut draw = |chart: Chart, what: &str| {
             if chart.is_empty() {
@@ -167,7 +157,7 @@ impl Section {
         Ok(files)
     }
 
-    fn chart(&self, summary: &Summary<'_>, title: String, unit: &str, metric: Metric, ratio: bool) -> Chart {
+    fn chart(&self, summary: &Summary, title: String, unit: &str, metric: Metric, ratio: bool) -> Chart {
         let peers = summary.peers(|of| self.cells.contains(of));
         let value = |cell: &Cell, peer: &str| {
             let value = summary.median(cell, peer, metric)?;

@@ -1,4 +1,8 @@
-//! Medians of the rounds.
+//! What the rounds come to: quartiles for each peer in each cell, which is all that is kept of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cell::{Cell, Work},
@@ -6,7 +10,8 @@ use crate::{
 };
 
 /// A figure of a peer in a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     /// Megabytes (10^6) a second.
     Rate,
@@ -27,6 +32,18 @@ pub(crate) enum Metric {
 }
 
 impl Metric {
+    const ALL: [Self; 9] = [
+        Self::Rate,
+        Self::Messages,
+        Self::Cpu,
+        Self::CpuPerMessage,
+        Self::Memory,
+        Self::P50,
+        Self::P99,
+        Self::P999,
+        Self::Wire,
+    ];
+
     fn of(self, run: &Measured) -> Option<f64> {
         let latency = run.latency.as_ref();
         Some(match self {
@@ -48,27 +65,61 @@ impl Metric {
     }
 }
 
-/// What all runs come to.
-pub(crate) struct Summary<'a>(pub(crate) &'a [Run]);
+/// All rows, those of a cell together, in the order in which cells and peers were measured.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) rows: Vec<Row>,
+}
 
-impl Summary<'_> {
-    /// The cells that were measured, in order.
-    pub(crate) fn cells(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = Vec::new();
-        for run in self.0 {
-            if cells.last() != Some(&run.cell) {
-                cells.push(run.cell);
+/// One peer in one cell.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) peer: String,
+    pub(crate) cell: Cell,
+    /// Rounds that went well.
+    done: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<Failed>,
+    figures: BTreeMap<Metric, Quartiles>,
+}
+
+/// Rounds that went wrong.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Failed {
+    rounds: usize,
+    /// What the first said.
+    why: String,
+}
+
+/// The lower quartile, the median and the upper quartile of rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Quartiles(f64, f64, f64);
+
+impl Summary {
+    pub(crate) fn of(runs: &[Run]) -> Self {
+        let mut rows: Vec<Row> = Vec::new();
+        for run in runs {
+            if !rows.iter().any(|row| row.is(&run.cell, &run.peer)) {
+                let same: Vec<_> = runs.iter().filter(|other| is_same(run, other)).collect();
+                rows.push(Row::of(run, &same));
             }
         }
+        Self { rows }
+    }
+
+    /// The cells that were measured, in order.
+    pub(crate) fn cells(&self) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = self.rows.iter().map(|row| row.cell).collect();
+        cells.dedup();
         cells
     }
 
     /// The peers of a cell, in order of first appearance.
     pub(crate) fn peers(&self, is_of: impl Fn(&Cell) -> bool) -> Vec<&str> {
         let mut peers = Vec::new();
-        for run in self.0.iter().filter(|run| is_of(&run.cell)) {
-            if !peers.contains(&run.peer.as_str()) {
-                peers.push(&run.peer);
+        for row in self.rows.iter().filter(|row| is_of(&row.cell)) {
+            if !peers.contains(&row.peer.as_str()) {
+                peers.push(&row.peer);
             }
         }
         peers
@@ -76,44 +127,137 @@ impl Summary<'_> {
 
     /// The median of the rounds that went well; `None` without any.
     pub(crate) fn median(&self, cell: &Cell, peer: &str, metric: Metric) -> Option<f64> {
-        let runs = self.0.iter().filter(|run| run.cell == *cell && run.peer == peer);
-        let values = runs.filter_map(|run| match &run.outcome {
-            Outcome::Done(measured) => metric.of(measured),
-            Outcome::Failed(_) => None,
-        });
-        median(values.collect())
+        Some(self.row(cell, peer)?.figures.get(&metric)?.1)
     }
 
     /// How many runs of a peer went wrong in a cell, and the first reason.
     pub(crate) fn failures(&self, cell: &Cell, peer: &str) -> Option<(usize, &str)> {
-        let runs = self.0.iter().filter(|run| run.cell == *cell && run.peer == peer);
-        let mut reasons = runs.filter_map(|run| match &run.outcome {
-            Outcome::Failed(why) => Some(why.as_str()),
-            Outcome::Done(_) => None,
-        });
-        let first = reasons.next()?;
-        Some((1 + reasons.count(), first))
+        let failed = self.row(cell, peer)?.failed.as_ref()?;
+        Some((failed.rounds, &failed.why))
+    }
+
+    fn row(&self, cell: &Cell, peer: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.is(cell, peer))
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+impl Row {
+    /// `runs` are those of `run`'s peer in its cell.
+    fn of(run: &Run, runs: &[&Run]) -> Self {
+        let mut measured = Vec::new();
+        let mut reasons = Vec::new();
+        for run in runs {
+            match &run.outcome {
+                Outcome::Done(figures) => measured.push(figures),
+                Outcome::Failed(why) => reasons.push(why),
+            }
+        }
+        let quartiles =
+            |metric: Metric| quartiles(measured.iter().filter_map(|figures| metric.of(figures)).collect());
+        Self {
+            peer: run.peer.clone(),
+            cell: run.cell,
+            done: measured.len(),
+            failed: reasons.first().map(|why| Failed { rounds: reasons.len(), why: (*why).clone() }),
+            figures: Metric::ALL
+                .into_iter()
+                .filter_map(|metric| Some((metric, quartiles(metric)?)))
+                .collect(),
+        }
     }
+
+    fn is(&self, cell: &Cell, peer: &str) -> bool {
+        self.cell == *cell && self.peer == peer
+    }
+}
+
+fn is_same(one: &Run, other: &Run) -> bool {
+    one.cell == other.cell && one.peer == other.peer
+}
+
+fn quartiles(mut values: Vec<f64>) -> Option<Quartiles> {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
+        rounded(below + (above - below) * place.fract())
+    };
+    Some(Quartiles(at(0.25), at(0.5), at(0.75)))
+}
+
+/// In seven digits: more say nothing, and make the file longer.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.6e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{cell::Crypt, figures::Latency};
 
     #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    fn quartiles_lie_between_the_values_that_were() {
+        assert_eq!(quartiles(vec![]), None);
+        assert_eq!(quartiles(vec![3.0]), Some(Quartiles(3.0, 3.0, 3.0)));
+        assert_eq!(quartiles(vec![3.0, 1.0, 2.0, 5.0, 4.0]), Some(Quartiles(2.0, 3.0, 4.0)));
+        assert_eq!(quartiles(vec![4.0, 1.0, 3.0, 2.0]), Some(Quartiles(1.75, 2.5, 3.25)));
+        assert_eq!(quartiles(vec![1.0 / 3.0]), Some(Quartiles(0.333_333_3, 0.333_333_3, 0.333_333_3)));
+    }
+
+    #[test]
+    fn rows_keep_the_order_of_the_runs_and_count_their_failures() {
+        let [first, second] = [64, 1_024].map(|msg| Cell::bulk(Work::Sink, Crypt::Plain, 1, msg));
+        let run = |peer: &str, cell, secs: Option<f64>| {
+            let done = |secs| {
+                Outcome::Done(Measured {
+                    bytes: 1_000_000,
+                    messages: 10,
+                    secs,
+                    cpu_s: 1.0,
+                    peak_kb: 1_024,
+                    latency: None,
+                    wire_bytes: None,
+                })
+            };
+            let outcome = secs.map_or_else(|| Outcome::Failed("broken".to_owned()), done);
+            Run { peer: peer.to_owned(), cell, outcome }
+        };
+        let summary = Summary::of(&[
+            run("b", first, Some(1.0)),
+            run("a", first, None),
+            run("b", first, Some(2.0)),
+            run("a", second, Some(4.0)),
+            run("a", second, None),
+        ]);
+        assert_eq!(summary.cells(), [first, second]);
+        assert_eq!(summary.peers(|_| true), ["b", "a"]);
+        assert_eq!(summary.peers(|cell| *cell == second), ["a"]);
+        assert_eq!(summary.median(&first, "b", Metric::Rate), Some(0.75));
+        assert_eq!(summary.median(&first, "a", Metric::Rate), None);
+        assert_eq!(summary.median(&first, "b", Metric::P99), None);
+        assert_eq!(summary.failures(&first, "a"), Some((1, "broken")));
+        assert_eq!(summary.failures(&first, "b"), None);
+        assert_eq!(summary.failures(&second, "a"), Some((1, "broken")));
+        assert_eq!(summary.row(&second, "a").map(|row| row.done), Some(1));
+    }
+
+    #[test]
+    fn pings_have_latencies_and_bytes_on_the_wire() {
+        let cell = Cell::ping(crate::cell::Path::Relay(5));
+        let latency = Some(Latency { p50: 1.0, p99: 2.0, p999: 3.0 });
+        let measured = Measured {
+            bytes: 64,
+            messages: 1,
+            secs: 1.0,
+            cpu_s: 0.5,
+            peak_kb: 1,
+            latency,
+            wire_bytes: Some(312.0),
+        };
+        let summary = Summary::of(&[Run { peer: "a".to_owned(), cell, outcome: Outcome::Done(measured) }]);
+        let medians = [Metric::P50, Metric::P99, Metric::P999, Metric::Wire, Metric::CpuPerMessage]
+            .map(|metric| summary.median(&cell, "a", metric));
+        assert_eq!(medians, [1.0, 2.0, 3.0, 312.0, 500_000.0].map(Some));
     }
 }
