@@ -54,7 +54,7 @@ fn read_all(connection: &mut Connection) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn any_length_up_to_the_limit_is_taken() {
+fn datagrams_of_any_length_up_to_the_limit_arrive() {
     for mtu in [64, 65, 576, 1_400, 9_000, 65_507] {
         for (data, parity) in [(0, 0), (10, 3)] {
             let builder = config().datagram_queue(1 << 20).mtu(mtu).fec(data, parity);
@@ -82,7 +82,7 @@ fn any_length_up_to_the_limit_is_taken() {
 
 /// One GSO send takes packets of one length, the last perhaps shorter.
 #[test]
-fn batches_are_what_one_send_takes() {
+fn datagrams_are_batched_for_one_send() {
     let mut sender = connection(config().datagram_queue(1 << 20));
     for len in [100, 100, 100, 50, 60, 60, 200, 10] {
         sender.send_datagram(&vec![1; len]).unwrap();
@@ -99,7 +99,7 @@ fn batches_are_what_one_send_takes() {
 }
 
 #[test]
-fn batches_of_datagrams_and_of_the_stream_take_turns() {
+fn datagrams_and_the_stream_send_in_turns() {
     let mut sender = connection(config().datagram_queue(1 << 20));
     for n in 0..300_u32 {
         sender.send_datagram(&vec![1; 100 + n as usize]).unwrap();
@@ -115,7 +115,7 @@ fn batches_of_datagrams_and_of_the_stream_take_turns() {
 
 /// What is sent beside the stream is of no group, whenever it comes.
 #[test]
-fn parity_is_that_of_the_stream_alone() {
+fn parity_covers_the_stream_and_no_datagrams() {
     let run = |datagrams: bool| {
         let mut sender = connection(config().stream(false).fec(3, 2));
         let mut packets = Vec::new();
@@ -135,7 +135,7 @@ fn parity_is_that_of_the_stream_alone() {
 }
 
 #[test]
-fn queues_are_bounded_and_the_oldest_make_room() {
+fn a_full_queue_drops_the_oldest_datagram() {
     let (mut sender, mut receiver) = (connection(config()), connection(config()));
     for n in 0..1_000_u32 {
         sender.send_datagram(&[n.to_le_bytes().as_slice(), &[0; 136]].concat()).unwrap();
@@ -163,7 +163,7 @@ fn queues_are_bounded_and_the_oldest_make_room() {
 }
 
 #[test]
-fn a_smaller_mtu_drops_what_does_not_fit() {
+fn a_smaller_mtu_drops_queued_datagrams_that_no_longer_fit() {
     let mut sender = connection(config());
     for len in [1_000, 300, 1_000, 400] {
         sender.send_datagram(&vec![0; len]).unwrap();
@@ -176,7 +176,7 @@ fn a_smaller_mtu_drops_what_does_not_fit() {
 }
 
 #[test]
-fn none_are_exchanged_unless_configured() {
+fn datagrams_are_refused_unless_configured() {
     let mut receiver = connection(KcpConfig::builder().fec(10, 3));
     assert_eq!(receiver.max_datagram_len(), None);
     assert_eq!(receiver.send_datagram(b"x"), Err(DatagramSendError::Disabled));
@@ -186,7 +186,7 @@ fn none_are_exchanged_unless_configured() {
 }
 
 #[test]
-fn what_is_not_for_this_session_is_counted_by_its_cause() {
+fn foreign_and_broken_datagrams_are_counted_by_cause() {
     let mut receiver = connection(config());
     let mut input = |mut packet: Vec<u8>| receiver.handle_packet(at(0), &mut packet);
     assert_eq!(input(packet(9, b"stranger")), Err(PacketError::WrongConv { found: 9 }));
@@ -203,7 +203,7 @@ fn what_is_not_for_this_session_is_counted_by_its_cause() {
 }
 
 #[test]
-fn a_shutdown_ends_sending_and_not_receiving() {
+fn after_a_shutdown_datagrams_are_received_but_not_sent() {
     let mut session = connection(config());
     session.send_datagram(b"queued before").unwrap();
     session.write(at(0), b"unacknowledged").unwrap();
@@ -221,7 +221,7 @@ fn a_shutdown_ends_sending_and_not_receiving() {
 
 /// Whom nobody vouches for keeps no session alive, and nobody's datagram answers for a segment.
 #[test]
-fn datagrams_are_no_sign_of_life() {
+fn datagrams_without_a_cipher_do_not_keep_a_session_alive() {
     let limits = config().dead_timeout(Duration::from_secs(5)).idle_timeout(Some(Duration::from_secs(8)));
     for (writes, end, reason) in [(true, 5, CloseReason::DeadLink), (false, 8, CloseReason::IdleTimeout)] {
         let mut session = connection(limits.clone());
@@ -242,7 +242,7 @@ fn datagrams_are_no_sign_of_life() {
 
 #[cfg(feature = "aead")]
 #[test]
-fn authenticated_datagrams_hold_the_idle_timeout_off_and_nothing_else() {
+fn authenticated_datagrams_hold_off_the_idle_timeout_but_not_the_dead_timeout() {
     use kcp9::crypto::{CipherKind, Framing, Key, PacketCrypto};
 
     let cipher = CipherKind::Aes256Gcm.build(&Key::from_bytes(&[7; 32]), Framing::KcpGo).unwrap();

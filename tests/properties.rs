@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(cases(1_000))]
 
     #[test]
-    fn headers_survive_the_wire(header in any_header()) {
+    fn any_header_is_read_as_it_was_written(header in any_header()) {
         let bytes = header.to_bytes();
         prop_assert_eq!(SegmentHeader::parse(&bytes), Ok(header));
         prop_assert_eq!(peek_conv(&bytes), Some(header.conv));
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn segments_of_any_bytes_are_whole_and_in_order(bytes in vec(any::<u8>(), 0..300)) {
+    fn any_bytes_parse_to_whole_segments_in_order(bytes in vec(any::<u8>(), 0..300)) {
         let mut len = 0;
         let mut failed = false;
         for segment in Segments::new(&bytes) {
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn segments_find_what_was_put_together(parts in vec((any_header(), vec(any::<u8>(), 0..50)), 0..8)) {
+    fn segments_written_one_behind_another_are_found_again(parts in vec((any_header(), vec(any::<u8>(), 0..50)), 0..8)) {
         let bytes = packet(parts.clone());
         let found: Vec<_> = Segments::new(&bytes).map(Result::unwrap).collect();
         prop_assert_eq!(found.len(), parts.len());
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn no_packet_harms_a_connection(
+    fn no_packet_panics_or_grows_a_connection(
         packets in vec((any_packet(), 0..50_u64), 1..20),
         written in 0..100_000_usize,
         window in 1..64_u32,

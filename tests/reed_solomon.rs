@@ -91,7 +91,7 @@ fn check_loss(
 }
 
 #[test]
-fn parity_is_that_of_kcp_go() {
+fn parity_equals_that_of_kcp_go() {
     let groups = kcp9_vectors::rs_parity();
     assert!(groups.len() >= 14);
     for group in groups {
@@ -118,7 +118,7 @@ fn check_matrix(data: usize, parity: usize) {
 }
 
 #[test]
-fn matrices_are_those_of_the_oracle() {
+fn matrices_equal_those_of_the_oracle() {
     for data in 1..=12 {
         (1..=20).for_each(|parity| check_matrix(data, parity));
     }
@@ -130,7 +130,7 @@ fn matrices_are_those_of_the_oracle() {
 /// Half a minute: the oracle inverts a matrix for each.
 #[test]
 #[ignore = "long: cargo test --release --test reed_solomon -- --ignored"]
-fn matrices_of_any_number_of_data_shards_are_those_of_the_oracle() {
+fn matrices_equal_those_of_the_oracle_for_any_number_of_data_shards() {
     check_matrix(200, 55);
     for data in 1..=255 {
         check_matrix(data, 1);
@@ -174,7 +174,7 @@ fn losses_of_large_codes_are_recovered() {
 }
 
 #[test]
-fn what_is_recovered_agrees_with_the_oracle_at_the_length_of_packets() {
+fn recovered_shards_of_packet_length_equal_those_of_the_oracle() {
     let mut noise = Noise(3);
     for kernel in Kernel::available() {
         for len in [1_400, 1_472, 1_500] {
@@ -210,7 +210,7 @@ fn empty_shards_have_empty_parity() {
 }
 
 #[test]
-fn nothing_missing_is_nothing_to_do() {
+fn a_complete_group_is_left_as_it_is() {
     let code = ReedSolomon::new(2, 1).unwrap();
     let shards = [Some([1; 9]), Some([2; 9]), None];
     let mut none: [[u8; 9]; 0] = [];
@@ -218,7 +218,7 @@ fn nothing_missing_is_nothing_to_do() {
 }
 
 #[test]
-fn codes_that_do_not_exist_are_refused() {
+fn impossible_numbers_of_shards_are_refused() {
     for (data, parity) in
         [(0, 0), (0, 1), (1, 0), (256, 0), (256, 1), (1, 256), (200, 57), (usize::MAX, 1), (2, usize::MAX)]
     {
@@ -229,7 +229,7 @@ fn codes_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn wrong_calls_are_errors_and_change_nothing() {
+fn wrong_shards_are_errors_and_change_nothing() {
     let code = ReedSolomon::new(3, 2).unwrap();
     let data = [[1; 8], [2; 8], [3; 8]];
     let mut parity = [[7; 8]; 2];
@@ -290,7 +290,7 @@ fn a_code_is_shared_between_threads() {
 
 proptest! {
     #[test]
-    fn any_group_comes_back(
+    fn any_group_is_recovered_from_as_many_shards_as_it_has_data(
         (d, p) in (1usize..24, 1usize..10),
         lengths in prop::collection::vec(0usize..180, 24),
         seed in any::<u64>(),

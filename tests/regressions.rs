@@ -82,7 +82,7 @@ fn unanswered_window_probes_mean_a_dead_peer() {
 }
 
 #[test]
-fn turning_write_delay_on_strands_nothing() {
+fn turning_write_delay_on_leaves_nothing_unsent() {
     let mut connection = Connection::new(CONV, &KcpConfig::default(), ms(0));
     connection.write(ms(0), b"hello").unwrap();
     connection.update_settings(|settings| settings.write_delay = true).unwrap();

@@ -180,7 +180,7 @@ fn a_file_on_its_way_to_another_receiver_is_left_alone() {
 }
 
 #[test]
-fn what_does_not_match_is_not_resumed() {
+fn an_unfinished_file_of_other_content_is_not_resumed() {
     let receiver = Receiver::start(&["--timeout", "1"]);
     let source = TempDir::new().unwrap();
     let file = write(source.path(), "file", &content(6, 12 << 20));
@@ -232,7 +232,7 @@ fn several_senders_at_once() {
 }
 
 #[tokio::test]
-async fn a_hostile_sender_gets_nowhere() {
+async fn a_hostile_sender_writes_nothing_outside_the_folder() {
     let receiver = Receiver::start(&["--timeout", "2"]);
     let outside = TempDir::new().unwrap();
     write(outside.path(), "precious", b"precious");
@@ -334,7 +334,7 @@ fn interrupts_are_told_to_the_other_end() {
 }
 
 #[test]
-fn one_sender_and_no_receiver() {
+fn once_ends_the_receiver_after_one_sender_and_sending_then_fails() {
     let receiver = Receiver::start(&["--once"]);
     let source = TempDir::new().unwrap();
     let file = write(source.path(), "file", b"file");

@@ -31,7 +31,7 @@ fn fields(segment: &Vector, payload: &[u8]) -> SegmentHeader {
 }
 
 #[test]
-fn segments_are_written_and_read_as_kcp_go_does() {
+fn segments_equal_those_of_kcp_go() {
     let segments = kcp9_vectors::segments();
     assert!(segments.len() >= 10);
     let mut together = Vec::new();
@@ -182,7 +182,7 @@ fn recorded_sessions_yield_their_stream() {
 }
 
 #[test]
-fn out_of_band_datagrams_are_those_of_kcp_go() {
+fn datagrams_equal_the_out_of_band_packets_of_kcp_go() {
     let recorded = kcp9_vectors::fec_packets();
     let mut runs = 0;
     for recorded in recorded.iter().filter(|recorded| recorded.has("payload_conv_and_data")) {

@@ -30,7 +30,7 @@ fn config(kind: CipherKind, key: &str) -> KcpConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_serves_every_cipher() {
+async fn kcp_go_serves_every_cipher() {
     for peer in go_peer::all() {
         for kind in kinds() {
             let server = go_peer::serve(&peer, "echo", &["--crypt", kind.name(), "--key", KEY]).await;
@@ -44,7 +44,7 @@ async fn it_serves_every_cipher() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_drives_every_cipher() {
+async fn kcp_go_connects_with_every_cipher() {
     for peer in go_peer::all() {
         for kind in kinds() {
             let server = OurServer::start(config(kind, KEY)).await;
@@ -59,7 +59,7 @@ async fn it_drives_every_cipher() {
 /// A kcp-go client with another key opens no session here, and is counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn another_key_opens_no_session() {
+async fn no_session_comes_about_between_different_keys() {
     for peer in go_peer::all() {
         let listener = KcpListener::bind("127.0.0.1:0", config(CipherKind::Aes128, KEY)).await.unwrap();
         let addr = listener.local_addr().unwrap();

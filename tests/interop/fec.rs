@@ -86,7 +86,7 @@ impl Lossy {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_serves_fec() {
+async fn kcp_go_serves_with_fec_through_losses() {
     for (number, peer) in go_peer::all().into_iter().enumerate() {
         for (cipher, ours, theirs) in runs(number) {
             let flags = ["--crypt", cipher, "--key", KEY, "--fec", theirs];
@@ -108,7 +108,7 @@ async fn it_serves_fec() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_drives_fec() {
+async fn kcp_go_connects_with_fec_through_losses() {
     for (number, peer) in go_peer::all().into_iter().enumerate() {
         for (cipher, ours, theirs) in runs(number) {
             let server = OurServer::start(config(cipher, ours)).await;
@@ -126,7 +126,7 @@ async fn it_drives_fec() {
 /// follows both, as server and as client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_follows_adaptive_parity() {
+async fn kcp_go_understands_adaptive_parity() {
     let config = config("null", "10/6").to_builder().fec_adaptive(Some(AdaptiveFec::default()));
     let config = config.fec_flush(Some(Duration::from_millis(5))).build().unwrap();
     for peer in go_peer::all() {
@@ -149,7 +149,7 @@ async fn it_follows_adaptive_parity() {
 /// Small messages at a slow pace: kcp-go takes the copies for resends, and its echo is right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_takes_copies() {
+async fn kcp_go_understands_copies_of_incomplete_groups() {
     const MESSAGES: usize = 200;
     let config =
         config("null", "10/3").to_builder().fec_flush(Some(Duration::from_millis(5))).build().unwrap();
@@ -180,7 +180,7 @@ async fn it_takes_copies() {
 /// Other shards on a live session: kcp-go finds them out on a clean path, and recovers from them then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_follows_a_change_of_shards() {
+async fn kcp_go_follows_a_change_of_shards() {
     for (number, peer) in go_peer::all().into_iter().enumerate() {
         for (before, after) in [("10/3", (30, 15)), ("30/15", (5, 2))] {
             let follows = number == 0 || after == (5, 2);

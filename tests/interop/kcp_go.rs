@@ -49,7 +49,7 @@ fn name(peer: &Path, rest: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_serves_an_echo() {
+async fn kcp_go_serves_an_echo() {
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "echo", &[]).await;
         echo::drive_ours(&name(&peer, "serves an echo"), server.addr, echo::config(), LEN).await;
@@ -61,7 +61,7 @@ async fn it_serves_an_echo() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_drives_an_echo() {
+async fn kcp_go_connects_to_an_echo() {
     for peer in go_peer::all() {
         let server = OurServer::start(echo::config()).await;
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES]).await;
@@ -74,7 +74,7 @@ async fn it_drives_an_echo() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_serves_a_sink() {
+async fn kcp_go_serves_a_sink() {
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "sink", &[]).await;
         let relay = Relay::lossy(server.addr, 0.1).unwrap();
@@ -88,7 +88,7 @@ async fn it_serves_a_sink() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_drives_a_sink() {
+async fn kcp_go_connects_to_a_sink() {
     for peer in go_peer::all() {
         for loss in [0.0, 0.1] {
             let listener = KcpListener::bind("127.0.0.1:0", echo::config()).await.unwrap();
@@ -108,7 +108,7 @@ async fn it_drives_a_sink() {
 /// Messages of up to a segment come back with their boundaries; longer ones as pieces (kcp-go cuts what it writes).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_serves_messages() {
+async fn kcp_go_serves_messages() {
     let config = echo::config().to_builder().stream(false).build().unwrap();
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "echo", &["--stream", "false"]).await;
@@ -135,7 +135,7 @@ async fn it_serves_messages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn it_drives_messages() {
+async fn kcp_go_connects_with_messages() {
     let config = echo::config().to_builder().stream(false).build().unwrap();
     for peer in go_peer::all() {
         let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
@@ -158,7 +158,7 @@ async fn it_drives_messages() {
 /// A client that sends a full window before the server has raised its own: see the module's page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn the_window_that_it_does_not_announce_stalls_nobody() {
+async fn the_first_flight_goes_on_although_kcp_go_announces_no_window() {
     for peer in go_peer::all() {
         let server = go_peer::serve(&peer, "sink", &[]).await;
         for _ in 0..8 {

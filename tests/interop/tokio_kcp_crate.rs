@@ -61,19 +61,19 @@ async fn drive(what: &str, addr: SocketAddr, len: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_serves() {
+async fn tokio_kcp_serves_an_echo() {
     let server = Server::start().await;
     echo::drive_ours("tokio_kcp serves", server.addr, echo::config(), LEN).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_connects() {
+async fn tokio_kcp_connects_to_an_echo() {
     let server = OurServer::start(echo::config()).await;
     drive("tokio_kcp connects", server.addr, LEN).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_serves_over_a_path_that_drops_a_tenth() {
+async fn tokio_kcp_serves_an_echo_through_losses() {
     let server = Server::start().await;
     let relay = Relay::lossy(server.addr, 0.1).unwrap();
     echo::drive_ours("tokio_kcp serves, 10 % loss", relay.addr(), echo::config(), LEN).await;
@@ -81,7 +81,7 @@ async fn it_serves_over_a_path_that_drops_a_tenth() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_connects_over_a_path_that_drops_a_tenth() {
+async fn tokio_kcp_connects_to_an_echo_through_losses() {
     let server = OurServer::start(echo::config()).await;
     let relay = Relay::lossy(server.addr, 0.1).unwrap();
     drive("tokio_kcp connects, 10 % loss", relay.addr(), LEN).await;

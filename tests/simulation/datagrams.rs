@@ -85,7 +85,7 @@ fn exchange(seed: u64, config: &KcpConfig, link: &LinkSettings, bytes: u64) -> [
 }
 
 #[test]
-fn some_arrive_and_none_is_wrong() {
+fn a_bad_path_delivers_datagrams_undamaged_or_not_at_all() {
     for (seed, (data, parity)) in [(0, 0), (10, 3), (1, 1), (3, 2)].into_iter().enumerate() {
         for loss in [0.0, 0.2] {
             let config = config().fec(data, parity).build().unwrap();
@@ -100,7 +100,7 @@ fn some_arrive_and_none_is_wrong() {
 
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 #[test]
-fn encrypted_ones_arrive_once() {
+fn encrypted_datagrams_arrive_once_despite_duplicates() {
     use kcp9::crypto::{CipherKind, Framing};
 
     use crate::encryption::encrypted;
@@ -124,7 +124,7 @@ fn encrypted_ones_arrive_once() {
 /// Neither end takes a datagram that says what another said for a replay of it, or for its own sent back.
 #[cfg(all(feature = "kcptun-ciphers", feature = "highway"))]
 #[test]
-fn equal_ones_all_arrive() {
+fn equal_datagrams_all_arrive() {
     use kcp9::crypto::{CipherKind, Framing};
 
     use crate::encryption::encrypted;
@@ -146,7 +146,7 @@ fn equal_ones_all_arrive() {
 
 /// Datagrams that take half of what the path carries arrive, and the stream has the rest.
 #[test]
-fn a_bulk_transfer_makes_room() {
+fn datagrams_get_through_beside_a_bulk_transfer() {
     let config = config().build().unwrap();
     let link = LinkSettings::delay(ms(20)).rate(1_000_000, 50_000);
     let mut simulation = Simulation::new(5, &config, &link);

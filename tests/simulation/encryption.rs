@@ -121,7 +121,7 @@ fn damaged_packets_are_dropped() {
 
 /// Datagrams of an encrypted session are no longer than its mtu, and use all of it.
 #[test]
-fn the_mtu_holds_with_what_encryption_adds() {
+fn packets_keep_to_the_mtu_with_what_encryption_adds() {
     for cipher in ciphers() {
         for mtu in [65, 100, 576, 1_500] {
             let config = encrypted(cipher).mtu(mtu).build();
@@ -143,7 +143,7 @@ fn the_mtu_holds_with_what_encryption_adds() {
 
 /// A peer with another key, or none, is not heard at all.
 #[test]
-fn another_key_is_not_heard() {
+fn packets_under_another_key_or_none_are_refused() {
     for cipher in ciphers().into_iter().filter(|(kind, _)| *kind != CipherKind::None) {
         let right = encrypted(cipher).build().unwrap();
         let wrong = {
@@ -175,7 +175,7 @@ fn another_key_is_not_heard() {
 
 /// Window probes and their answers carry nothing new, but are no replays.
 #[test]
-fn a_reader_that_sleeps_ends_no_session() {
+fn window_probes_are_not_taken_for_replays() {
     for cipher in ciphers() {
         let config = encrypted(cipher).recv_window(32).build().unwrap();
         let mut simulation = Simulation::new(3, &config, &LinkSettings::delay(ms(20)));

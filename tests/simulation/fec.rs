@@ -31,7 +31,7 @@ fn resent(simulation: &Simulation) -> f64 {
 }
 
 #[test]
-fn parity_saves_resends() {
+fn parity_replaces_resends() {
     for loss in [0.01, 0.05, 0.1] {
         let (without, with) = (bulk(0, 0, loss), bulk(10, 3, loss));
         let fec = with.ends[SERVER].connection.stats().fec;
@@ -48,7 +48,7 @@ fn parity_saves_resends() {
 }
 
 #[test]
-fn nothing_lost_costs_nothing_but_the_parity() {
+fn without_losses_fec_costs_only_its_parity() {
     let simulation = bulk(10, 3, 0.0);
     let (client, server) =
         (simulation.ends[CLIENT].connection.stats(), simulation.ends[SERVER].connection.stats());
@@ -97,7 +97,7 @@ fn shards_change_while_the_session_lives() {
 
 /// Whatever was lost around a change, and however early it came: what is recovered is what was sent.
 #[test]
-fn an_early_change_through_loss_makes_nothing_up() {
+fn a_change_of_shards_at_the_start_loses_nothing_over_a_lossy_path() {
     let mut rng = Rng::new(77);
     for seed in 0..150_u64 {
         let mut shards = || (rng.size(1..=20), rng.size(1..=20));
@@ -116,7 +116,7 @@ fn an_early_change_through_loss_makes_nothing_up() {
 
 /// Parity that is due for a group of longer packets does not fit any more.
 #[test]
-fn a_smaller_mtu_within_a_group_stops_nothing() {
+fn a_smaller_mtu_within_a_group_does_not_stop_delivery() {
     let config = KcpConfig::builder().stream(false).fec(10, 3).build().unwrap();
     let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(5)));
     simulation.server().reader = Reader::eager();

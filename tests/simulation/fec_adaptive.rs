@@ -212,7 +212,7 @@ fn settings_change_while_the_session_lives() {
 
 /// Each end is told that the other's shards are not its own, once for each change.
 #[test]
-fn ends_that_differ_are_told() {
+fn ends_with_different_shards_get_an_event() {
     let config = |data, parity| KcpConfig::builder().fec(data, parity).build().unwrap();
     let told = |simulation: &Simulation, side: usize| -> Vec<Event> {
         simulation.events(side).iter().map(|(_, event)| *event).collect()

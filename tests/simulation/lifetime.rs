@@ -38,7 +38,7 @@ fn an_idle_session_has_no_deadline_and_sends_nothing() {
 }
 
 #[test]
-fn a_new_session_waits_for_nothing() {
+fn a_new_session_has_no_deadline() {
     let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::default());
     simulation.start();
     assert_eq!(simulation.next_event(), None);
@@ -46,7 +46,7 @@ fn a_new_session_waits_for_nothing() {
 }
 
 #[test]
-fn shutdown_delivers_everything_and_tells_when_it_has() {
+fn shutdown_reports_the_end_when_everything_is_delivered() {
     for seed in 0..10 {
         let config = KcpConfig::builder().write_delay(seed % 2 == 1).linger(120 * SECOND).build().unwrap();
         let mut simulation = Simulation::new(seed, &config, &LinkSettings::delay(ms(30)).loss(0.3));

@@ -51,7 +51,7 @@ fn traffic_resumes_soon_after_a_blackout() {
 }
 
 #[test]
-fn acks_lost_nine_times_out_of_ten_slow_a_transfer_down_and_no_more() {
+fn a_transfer_survives_the_loss_of_nine_acks_in_ten() {
     for nodelay in PRESETS {
         let config = KcpConfig::builder()
             .nodelay(nodelay)
@@ -71,7 +71,7 @@ fn acks_lost_nine_times_out_of_ten_slow_a_transfer_down_and_no_more() {
 }
 
 #[test]
-fn a_peer_that_vanishes_is_noticed_at_the_deadline() {
+fn a_vanished_peer_closes_the_session_at_the_dead_timeout() {
     for dead_timeout in [SECOND, 30 * SECOND, 300 * SECOND] {
         let config = KcpConfig::builder().dead_timeout(dead_timeout).build().unwrap();
         let gone = 5 * SECOND;
@@ -103,7 +103,7 @@ fn a_peer_that_vanishes_is_noticed_at_the_deadline() {
 }
 
 #[test]
-fn the_deadline_counts_from_the_first_unanswered_transmission() {
+fn the_dead_timeout_counts_from_the_first_unanswered_transmission() {
     let config = KcpConfig::builder().dead_timeout(30 * SECOND).build().unwrap();
     let mut simulation = Simulation::new(5, &config, &LinkSettings::delay(ms(20)).loss(1.0));
     // Idle for an hour: silence alone kills nothing.
@@ -115,7 +115,7 @@ fn the_deadline_counts_from_the_first_unanswered_transmission() {
 }
 
 #[test]
-fn a_peer_that_vanishes_with_its_window_closed_is_noticed_too() {
+fn a_peer_that_vanishes_with_its_window_closed_closes_the_session_too() {
     let config = KcpConfig::builder().recv_window(32).dead_timeout(30 * SECOND).build().unwrap();
     let link =
         LinkSettings { blackouts: vec![at(10 * SECOND)..at(36_000 * SECOND)], ..LinkSettings::delay(ms(20)) };

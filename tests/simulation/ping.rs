@@ -88,7 +88,7 @@ fn a_lost_message_is_late_by_one_rto_and_two_losses_by_two() {
 }
 
 #[test]
-fn jitter_is_hardly_taken_for_loss() {
+fn jitter_causes_few_resends() {
     for (jitter, resent) in [(3, 0), (10, 10), (30, 12)] {
         let figures = measure(&LinkSettings { jitter: ms(jitter), ..LinkSettings::delay(ms(25)) });
         assert!(figures.resent <= resent, "jitter of {jitter} ms, seeds 0..{SESSIONS}: {figures:?}");

@@ -93,7 +93,7 @@ fn send_every(simulation: &mut Simulation, gap: Duration, count: u32) {
 }
 
 #[test]
-fn timeouts_before_any_sample() {
+fn timeouts_double_from_the_initial_rto_before_any_sample() {
     for nodelay in [NoDelay::NORMAL, NoDelay::FAST, NoDelay::IKCP] {
         let mut simulation = session(nodelay);
         lose(&mut simulation, 0, u32::MAX);
@@ -115,7 +115,7 @@ fn timeouts_before_any_sample() {
 }
 
 #[test]
-fn timeouts_after_a_sample() {
+fn timeouts_follow_the_rto_after_a_sample() {
     for nodelay in [NoDelay::NORMAL, NoDelay::FAST, NoDelay::IKCP] {
         let mut simulation = warm_session(nodelay);
         lose(&mut simulation, 1, u32::MAX);
@@ -155,7 +155,7 @@ fn the_wait_stops_growing_at_a_minute() {
 }
 
 #[test]
-fn two_skips_resend_fast() {
+fn two_later_acks_resend_at_once() {
     for nodelay in PRESETS {
         let mut simulation = warm_session(nodelay);
         lose(&mut simulation, 1, 1);
@@ -169,7 +169,7 @@ fn two_skips_resend_fast() {
 }
 
 #[test]
-fn one_skip_resends_early_when_nothing_new_is_sent() {
+fn one_later_ack_resends_early_when_nothing_new_is_sent() {
     for (nodelay, expected) in [
         // Segment 2 is acknowledged at 1,105. The wait from there is a quarter of srtt, 25 ms, or the interval.
         (NoDelay::NORMAL, 1_130_000),
@@ -241,7 +241,7 @@ fn a_segment_resent_fast_then_waits_for_its_rto() {
 }
 
 #[test]
-fn every_hole_is_resent_by_itself() {
+fn each_hole_is_resent_on_its_own_evidence() {
     let mut simulation = warm_session(NoDelay::FAST3);
     // Segments 1, 3 and 5 of 1..=8 are lost once.
     lose_each_once(&mut simulation, &[1, 3, 5]);
@@ -313,7 +313,7 @@ fn delayed_writes_wait_for_the_interval_or_a_flush() {
 
 /// KCP's own congestion window: slow start, a fast resend, a timeout. No segment waits for another's packet.
 #[test]
-fn the_congestion_window_of_kcp() {
+fn kcps_congestion_window_follows_the_c_library() {
     const MSS: usize = 1_376;
     let nodelay = NoDelay { nc: false, ..NoDelay::FAST3 };
     let config = KcpConfig::builder().nodelay(nodelay).congestion_control(CongestionControl::Kcp);

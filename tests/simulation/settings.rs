@@ -55,7 +55,7 @@ fn changes_at_any_time_lose_nothing() {
 }
 
 #[test]
-fn a_window_raised_from_closed_is_told() {
+fn a_window_raised_from_closed_is_announced() {
     let config = KcpConfig::builder().recv_window(8).build().unwrap();
     let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(10)));
     simulation.client().writer = Writer::bulk(100_000);

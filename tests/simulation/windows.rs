@@ -24,7 +24,7 @@ fn sleeping_reader(seed: u64, wakes: Duration, link: &LinkSettings) -> Simulatio
 }
 
 #[test]
-fn a_reader_that_stops_for_a_minute_closes_the_window_and_opens_it_again() {
+fn a_window_that_a_sleeping_reader_closed_opens_when_it_reads() {
     let minute = Duration::from_secs(60);
     let mut simulation = sleeping_reader(1, minute, &LinkSettings::delay(ms(20)));
     simulation.run_for(minute - ms(1));
@@ -100,7 +100,7 @@ fn a_message_longer_than_the_window_arrives() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_costs_a_bounded_queue() {
+fn writes_to_an_absent_peer_fill_a_bounded_queue() {
     let config = KcpConfig::builder().dead_timeout(Duration::from_secs(3_600)).build().unwrap();
     let link = LinkSettings::delay(ms(10)).loss(1.0);
     for messages in [false, true] {
@@ -120,7 +120,7 @@ fn a_peer_that_is_not_there_costs_a_bounded_queue() {
 }
 
 #[test]
-fn segments_past_the_window_are_refused_and_cost_nothing() {
+fn segments_past_the_window_are_refused_without_memory() {
     let config = KcpConfig::builder().recv_window(8).build().unwrap();
     let eager = KcpConfig::builder().send_window(1_024).build().unwrap();
     let link = LinkSettings::delay(ms(10));
@@ -137,7 +137,7 @@ fn segments_past_the_window_are_refused_and_cost_nothing() {
 }
 
 #[test]
-fn exactly_two_windows_are_taken_from_a_peer_that_ignores_them() {
+fn a_peer_that_ignores_the_window_gets_exactly_two_windows_in() {
     let config = KcpConfig::builder().recv_window(8).ack_no_delay(true).build().unwrap();
     let now = Instant::ZERO;
     let mut connection = Connection::new(7, &config, now);

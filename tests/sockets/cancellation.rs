@@ -24,7 +24,7 @@ fn narrow() -> KcpConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_reads_and_writes() {
+async fn cancelled_reads_and_writes_lose_nothing() {
     const LEN: usize = 1 << 20;
     let Pair { client, server, listener: _listener } = pair_with(narrow()).await;
     let (_kept, mut writer) = client.into_split();
@@ -70,7 +70,7 @@ async fn of_reads_and_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_sends_and_recvs() {
+async fn cancelled_sends_and_recvs_lose_nothing() {
     const MESSAGES: usize = 1_000;
     let config = narrow().to_builder().stream(false).build().unwrap();
     let Pair { client, server, listener: _listener } = pair_with(config).await;
@@ -117,7 +117,7 @@ async fn of_sends_and_recvs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_accept() {
+async fn a_cancelled_accept_loses_no_session() {
     const CLIENTS: usize = 200;
     let listener = listen().await;
     let addr = listener.local_addr().unwrap();
@@ -155,7 +155,7 @@ async fn of_accept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_shutdown() {
+async fn a_cancelled_shutdown_can_be_called_again() {
     const LEN: usize = 300_000;
     // More than the receive window holds, and no more than it and the send window do.
     const UNREAD: usize = 16_000;
@@ -205,7 +205,7 @@ async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
 
 /// Names are looked up on another thread, so that these calls wait. What was cancelled holds no port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_connect_and_bind() {
+async fn cancelled_connects_and_binds_leave_no_socket() {
     const ROUNDS: usize = 50;
     let server = EchoServer::over(KcpListener::bind("localhost:0", KcpConfig::default()).await.unwrap());
     let name = format!("localhost:{}", server.addr.port());

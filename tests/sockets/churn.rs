@@ -119,16 +119,16 @@ async fn churn(sessions: usize, waves: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifteen_thousand_sessions_leave_nothing() {
-    if is_alone("churn::fifteen_thousand_sessions_leave_nothing") {
+async fn fifteen_thousand_sessions_leave_nothing_behind() {
+    if is_alone("churn::fifteen_thousand_sessions_leave_nothing_behind") {
         churn(15_000, 3).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a minute on a slow machine: cargo test --release --test sockets -- --ignored a_hundred_thousand"]
-async fn a_hundred_thousand_sessions_leave_nothing() {
-    if is_alone("churn::a_hundred_thousand_sessions_leave_nothing") {
+async fn a_hundred_thousand_sessions_leave_nothing_behind() {
+    if is_alone("churn::a_hundred_thousand_sessions_leave_nothing_behind") {
         churn(100_000, 20).await;
     }
 }

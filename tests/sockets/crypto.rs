@@ -48,7 +48,7 @@ async fn every_cipher_carries_a_stream() {
 
 /// What two clients of different keys say to one listener.
 #[tokio::test]
-async fn another_key_opens_no_session() {
+async fn no_session_is_accepted_under_another_key() {
     tokio::join!(
         assert_strangers_refused(CipherKind::Aes128Gcm, Framing::KcpGo),
         assert_strangers_refused(CipherKind::XChaCha20Poly1305, Framing::KcpGo),
@@ -108,7 +108,7 @@ async fn record(config: KcpConfig, bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_readable_is_on_the_wire() {
+async fn the_wire_carries_no_plaintext() {
     let secret = b"a secret that nobody else should read, again and again. ".repeat(40);
     for kind in CipherKind::all().filter(|kind| *kind != CipherKind::None) {
         let packets = record(config(kind), &secret).await;
@@ -121,7 +121,7 @@ async fn nothing_readable_is_on_the_wire() {
 
 /// A first packet opens one session, whoever sends it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replayed_first_packet_opens_no_session() {
+async fn no_session_is_accepted_for_a_replayed_first_packet() {
     let with_tags =
         KcpConfig::builder().crypto(crypto(CipherKind::Aes128, Framing::Highway, KEY)).build().unwrap();
     for config in [config(CipherKind::Aes256Gcm), config(CipherKind::ChaCha20Poly1305), with_tags] {
@@ -293,7 +293,7 @@ fn sum_config(limit: u64) -> KcpConfig {
 }
 
 #[tokio::test]
-async fn a_cipher_of_ones_own_carries_a_stream() {
+async fn a_users_own_cipher_carries_a_stream() {
     let config = sum_config(u64::MAX);
     let server = EchoServer::over(listen_with(config.clone()).await);
     let stream = KcpStream::connect(server.addr, config).await.unwrap();

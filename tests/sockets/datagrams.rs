@@ -30,7 +30,7 @@ async fn assert_arrives(from: &KcpStream, to: &KcpStream, datagram: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn travel_both_ways_beside_the_stream() {
+async fn datagrams_travel_both_ways_beside_the_stream() {
     for (data, parity) in [(0, 0), (10, 3)] {
         let Pair { mut client, mut server, listener: _listener } =
             pair_with(config().fec(data, parity).build().unwrap()).await;
@@ -51,7 +51,7 @@ async fn travel_both_ways_beside_the_stream() {
 
 /// Ticks at their own pace beside a transfer: all arrive in order on a path that loses none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_on_while_a_stream_is_busy() {
+async fn datagrams_arrive_while_the_stream_is_busy() {
     const COUNT: u32 = 300;
     let Pair { client, server, listener: _listener } = pair_with(config().fec(10, 3).build().unwrap()).await;
     let (server_datagrams, datagrams) = (server.datagrams(), client.datagrams());
@@ -107,7 +107,7 @@ async fn go_on_while_a_stream_is_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn find_their_session_among_those_of_one_address() {
+async fn datagrams_reach_their_session_among_those_of_one_address() {
     let listener = listen_with(config().build().unwrap()).await;
     let addr = listener.local_addr().unwrap();
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
@@ -137,7 +137,7 @@ async fn find_their_session_among_those_of_one_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_no_session() {
+async fn no_session_is_accepted_for_a_datagram() {
     let listener = listen_with(config().build().unwrap()).await;
     let addr = listener.local_addr().unwrap();
     let stranger = UdpSocket::bind(ANY).unwrap();
@@ -158,7 +158,7 @@ async fn open_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_others_and_broken_ones_are_dropped() {
+async fn foreign_and_broken_datagrams_are_dropped() {
     let listener = listen_with(config().build().unwrap()).await;
     let addr = listener.local_addr().unwrap();
     let socket = UdpSocket::bind(ANY).unwrap();
@@ -178,7 +178,7 @@ async fn of_others_and_broken_ones_are_dropped() {
 }
 
 #[tokio::test]
-async fn are_refused_where_none_are_configured() {
+async fn datagrams_are_refused_unless_configured() {
     let Pair { mut client, mut server, listener: _listener } = pair_with(KcpConfig::default()).await;
     assert_eq!(client.max_datagram_len(), None);
     assert_eq!(kind(client.send_datagram(b"x")), Some(ErrorKind::Unsupported));
@@ -188,7 +188,7 @@ async fn are_refused_where_none_are_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn end_with_their_session() {
+async fn datagrams_end_with_their_session() {
     let config = quick().datagram_queue(65_536).build().unwrap();
     let Pair { client, server, listener } = pair_with(config.clone()).await;
     client.send_datagram(b"before").unwrap();
@@ -213,7 +213,7 @@ async fn end_with_their_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn end_with_the_stream_that_their_handle_is_of() {
+async fn a_datagram_handle_ends_with_its_stream() {
     let Pair { client, server, listener } = pair_with(config().build().unwrap()).await;
     let addr = client.local_addr().unwrap();
     let (handle, other) = (client.datagrams(), client.datagrams().clone());
@@ -236,7 +236,7 @@ async fn end_with_the_stream_that_their_handle_is_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_through_halves() {
+async fn datagrams_go_through_the_halves_of_a_stream() {
     let Pair { mut client, server, listener: _listener } = pair_with(config().build().unwrap()).await;
     let (reader, writer) = server.into_split();
     let (borrowed_reader, borrowed_writer) = client.split();
@@ -248,7 +248,7 @@ async fn go_through_halves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn are_not_lost_to_cancelled_reads() {
+async fn a_cancelled_recv_loses_no_datagram() {
     const COUNT: u64 = 2_000;
     let Pair { client, server, listener: _listener } = pair_with(config().build().unwrap()).await;
     let sending = spawn(async move {
@@ -282,7 +282,7 @@ async fn are_not_lost_to_cancelled_reads() {
 
 /// A sender that nobody holds back keeps no more than its queue, and the stream goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_flood_stop_nothing() {
+async fn a_flood_of_datagrams_does_not_stop_the_stream() {
     let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();
     let server = EchoServer::over(listen_with(config.clone()).await);
     let stream = KcpStream::connect(server.addr, config).await.unwrap();

@@ -103,7 +103,7 @@ async fn what_arrived_is_read_before_the_error() {
 
 /// The peer's process is gone: nothing listens at its port, and the system says so by ICMP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_is_noticed() {
+async fn reads_time_out_when_the_server_was_killed() {
     let server = EchoServer::start().await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let doomed = runtime.spawn(async { EchoServer::start().await });
@@ -167,7 +167,7 @@ fn to_broadcast() -> KcpStream {
 
 /// Every send fails: the session ends with that error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_whose_every_send_fails_ends() {
+async fn a_session_ends_when_every_send_fails() {
     let mut client = to_broadcast();
     let begun = Instant::now();
     client.write_all(b"nobody may hear this").await.unwrap();

@@ -36,7 +36,7 @@ async fn lost_packets_are_recovered() {
 
 /// Parity of the very packets that open a session, which come in one batch with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_parity_finds_its_session() {
+async fn parity_of_the_first_flight_reaches_its_session() {
     let listener = listen_with(config(10, 3)).await;
     for _ in 0..10 {
         let mut client = KcpStream::connect(listener.local_addr().unwrap(), config(10, 3)).await.unwrap();
@@ -54,7 +54,7 @@ async fn the_first_parity_finds_its_session() {
 
 /// Settings of a live stream: parity that follows the losses, and copies of small messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parity_follows_and_copies_are_made() {
+async fn adaptive_parity_and_copies_work_over_sockets() {
     let server = EchoServer::over(listen_with(config(10, 6)).await);
     let relay = Relay::lossy(server.addr, LOSS).unwrap();
     let stream = KcpStream::connect(relay.addr(), config(10, 6)).await.unwrap();

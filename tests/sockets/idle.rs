@@ -50,18 +50,18 @@ async fn idle_pairs(quiet: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pair_sleeps() {
+async fn an_idle_pair_causes_no_wakeups() {
     idle_pairs(Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a minute: cargo test --test sockets -- --ignored idle::"]
-async fn a_pair_sleeps_for_a_minute() {
+async fn an_idle_pair_causes_no_wakeups_for_a_minute() {
     idle_pairs(Duration::from_secs(60)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_sessions_sleep() {
+async fn a_thousand_idle_sessions_cause_no_wakeups() {
     let listener = listen().await;
     let addr = listener.local_addr().unwrap();
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();

@@ -29,7 +29,7 @@ async fn knock(addr: SocketAddr) -> KcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closing_ends_everything_pending() {
+async fn closing_the_listener_ends_every_pending_call() {
     let Pair { client: _client, server, listener } = pair().await;
     let listener = std::sync::Arc::new(listener);
     let accepting = spawn({
@@ -63,7 +63,7 @@ async fn closing_ends_everything_pending() {
 
 /// A writer held back by a full window, and a shutdown that waits, end too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closing_ends_writers_and_shutdowns_that_wait() {
+async fn closing_the_listener_ends_waiting_writers_and_shutdowns() {
     let config = KcpConfig::builder().send_window(8).recv_window(8).build().unwrap();
     let listener = listen_with(config.clone()).await;
     let mut waiting = Vec::new();
@@ -90,7 +90,7 @@ async fn closing_ends_writers_and_shutdowns_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropping_lets_accepted_sessions_go_on() {
+async fn accepted_sessions_go_on_when_the_listener_is_dropped() {
     let Pair { mut client, mut server, listener } = pair().await;
     let addr = listener.local_addr().unwrap();
     let unaccepted = knock(addr).await;
@@ -134,7 +134,7 @@ async fn a_full_backlog_keeps_late_clients_waiting() {
 }
 
 #[tokio::test]
-async fn it_is_a_stream_of_sessions() {
+async fn the_listener_is_a_stream_of_sessions() {
     let mut listener = listen().await;
     let client = knock(listener.local_addr().unwrap()).await;
     let next = std::future::poll_fn(|cx| Pin::new(&mut listener).poll_next(cx));
@@ -182,7 +182,7 @@ fn segment(cmd: Command, sn: u32, len: u32) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_opens_no_session_and_stops_nothing() {
+async fn no_session_is_accepted_for_garbage() {
     let listener = listen().await;
     let addr = listener.local_addr().unwrap();
     let stranger = UdpSocket::bind(ANY).unwrap();
@@ -258,7 +258,7 @@ async fn garbage_from_a_peer_does_not_harm_its_session() {
 /// A client that is gone answers with ICMP "port unreachable". A socket that asks for such errors (`IP_RECVERR`) meets
 /// them in its system calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vanished_client_does_not_stop_it() {
+async fn a_vanished_client_does_not_stop_the_listener() {
     let socket = UdpSocket::bind(ANY).unwrap();
     ask_for_icmp_errors(&socket);
     let listener = KcpListener::from_socket(socket, quick().build().unwrap()).unwrap();
@@ -312,7 +312,7 @@ fn ask_for_icmp_errors(socket: &UdpSocket) {
 
 /// Closing while clients keep knocking leaves no session behind, and no socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closing_races_with_clients() {
+async fn closing_the_listener_while_clients_connect_hangs_nobody() {
     for _ in 0..100 {
         let listener = listen().await;
         let addr = listener.local_addr().unwrap();

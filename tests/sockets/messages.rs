@@ -22,7 +22,7 @@ fn in_messages() -> KcpConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrive_whole_whatever_their_size() {
+async fn messages_of_any_size_arrive_whole() {
     let Pair { client, server, listener: _listener } = pair_with(in_messages()).await;
     let sizes = [1, 2, 1_375, 1_376, 1_377, 10_000, 65_536, MAX - 1, MAX];
     let sending = spawn(async move {
@@ -42,7 +42,7 @@ async fn arrive_whole_whatever_their_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrive_whole_over_a_bad_path() {
+async fn messages_arrive_whole_over_a_bad_path() {
     let listener = listen().await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.2).unwrap();
     let client = kcp9::KcpStream::connect(relay.addr(), in_messages()).await.unwrap();
@@ -64,7 +64,7 @@ async fn arrive_whole_over_a_bad_path() {
 }
 
 #[tokio::test]
-async fn that_cannot_be_sent_are_refused() {
+async fn empty_and_too_long_messages_are_refused() {
     let Pair { client, server, listener: _listener } = pair_with(in_messages()).await;
     assert_eq!(kind(client.send(&[]).await), Some(ErrorKind::InvalidInput));
     let error = client.send(&message(MAX + 1)).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn that_cannot_be_sent_are_refused() {
 
 /// Reads take a message apart as bytes; `recv` goes on with the next whole one.
 #[tokio::test]
-async fn can_be_read_as_bytes() {
+async fn messages_can_be_read_as_bytes() {
     use tokio::io::AsyncReadExt;
     let Pair { client, mut server, listener: _listener } = pair_with(in_messages()).await;
     client.send(&message(5_000)).await.unwrap();
@@ -89,7 +89,7 @@ async fn can_be_read_as_bytes() {
 
 /// A peer in stream mode is sent messages all the same: what `send` takes stays apart.
 #[tokio::test]
-async fn of_a_stream_keep_their_boundaries() {
+async fn messages_in_stream_mode_keep_their_boundaries() {
     let Pair { client, server, listener: _listener } = pair().await;
     for len in [3, 1_376, 4_000, 1] {
         client.send(&message(len)).await.unwrap();
@@ -101,7 +101,7 @@ async fn of_a_stream_keep_their_boundaries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_through_owned_halves() {
+async fn messages_go_through_owned_halves() {
     let Pair { client, server, listener: _listener } = pair_with(in_messages()).await;
     let (_reader, writer) = client.into_split();
     let (reader, _writer) = server.into_split();

@@ -94,7 +94,7 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn noise_opens_nothing() {
+async fn no_session_is_accepted_for_random_packets() {
     for (kind, framing) in [
         (CipherKind::Aes128Gcm, Framing::KcpGo),
         (CipherKind::Aes256, Framing::KcpGo),
@@ -106,7 +106,7 @@ async fn noise_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a minute: cargo test --release --test sockets -- --ignored a_million_random"]
-async fn a_million_random_packets_open_nothing() {
+async fn no_session_is_accepted_for_a_million_random_packets() {
     withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000, 100_000).await;
 }
 

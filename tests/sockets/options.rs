@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_may_be_brought_along() {
+async fn a_listener_and_a_client_use_sockets_of_the_caller() {
     let listener = KcpListener::from_socket(UdpSocket::bind(ANY).unwrap(), KcpConfig::default()).unwrap();
     let addr = listener.local_addr().unwrap();
     let socket = UdpSocket::bind(ANY).unwrap();
@@ -34,7 +34,7 @@ async fn sockets_may_be_brought_along() {
 
 /// A connected socket takes its peer's packets only, and hears of a peer that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connected_socket_works() {
+async fn a_client_uses_a_connected_socket() {
     let server = EchoServer::start().await;
     let socket = UdpSocket::bind(ANY).unwrap();
     socket.connect(server.addr).unwrap();
@@ -84,7 +84,7 @@ async fn buffers_are_set_on_the_socket() {
 
 /// The smallest buffers that the system gives: slow, but nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tiny_buffers_lose_nothing() {
+async fn a_transfer_completes_with_tiny_socket_buffers() {
     let listener = listen().await;
     listener.set_recv_buffer_size(1).unwrap();
     listener.set_send_buffer_size(1).unwrap();
@@ -190,7 +190,7 @@ async fn answers_come_from_the_address_that_was_called() {
 }
 
 #[tokio::test]
-async fn names_resolve() {
+async fn host_names_are_resolved() {
     let server = EchoServer::over(KcpListener::bind("localhost:0", KcpConfig::default()).await.unwrap());
     assert!(server.addr.ip().is_loopback());
     let name = format!("localhost:{}", server.addr.port());
@@ -209,7 +209,7 @@ async fn names_resolve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ipv6_works() {
+async fn an_echo_over_ipv6() {
     let server = EchoServer::over(KcpListener::bind("[::1]:0", KcpConfig::default()).await.unwrap());
     let client = KcpStream::connect(server.addr, KcpConfig::default()).await.unwrap();
     assert_eq!(client.peer_addr(), server.addr);

@@ -25,7 +25,7 @@ fn apart<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
 }
 
 #[test]
-fn one_thread_does() {
+fn an_echo_on_a_single_thread() {
     current_thread().block_on(async {
         let server = EchoServer::start().await;
         let client = KcpStream::connect(server.addr, KcpConfig::default()).await.unwrap();
@@ -60,7 +60,7 @@ fn two_runtimes_talk() {
 }
 
 #[test]
-fn outside_a_runtime_is_an_error() {
+fn sockets_outside_a_runtime_are_an_error() {
     let listener = std::net::UdpSocket::bind(ANY).unwrap();
     let addr = listener.local_addr().unwrap();
     let stream = std::net::UdpSocket::bind(ANY).unwrap();
@@ -123,7 +123,7 @@ fn calls_fail_when_the_runtime_of_their_driver_is_gone() {
 
 /// An endpoint that outlives its runtime opens no streams that would wait for ever.
 #[test]
-fn an_endpoint_without_its_runtime_opens_nothing_that_hangs() {
+fn connecting_on_an_endpoint_without_its_runtime_fails() {
     apart(|| async {
         let home = multi_thread();
         let endpoint = home.spawn(KcpEndpoint::bind(ANY)).await.unwrap().unwrap();
@@ -138,7 +138,7 @@ fn an_endpoint_without_its_runtime_opens_nothing_that_hangs() {
 
 /// The endpoint is gone before its driver has run once: its streams are served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_outlive_what_opened_them_from_the_first_moment() {
+async fn streams_outlive_their_endpoint_or_listener() {
     let server = EchoServer::start().await;
     for attempt in 0..2_000 {
         let mut stream = if attempt % 2 == 0 {
@@ -176,7 +176,7 @@ async fn dropped_streams_free_their_sockets() {
 
 /// Streams dropped in the middle of everything, from several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_dropped_mid_transfer_stop_nobody_else() {
+async fn streams_dropped_mid_transfer_do_not_stop_others() {
     let server = EchoServer::start().await;
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let steady = endpoint.connect(server.addr, KcpConfig::default()).unwrap();

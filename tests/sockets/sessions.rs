@@ -133,7 +133,7 @@ async fn a_client_comes_back_with_the_same_conv_after_a_while() {
 
 /// What a session's peer still sends after the session was dropped opens no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_packets_do_not_open_a_dropped_session_anew() {
+async fn no_session_is_accepted_for_late_packets_of_a_dropped_one() {
     let listener = listen().await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), quick().build().unwrap()).await.unwrap();
     let (mut client, server) = greet(&listener, client).await;

@@ -69,7 +69,7 @@ fn change(stream: &KcpStream, rng: &mut Rng) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn may_change_at_any_time() {
+async fn settings_may_change_at_any_time() {
     let Pair { client, server, listener: _listener } = pair().await;
     let (one, client) = transfer(client);
     let (other, server) = transfer(server);
@@ -86,7 +86,7 @@ async fn may_change_at_any_time() {
 }
 
 #[tokio::test]
-async fn out_of_their_limits_are_refused() {
+async fn settings_out_of_their_limits_are_refused() {
     let Pair { client, server, listener: _listener } = pair().await;
     let refused = Some(ErrorKind::InvalidInput);
     for windows in [(0, 1), (1, 0), (65_536, 1), (1, 65_536)] {
@@ -127,7 +127,7 @@ async fn halves_share_the_settings_of_their_stream() {
 
 /// The window is closed and opened again while the peer waits: it is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_that_is_widened_is_told() {
+async fn a_wider_window_is_announced() {
     let config = KcpConfig::builder().recv_window(4).build().unwrap();
     let listener = crate::support::listen_with(config).await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();

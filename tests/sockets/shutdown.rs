@@ -16,7 +16,7 @@ use crate::support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, wit
 const LEN: usize = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waits_until_everything_arrived_over_a_path_that_drops_a_third() {
+async fn shutdown_waits_until_everything_arrived_over_a_path_that_drops_a_third() {
     let listener = listen().await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.3).unwrap();
     let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
@@ -33,7 +33,7 @@ async fn waits_until_everything_arrived_over_a_path_that_drops_a_third() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gives_up_at_the_linger_limit() {
+async fn shutdown_gives_up_at_the_linger_limit() {
     let absent = UdpSocket::bind(ANY).unwrap();
     let config = KcpConfig::builder().linger(ms(500)).build().unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
@@ -48,7 +48,7 @@ async fn gives_up_at_the_linger_limit() {
 }
 
 #[tokio::test]
-async fn with_a_linger_of_zero_is_over_at_once() {
+async fn shutdown_with_a_linger_of_zero_returns_at_once() {
     let absent = UdpSocket::bind(ANY).unwrap();
     let config = KcpConfig::builder().linger(Duration::ZERO).build().unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
@@ -58,7 +58,7 @@ async fn with_a_linger_of_zero_is_over_at_once() {
 }
 
 #[tokio::test]
-async fn of_an_empty_stream_is_done_at_once() {
+async fn shutdown_of_an_empty_stream_returns_at_once() {
     let absent = UdpSocket::bind(ANY).unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
     within(1, "nothing to wait for", client.shutdown()).await.unwrap();
@@ -66,7 +66,7 @@ async fn of_an_empty_stream_is_done_at_once() {
 }
 
 #[tokio::test]
-async fn ends_writing_and_not_reading() {
+async fn shutdown_ends_writing_but_not_reading() {
     let Pair { mut client, mut server, listener: _listener } = pair().await;
     client.write_all(b"last words").await.unwrap();
     within(5, "shutdown", client.shutdown()).await.unwrap();

@@ -8,7 +8,7 @@ use super::{bytes, each, header_len};
 const SIZES: [usize; 11] = [24, 25, 31, 32, 33, 40, 47, 64, 129, 1_399, 1_500];
 
 #[test]
-fn a_batch_is_its_packets_one_by_one() {
+fn a_batch_comes_out_as_its_packets_one_by_one() {
     for (_, framing, cipher) in each() {
         for (size, count) in SIZES.into_iter().flat_map(|size| (1..=20).map(move |count| (size, count))) {
             // Around the numbers of packets that are worked on side by side, and every number of short ones.
@@ -48,7 +48,7 @@ fn a_batch_is_its_packets_one_by_one() {
 }
 
 #[test]
-fn odd_batches_are_refused_or_empty() {
+fn empty_batches_are_accepted_and_impossible_strides_refused() {
     for (_, framing, cipher) in each() {
         let header = header_len(framing);
         assert_eq!(cipher.seal_batch(&mut [], 0), Ok(()));

@@ -45,7 +45,7 @@ fn every_flipped_bit_is_found_but_where_the_nonce_is_not_covered() {
 }
 
 #[test]
-fn no_part_of_a_packet_passes_for_one() {
+fn a_shortened_or_lengthened_packet_is_refused() {
     for (_, framing, cipher) in each() {
         let mut sealed = unsealed(framing, 60, 8);
         cipher.seal(&mut sealed).unwrap();

@@ -24,7 +24,7 @@ fn check(vector: &Vector, framing: Framing, checksum: &[u8]) {
 }
 
 #[test]
-fn packets_are_those_of_kcp_go() {
+fn packets_equal_those_of_kcp_go_byte_by_byte() {
     let packets = kcp9_vectors::cfb_packets();
     for known in super::kinds() {
         let of_kind = |packet: &&Vector| kind(packet) == Some(known);
@@ -36,7 +36,7 @@ fn packets_are_those_of_kcp_go() {
 }
 
 #[test]
-fn tags_are_those_of_another_implementation() {
+fn highway_tags_equal_those_of_another_implementation() {
     let packets = kcp9_vectors::highway_packets();
     for known in super::kinds() {
         assert!(packets.iter().any(|packet| kind(packet) == Some(known)), "{known}");

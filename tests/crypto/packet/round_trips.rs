@@ -6,13 +6,13 @@ use super::{NONCE_LEN, bytes, cipher, each, header_len, key, kinds, unsealed};
 
 /// Every length around the sizes of blocks and of groups of them, and some beyond.
 #[test]
-fn what_is_sealed_opens_again() {
+fn every_cipher_decrypts_what_it_encrypted() {
     round_trips(|len| len <= 530 || len % 17 == 0 || len >= 1_390);
 }
 
 #[test]
 #[ignore = "slow without optimisation: cargo test --release --test crypto -- --ignored"]
-fn every_length_opens_to_what_was_sealed() {
+fn every_length_of_payload_survives_a_round_trip() {
     round_trips(|_| true);
 }
 
@@ -42,7 +42,7 @@ fn round_trips(takes: impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn what_is_shorter_than_a_header_is_refused() {
+fn a_packet_shorter_than_its_header_is_refused() {
     for (_, framing, cipher) in each() {
         for len in 0..header_len(framing) {
             let mut packet = bytes(len, 1);
@@ -54,7 +54,7 @@ fn what_is_shorter_than_a_header_is_refused() {
 }
 
 #[test]
-fn xor_takes_no_more_than_its_table() {
+fn xor_refuses_a_packet_longer_than_its_table() {
     for framing in [Framing::KcpGo, Framing::Highway] {
         let cipher = cipher(CipherKind::Xor, framing);
         let mut packet = vec![0; 1501];
@@ -68,7 +68,7 @@ fn xor_takes_no_more_than_its_table() {
 }
 
 #[test]
-fn ciphers_say_what_they_are() {
+fn ciphers_report_their_lengths_and_whether_they_authenticate() {
     for (kind, framing, cipher) in each() {
         assert_eq!((cipher.header_len(), cipher.trailer_len()), (header_len(framing), 0));
         assert_eq!((cipher.nonce_len(), cipher.nonce_limit()), (NONCE_LEN, None));
@@ -81,7 +81,7 @@ fn ciphers_say_what_they_are() {
 }
 
 #[test]
-fn keys_have_the_length_of_the_cipher() {
+fn a_key_of_the_wrong_length_is_refused() {
     for kind in kinds().filter(|kind| !matches!(kind, CipherKind::None | CipherKind::Xor)) {
         let expected = kind.key_len();
         for actual in (0..64).filter(|len| *len != expected) {
@@ -95,7 +95,7 @@ fn keys_have_the_length_of_the_cipher() {
 }
 
 #[test]
-fn another_key_opens_nothing() {
+fn another_key_decrypts_nothing() {
     for (kind, framing, cipher) in each() {
         let other = kind.build(&key(kind, 2), framing).unwrap();
         let mut packet = unsealed(framing, 100, 3);
@@ -133,7 +133,7 @@ fn a_changed_nonce_does_not_change_the_identity_of_a_packet_with_a_tag() {
 }
 
 #[test]
-fn identities_tell_packets_apart() {
+fn two_packets_have_different_identities() {
     for (kind, framing, cipher) in each() {
         let identity_of = |nonce: u64, payload: u64| {
             let payload_at = header_len(framing);
