@@ -43,7 +43,8 @@ use super::{
     accept_queue::{AcceptQueue, Ended},
     clock, entropy,
     error::Failure,
-    session::{Next, Session},
+    handover::Next,
+    session::Session,
     shared::Shared,
 };
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
@@ -110,7 +111,7 @@ impl Driver {
 
     /// Marks the sessions dirty that were scheduled. Those begun here since are new to the driver.
     fn take_scheduled(&mut self) {
-        if self.shared.has_scheduled() {
+        if self.shared.run_queue.has_any() {
             self.take_some_scheduled();
         }
     }
@@ -118,7 +119,7 @@ impl Driver {
     #[inline(never)]
     fn take_some_scheduled(&mut self) {
         let mut scheduled = std::mem::take(&mut self.scheduled);
-        self.shared.take_scheduled(&mut scheduled);
+        self.shared.run_queue.take(&mut scheduled);
         for session in scheduled.drain(..) {
             let known = self.endpoint.find(session.peer, session.conv);
             // The route may have passed to another session.
@@ -278,9 +279,7 @@ impl Driver {
 
     /// Whether there is nothing to do any more, and never will be.
     fn is_done(&self) -> bool {
-        // The order matters. An owner schedules the sessions that it begins before it goes: once it is seen gone, they
-        // are seen in the run queue.
-        self.endpoint.is_empty() && !self.shared.has_owners() && !self.shared.has_scheduled()
+        self.endpoint.is_empty() && self.shared.run_queue.is_abandoned()
     }
 
     /// Sleeps until the earliest deadline. `Ready` once it has come.
@@ -298,7 +297,7 @@ impl Future for Driver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.shared.counters.wakeups.add(1);
-        this.shared.register_driver(cx.waker());
+        this.shared.run_queue.register_driver(cx.waker());
         if this.recv_errors >= MAX_RECV_ERRORS {
             this.recv_errors = 0;
         }
@@ -343,7 +342,7 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // The runtime shuts down, or there is nothing left to serve. Nobody may wait for this driver any more.
-        self.shared.close_run_queue();
+        self.shared.run_queue.close();
         self.take_scheduled();
         if let Some(queue) = &self.shared.accept_queue {
             drop(queue.end(Ended::DriverGone));

@@ -109,7 +109,7 @@ impl KcpEndpoint {
 
 impl Drop for KcpEndpoint {
     fn drop(&mut self) {
-        self.shared.remove_owner();
+        self.shared.run_queue.remove_owner();
     }
 }
 

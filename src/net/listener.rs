@@ -122,7 +122,7 @@ impl KcpListener {
                 session.release();
             }
         }
-        self.shared.wake_driver();
+        self.shared.run_queue.wake_driver();
     }
 
     /// Counters of the socket and its driver.
@@ -150,7 +150,7 @@ impl Stream for KcpListener {
 impl Drop for KcpListener {
     fn drop(&mut self) {
         self.end(Ended::Dropped);
-        self.shared.remove_owner();
+        self.shared.run_queue.remove_owner();
     }
 }
 

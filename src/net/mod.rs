@@ -5,16 +5,22 @@
 //! listener           accepts sessions that peers open
 //! datagrams          the application's handle of what travels beside a stream
 //! endpoint           opens many sessions over one socket
-//!   session          the core's Connection under a lock, with those who wait for it
+//!   session          the core's Connection under a lock, with the tasks that wait for it
+//!     handover       how it passes between the stream's tasks and the driver; run_queue: the sessions to look at
+//!     wake_list      the lock, and the tasks woken when it is released; waiters: the tasks that wait
 //!   driver           one task a socket: receives, keeps timers, sends what is left to it
 //!     proto::Endpoint  finds the session of a packet, and decides what begins one
-//!   shared           what they have in common: run queue, accept queue, counters
-//!   socket           batches of packets (quinn-udp); slots: the memory they are received into; dscp: sending with a DSCP
+//!   accept_queue     sessions that peers began and nobody has accepted yet
+//!   shared           what the streams, the listener and the driver of one socket have in common
+//!   socket           batches of packets (quinn-udp)
+//!     slots          the memory that they are received into
+//!     async_socket   waiting for packets, and for room to send
+//!     dscp           sending with a DSCP
 //! ```
 //!
-//! A write goes all the way to the system call in the writer's own task, and a read takes bytes where the driver put
-//! them: between the two tasks there is no channel, only the session's lock, which is never held over a system call
-//! in the ordinary course.
+//! A write goes all the way to the system call in the writer's own task. A read takes bytes from where the driver put them.
+//! Between the two tasks there is no channel, only the session's lock. It is released for every system call, but for one:
+//! the second attempt at a batch that found the socket full.
 
 /// The options of the UDP socket, on everything that has one.
 macro_rules! socket_options {
@@ -71,6 +77,7 @@ mod dscp;
 mod endpoint;
 mod entropy;
 mod error;
+mod handover;
 mod listener;
 mod session;
 mod shared;
@@ -78,6 +85,7 @@ mod socket;
 mod split;
 mod stats;
 mod stream;
+mod sync;
 mod waiters;
 mod wake_list;
 

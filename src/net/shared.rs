@@ -1,19 +1,18 @@
-//! What the streams, the listener and the driver of one socket share.
+//! What the streams, the listener or endpoint, and the driver of one socket share.
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
-    task::Waker,
     vec::Vec,
 };
 
 use super::{
-    accept_queue::AcceptQueue, driver::Driver, error::Failure, session::Session, socket::Socket,
-    stats::Counters,
+    accept_queue::AcceptQueue, driver::Driver, error::Failure, handover::RunQueue, session::Session,
+    socket::Socket, stats::Counters,
 };
 use crate::proto::Transmit;
 
@@ -21,104 +20,49 @@ use crate::proto::Transmit;
 pub(super) struct Shared {
     pub(super) socket: Socket,
     pub(super) counters: Counters,
-    /// Sessions that the driver is to look at.
-    run_queue: Mutex<RunQueue>,
-    /// Whether there are any: looked at for every batch received.
-    has_any: AtomicBool,
-    /// The driver is a task of its own: its waker stays what it is.
-    driver: OnceLock<Waker>,
-    /// The listener or endpoint that may open further sessions, while there is one.
-    owners: AtomicUsize,
-    /// Packets sent by a listener's sessions that would begin one if somebody sent them back.
-    sent_first: Mutex<Vec<u64>>,
-    /// Whether there are any: looked at for every batch received.
-    has_sent_first: AtomicBool,
-    /// Sessions that wait to be accepted, where packets from new peers open any.
+    /// The sessions that the driver is to look at.
+    pub(super) run_queue: RunQueue<Session>,
+    /// The sessions that wait to be accepted, if this is a listener's socket.
     pub(super) accept_queue: Option<AcceptQueue>,
-}
-
-#[derive(Debug, Default)]
-struct RunQueue {
-    sessions: Vec<Arc<Session>>,
-    /// The driver has ended: nobody will look, and a session kept here would keep the socket open.
-    ended: bool,
+    /// Identities of packets that a listener's sessions sent and that would begin a session if somebody sent them back.
+    /// The driver collects them.
+    sent_first: Mutex<Vec<u64>>,
+    /// Whether there are any. The driver reads it for every batch that it receives, so it is not under the lock.
+    has_sent_first: AtomicBool,
 }
 
 impl Shared {
-    /// Starts a driver for `socket`, with `backlog` for a listener's. The caller counts as its one opener.
+    /// Starts a driver for `socket`, with an `accept_queue` for that of a listener. The caller is the owner that the run
+    /// queue begins with: it must call [`RunQueue::remove_owner`] in the end.
     ///
     /// # Errors
-    /// When no Tokio runtime runs here.
+    /// When no Tokio runtime runs here, or the system has no randomness.
     pub(super) fn start(socket: Socket, accept_queue: Option<AcceptQueue>) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
             socket,
             counters: Counters::default(),
-            run_queue: Mutex::default(),
-            has_any: AtomicBool::new(false),
-            driver: OnceLock::new(),
-            owners: AtomicUsize::new(1),
+            run_queue: RunQueue::new(),
+            accept_queue,
             sent_first: Mutex::default(),
             has_sent_first: AtomicBool::new(false),
-            accept_queue,
         });
         runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
     }
 
-    /// Has the driver look at `session` soon.
+    /// Has the driver look at `session` soon. Without a driver the session fails.
     pub(super) fn schedule(&self, session: &Arc<Session>) {
-        if session.scheduled.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let mut run_queue = lock(&self.run_queue);
-        if run_queue.ended {
-            drop(run_queue);
+        if self.run_queue.schedule(session).is_err() {
             session.fail(Failure::DriverGone);
-            return;
-        }
-        run_queue.sessions.push(Arc::clone(session));
-        self.has_any.store(true, Ordering::Release);
-        drop(run_queue);
-        self.wake_driver();
-    }
-
-    /// Whether a session waits to be looked at.
-    pub(super) fn has_scheduled(&self) -> bool {
-        self.has_any.load(Ordering::Acquire)
-    }
-
-    /// Moves the sessions to be looked at into `sessions`.
-    pub(super) fn take_scheduled(&self, sessions: &mut Vec<Arc<Session>>) {
-        let mut run_queue = lock(&self.run_queue);
-        sessions.append(&mut run_queue.sessions);
-        self.has_any.store(false, Ordering::Relaxed);
-        drop(run_queue);
-        for session in sessions {
-            session.scheduled.store(false, Ordering::Release);
         }
     }
 
-    /// The driver has ended: from here on, sessions that are scheduled fail instead.
-    pub(super) fn close_run_queue(&self) {
-        lock(&self.run_queue).ended = true;
-    }
-
-    pub(super) fn register_driver(&self, waker: &Waker) {
-        if self.driver.get().is_none() {
-            let _ = self.driver.set(waker.clone());
-            // Who saw no waker to wake did before this what the driver looks at after it.
-            fence(Ordering::SeqCst);
-        }
-    }
-
-    pub(super) fn wake_driver(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(driver) = self.driver.get() {
-            driver.wake_by_ref();
-        }
-    }
-
+    /// Sends the packets of `transmit`, which lie in `bytes`, and counts them. `sent` is set to the bytes of those that the
+    /// socket is done with.
+    ///
+    /// # Errors
+    /// Those of [`Socket::try_send`].
     pub(super) fn send(
         &self,
         peer: SocketAddr,
@@ -148,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Takes note of packets that were sent.
+    /// Remembers, for a listener, the identities of packets that are being sent: see [`Shared::take_sent_first`].
     pub(super) fn note_sent_first(&self, identities: &[u64]) {
         if self.accept_queue.is_some() && !identities.is_empty() {
             let mut sent = lock(&self.sent_first);
@@ -160,32 +104,24 @@ impl Shared {
         }
     }
 
-    /// Whether there are packets for [`take_sent_first`](Self::take_sent_first).
+    /// Whether there are identities to collect.
     pub(super) fn has_sent_first(&self) -> bool {
         self.has_sent_first.load(Ordering::Acquire)
     }
 
+    /// Takes the identities of what was sent since the last call. If such a packet comes back to this socket, somebody
+    /// reflects it: it must not begin a session.
     pub(super) fn take_sent_first(&self) -> Vec<u64> {
         let mut sent = lock(&self.sent_first);
         self.has_sent_first.store(false, Ordering::Relaxed);
         std::mem::take(&mut sent)
     }
-
-    pub(super) fn remove_owner(&self) {
-        if self.owners.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.wake_driver();
-        }
-    }
-
-    pub(super) fn has_owners(&self) -> bool {
-        self.owners.load(Ordering::Acquire) > 0
-    }
 }
 
-/// Packets kept until the driver asks for them.
-const MAX_SENT_FIRST: usize = 4_096;
-
-/// Locks whatever the last holder left: nothing in this crate panics while it holds a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds this lock, but for a lack of memory.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Identities kept until the driver collects them.
+const MAX_SENT_FIRST: usize = 4_096;

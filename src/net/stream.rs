@@ -135,7 +135,7 @@ impl KcpStream {
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
         let shared = Shared::start(socket, None)?;
         let stream = endpoint::open(&shared, peer, conv, config);
-        shared.remove_owner();
+        shared.run_queue.remove_owner();
         stream
     }
 

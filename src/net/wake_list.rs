@@ -6,11 +6,9 @@
 //! them when the lock is gone. Nothing else can make such a list.
 
 use core::ops::{Deref, DerefMut};
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    task::Waker,
-    vec::Vec,
-};
+use std::{sync::PoisonError, task::Waker, vec::Vec};
+
+use super::sync::{Mutex, MutexGuard};
 
 /// A mutex whose holders collect the wakers of the tasks that they want to wake.
 #[derive(Debug, Default)]
@@ -23,7 +21,7 @@ pub(super) struct Locked<'a, T> {
 }
 
 /// Wakers to be called once the lock is released.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WakeList {
     /// Room for a reader and a writer without an allocation.
     first: [Option<Waker>; 2],
@@ -81,14 +79,6 @@ impl<T> DerefMut for Locked<'_, T> {
 }
 
 impl WakeList {
-    /// Mostly there are none.
-    #[inline]
-    pub(super) fn wake_all(&mut self) {
-        if self.first[0].is_some() {
-            self.wake_some();
-        }
-    }
-
     pub(super) fn push(&mut self, waker: Waker) {
         match self.first.iter_mut().find(|slot| slot.is_none()) {
             Some(slot) => *slot = Some(waker),

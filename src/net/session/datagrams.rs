@@ -9,25 +9,25 @@ use std::{
 use bytes::Bytes;
 use tokio::task::coop;
 
-use super::{Session, State};
-use crate::{net::wake_list::WakeList, proto::DatagramSendError};
+use super::{Session, state::State};
+use crate::{
+    net::{handover::Next, wake_list::WakeList},
+    proto::DatagramSendError,
+};
 
 impl Session {
-    /// Queues a datagram and transmits it, unless somebody is transmitting or the socket is full: then it goes next.
+    /// Queues a datagram and sends it. While another task sends, or the socket is full, it stays queued and goes next.
     pub(in crate::net) fn send_datagram(self: &Arc<Self>, datagram: &[u8]) -> io::Result<()> {
-        let mut state = self.lock();
-        if let Err(error) = state.connection.send_datagram(datagram) {
-            return Err(state.error_or(error.into()));
-        }
-        // What the stream holds back for the next write is not sent for it.
-        self.transmit_and_leave(state, true);
-        Ok(())
+        self.act(|mut state, wakes| match state.connection.send_datagram(datagram) {
+            // Corked: bytes of the stream that wait for the next write go on waiting.
+            Ok(()) => (Ok(()), self.transmit(state, wakes, true)),
+            Err(error) => (Err(state.error_or(error.into())), Next::Wait(None)),
+        })
     }
 
     pub(in crate::net) fn poll_recv_datagram(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let budget = ready!(coop::poll_proceed(cx));
-        let mut wakes = WakeList::default();
-        let outcome = self.lock().poll_recv_datagram(cx, &mut wakes);
+        let outcome = self.handover.locked(|mut state, wakes| state.poll_recv_datagram(cx, wakes));
         if outcome.is_ready() {
             budget.made_progress();
         }
@@ -35,7 +35,7 @@ impl Session {
     }
 
     pub(in crate::net) fn max_datagram_len(&self) -> Option<usize> {
-        self.lock().connection.max_datagram_len()
+        self.handover.locked(|state, _| state.connection.max_datagram_len())
     }
 }
 

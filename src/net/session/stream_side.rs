@@ -1,0 +1,121 @@
+//! What the application's calls do with a session: reads, writes, flushes, shutdowns, and letting go of it.
+
+use std::{
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use tokio::io::ReadBuf;
+
+use super::{Guard, Session};
+use crate::{
+    net::{clock, handover::Next, wake_list::WakeList},
+    proto::{Connection, Instant, WriteError},
+};
+
+impl Session {
+    pub(in crate::net) fn poll_read(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.act(|mut state, wakes| {
+            // Initialise no more of a large buffer than is about to be filled.
+            let wanted = buf.remaining().min(state.connection.readable_bytes().max(MIN_READ));
+            let outcome = match state.connection.read(buf.initialize_unfilled_to(wanted)) {
+                Ok(count) => {
+                    buf.advance(count);
+                    Poll::Ready(Ok(()))
+                }
+                Err(error) => state.wait_to_read(cx, error, wakes),
+            };
+            // Also after an error: segments without bytes may have been taken, and make room.
+            (outcome, self.tell_window(state, wakes))
+        })
+    }
+
+    pub(in crate::net) fn poll_recv(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        self.act(|mut state, wakes| {
+            let outcome = match state.connection.recv() {
+                Ok(message) => Poll::Ready(Ok(message)),
+                Err(error) => state.wait_to_read(cx, error, wakes),
+            };
+            (outcome, self.tell_window(state, wakes))
+        })
+    }
+
+    /// After a read: tells the peer if there is room again where there was little.
+    fn tell_window(&self, state: Guard<'_>, wakes: &mut WakeList) -> Next {
+        if state.connection.has_window_update() {
+            self.transmit(state, wakes, false)
+        } else {
+            Next::Wait(None)
+        }
+    }
+
+    /// Writes with `write`, sends, and returns what `write` returned.
+    pub(in crate::net) fn poll_write<R>(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
+    ) -> Poll<io::Result<R>> {
+        self.act(|mut state, wakes| {
+            let now = clock::now();
+            match write(&mut state.connection, now) {
+                Ok(result) => (Poll::Ready(Ok(result)), self.transmit_at(state, now, wakes, true)),
+                Err(WriteError::Blocked) => {
+                    state.writers.add(cx.waker(), wakes);
+                    (Poll::Pending, Next::Wait(None))
+                }
+                Err(error) => (Poll::Ready(Err(state.error_or(error.into()))), Next::Wait(None)),
+            }
+        })
+    }
+
+    /// Sends what waits for further writes.
+    pub(in crate::net) fn flush(self: &Arc<Self>) -> io::Result<()> {
+        self.act(|mut state, wakes| {
+            if state.connection.close_reason().is_some() {
+                return (Err(state.close_error()), Next::Wait(None));
+            }
+            // Most flushes follow a write that has sent everything.
+            if !state.connection.has_held_back() {
+                return (Ok(()), Next::Wait(None));
+            }
+            state.connection.flush();
+            (Ok(()), self.transmit(state, wakes, false))
+        })
+    }
+
+    /// Begins the shutdown, and waits until the peer has acknowledged everything written.
+    pub(in crate::net) fn poll_shutdown(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.act(|mut state, wakes| {
+            if !state.flushed && state.connection.close_reason().is_some() {
+                return (Poll::Ready(Err(state.close_error())), Next::Wait(None));
+            }
+            state.connection.shutdown(clock::now());
+            state.collect_events(wakes);
+            if state.flushed {
+                return (Poll::Ready(Ok(())), Next::Wait(None));
+            }
+            state.closers.add(cx.waker(), wakes);
+            (Poll::Pending, self.transmit(state, wakes, false))
+        })
+    }
+
+    /// Begins a shutdown that nobody waits for.
+    pub(in crate::net) fn start_shutdown(self: &Arc<Self>) {
+        self.with(true, |connection| connection.shutdown(clock::now()));
+    }
+
+    /// The stream is gone. Sends what can be sent at once, ends the session, and has the driver forget it.
+    pub(in crate::net) fn release(self: &Arc<Self>) {
+        self.handover
+            .release(|state| self.send_batches(state, clock::now(), false), || self.shared.schedule(self));
+    }
+}
+
+/// Bytes of a buffer that are initialised before it is known that there is as much to read.
+const MIN_READ: usize = 2_048;

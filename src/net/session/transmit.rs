@@ -1,0 +1,120 @@
+//! Sending a session's packets, from a task of the application or from the driver.
+
+use std::{io, vec::Vec};
+
+use super::{Guard, Session, state::State};
+use crate::{
+    net::{
+        clock,
+        handover::{self, Next, Sender},
+        socket,
+        wake_list::WakeList,
+    },
+    proto::{Instant, Transmit},
+};
+
+impl Session {
+    /// Sends what is sendable, in a task of the application, and lists the tasks that this concerns.
+    ///
+    /// With `corked`, less than a batch stays behind data in flight: the next write may share its system call, unless the
+    /// driver comes first.
+    pub(super) fn transmit(&self, state: Guard<'_>, wakes: &mut WakeList, corked: bool) -> Next {
+        self.transmit_at(state, clock::now(), wakes, corked)
+    }
+
+    pub(super) fn transmit_at(
+        &self,
+        state: Guard<'_>,
+        now: Instant,
+        wakes: &mut WakeList,
+        corked: bool,
+    ) -> Next {
+        let (mut state, next) = self.send_batches(state, now, corked);
+        state.collect_events(wakes);
+        next
+    }
+
+    /// Sends what is sendable. The lock is released for each system call.
+    ///
+    /// `now` was read under this lock: others may have sent before, and a connection's time must not run backwards.
+    pub(super) fn send_batches<'g>(&self, state: Guard<'g>, now: Instant, corked: bool) -> (Guard<'g>, Next) {
+        socket::with_transmit_buffer(|buffer| {
+            handover::transmit(state, &mut Batches { session: self, now, corked, buffer, sent: 0 })
+        })
+    }
+
+    /// Sends a batch that found the socket full, or the rest of it. Puts it back if the socket still is.
+    #[cold]
+    fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Blocked) -> Result<(), Next> {
+        let mut sent = 0;
+        let outcome = self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes, &mut sent);
+        if outcome.as_ref().is_err_and(is_full) {
+            blocked.bytes.drain(..sent);
+            blocked.transmit.len -= sent;
+            state.blocked = Some(blocked);
+            return Err(Next::Blocked);
+        }
+        state.note_send(now, outcome);
+        Ok(())
+    }
+}
+
+/// The batches of a session, laid out in this thread's transmit buffer one after the other.
+struct Batches<'a> {
+    session: &'a Session,
+    now: Instant,
+    corked: bool,
+    buffer: &'a mut [u8],
+    /// Bytes of the present batch that the socket is done with.
+    sent: usize,
+}
+
+/// A batch that found the socket full.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    bytes: Vec<u8>,
+    transmit: Transmit,
+}
+
+/// A batch in the transmit buffer.
+struct Batch {
+    transmit: Transmit,
+    /// The identities of packets in it that would begin a session if somebody sent them back to this socket.
+    first_packets: Vec<u64>,
+}
+
+impl Sender<State> for Batches<'_> {
+    type Batch = Batch;
+
+    fn take(&mut self, state: &mut State) -> Result<Batch, Next> {
+        if let Some(blocked) = state.blocked.take() {
+            self.session.send_blocked(state, self.now, blocked)?;
+        }
+        match state.connection.transmit(self.now, self.buffer, self.corked) {
+            Some(transmit) => Ok(Batch { transmit, first_packets: state.connection.take_sent_first() }),
+            None => Err(state.next(self.corked)),
+        }
+    }
+
+    fn send(&mut self, batch: &Batch) -> io::Result<()> {
+        let Session { peer, local_ip, shared, .. } = self.session;
+        shared.note_sent_first(&batch.first_packets);
+        self.sent = 0;
+        shared.send(*peer, *local_ip, batch.transmit, self.buffer, &mut self.sent)
+    }
+
+    fn sent(&mut self, state: &mut State, batch: Batch, outcome: io::Result<()>) -> Result<(), Next> {
+        if outcome.as_ref().is_err_and(is_full) {
+            let bytes = self.buffer[self.sent..batch.transmit.len].to_vec();
+            let transmit = Transmit { len: bytes.len(), ..batch.transmit };
+            state.blocked = Some(Blocked { bytes, transmit });
+            return Err(Next::Blocked);
+        }
+        state.note_send(self.now, outcome);
+        Ok(())
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
