@@ -112,10 +112,10 @@ pub use net::{
     EndpointStats, KcpDatagrams, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf,
     ReadHalf, ReuniteError, WriteHalf,
 };
-pub use proto::fec;
 pub use proto::{
     ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,
 };
+pub use proto::{congestion, fec};
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "tokio"))]

@@ -121,7 +121,7 @@ fn check_gauges(connection: &Connection) {
 }
 
 fn any_control() -> impl Strategy<Value = CongestionControl> {
-    prop::sample::select(vec![CongestionControl::Kcp, CongestionControl::Bandwidth])
+    prop::sample::select(vec![CongestionControl::Kcp, CongestionControl::BbrLike])
 }
 
 /// What may happen to a session of two ends.

@@ -81,7 +81,7 @@ impl Script<'_> {
     }
 
     fn control(&mut self) -> CongestionControl {
-        if self.byte() & 1 != 0 { CongestionControl::Kcp } else { CongestionControl::Bandwidth }
+        if self.byte() & 1 != 0 { CongestionControl::Kcp } else { CongestionControl::BbrLike }
     }
 
     fn window(&mut self) -> u32 {

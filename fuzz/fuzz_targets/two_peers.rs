@@ -129,7 +129,7 @@ impl Settings {
             .congestion_control(if self.kcp_control {
                 CongestionControl::Kcp
             } else {
-                CongestionControl::Bandwidth
+                CongestionControl::BbrLike
             })
             .stream(self.stream)
             .ack_no_delay(self.ack_no_delay)

@@ -18,11 +18,13 @@
 
 mod arq;
 mod config;
+pub mod congestion;
 mod connection;
 mod datagrams;
 mod endpoint;
 mod error;
 pub mod fec;
+mod path;
 pub(crate) mod pipeline;
 mod random;
 pub(crate) mod replay;
@@ -34,13 +36,15 @@ mod wire;
 pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
-    config::{CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
+    config::{KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
+    congestion::CongestionControl,
     connection::{BatchDrops, Connection, Event, Transmit},
     endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{
         CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,
         UnknownPreset, WriteError,
     },
+    path::MinRtt,
     random::{Random, random_conv},
     stats::{
         DatagramQueueState, DatagramStats, FecState, FecStats, PathState, QueueState, RecoveryStats,

@@ -165,7 +165,7 @@ pub struct PathState {
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
     pub rtt_var: Duration,
-    /// Smallest round-trip time seen; zero before the first sample.
+    /// Minimum round-trip time of the last ten seconds or so; zero before the first sample.
     pub min_rtt: Duration,
     /// Retransmission timeout of a segment's first transmission. It is shorter while few segments are unacknowledged: see
     /// [`NoDelay::nodelay`](crate::NoDelay::nodelay).

@@ -81,7 +81,7 @@ fn deliver(seed: u64) {
     // Drawn apart, so that all else of a seed is the same whatever the control.
     let mut controls = Rng::new(!seed);
     let configs = [0, 1].map(|_| {
-        let control = *controls.choose(&[CongestionControl::Kcp, CongestionControl::Bandwidth]);
+        let control = controls.choose(&[CongestionControl::Kcp, CongestionControl::BbrLike]).clone();
         let config = random_config(&mut rng, control);
         let (data, parity) = *controls.choose(&[(0, 0), (0, 0), (10, 3), (1, 1), (3, 2), (2, 6), (30, 15)]);
         config.to_builder().fec(data, parity).build().unwrap()

@@ -6,12 +6,14 @@ use super::{
     Arq,
     acks::Ack,
     bytes_queue::Stretch,
-    congestion::Confirmed,
+    losses::Confirmed,
     recv_buffer::{BlockPosition, Insert},
-    rtt,
+    send_buffer::wire_len,
 };
 use crate::proto::{
+    congestion::{LossCause, Lost},
     error::PacketError,
+    path::MAX_RTO,
     seq,
     time::Instant,
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
@@ -38,7 +40,7 @@ impl Arq {
     ) -> Result<(), PacketError> {
         debug_assert!(place.is_none_or(|place| place.holds(segments)));
         let mut echoed = None;
-        let mut confirmed = Confirmed::new(now, self.rtt.min());
+        let mut confirmed = Confirmed::new(now, self.path.min_rtt());
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
@@ -137,48 +139,49 @@ impl Arq {
         // The first round trip that a peer measures would have the wait in it, and its RTO for long after.
         let first = self.counters.segments.push_received == 1;
         // A gap is told at once: what fills it is a round trip away.
-        if first || self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.mtu) {
+        if first || self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.path.mtu()) {
             self.acks.set_due();
         }
     }
 
     fn after_input(&mut self, now: Instant, confirmed: &Confirmed, skipped: bool, echoed: Option<u32>) {
-        let rtt = echoed.and_then(|ts| self.round_trip(now, ts, confirmed));
+        let rtt = echoed.and_then(|ts| round_trip(now, ts, confirmed));
         if let Some(rtt) = rtt {
-            self.rtt.sample(rtt, &self.nodelay);
+            self.path.on_rtt(now, rtt, &self.nodelay);
         }
-        if confirmed.segments > 0 {
+        if confirmed.acked.segments > 0 {
             self.losses.add(&confirmed.losses);
             if self.buffer.unacked() == 0 {
                 self.copies.clear(self.buffer.nxt());
             }
             let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
             self.queue.bytes.release_before(free_before);
-            let limit = self.send_window.min(self.peer_window);
-            self.congestion.on_ack(now, confirmed, self.buffer.in_flight(), rtt, limit);
-            if !self.congestion.is_off() {
+            let in_flight = self.in_flight();
+            self.path.on_ack(now, &confirmed.acked, confirmed.spurious_bytes, in_flight);
+            if self.path.has_controller() {
                 self.update_queue_limit();
             }
         }
-        if skipped && self.early_at.is_none() {
-            self.early_at = Some(now + self.early_delay());
+        if skipped {
+            self.after_skips(now);
         }
-        self.last_heard = now;
-        self.unanswered_sends = 0;
-        self.unanswered_since = (self.buffer.unacked() > 0).then_some(now);
+        self.path.liveness.on_answered(now, self.buffer.unacked() > 0);
         self.probe.answered();
         self.update_probe(now);
     }
 
-    /// The round-trip time that an ACK of a transmission at `ts` tells. Where that was the last transmission of the newest
-    /// segment confirmed, its own clock is finer than `ts`.
-    fn round_trip(&self, now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> {
-        let newest = confirmed.newest?;
-        if newest.sent_at.as_ts() == ts {
-            return Some(now - newest.sent_at);
+    /// Tells congestion control which segments ACKs have shown to be lost, and waits a little for more ACKs about others.
+    #[inline(never)]
+    fn after_skips(&mut self, now: Instant) {
+        let path = &mut self.path;
+        self.buffer.report_lost(|segment| {
+            let (bytes, sent_time) = (wire_len(segment.len), segment.sent_at);
+            path.on_lost(&Lost { now, bytes, sent_time, cause: LossCause::Skipped });
+        });
+        path.apply_losses();
+        if self.early_at.is_none() {
+            self.early_at = Some(now + self.early_delay());
         }
-        let millis = u64::try_from(seq::distance(ts, now.as_ts())).ok()?;
-        Some(Duration::from_millis(millis)).filter(|rtt| *rtt < rtt::MAX_RTO)
     }
 
     /// Stream position of the first byte that no segment carries.
@@ -186,11 +189,22 @@ impl Arq {
         self.queue.bytes.end().wrapping_sub(self.queue.unsent() as u32)
     }
 
-    /// How long a segment skipped too seldom waits for more ACKs: reordering on the path shows within a fraction of
-    /// a round trip.
+    /// How long a segment that was skipped too seldom for a fast resend waits for more ACKs: reordering on the path shows
+    /// within a fraction of a round trip.
     pub(super) fn early_delay(&self) -> Duration {
-        (self.rtt.smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
+        (self.path.rtt().smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
     }
+}
+
+/// The round-trip time that an ACK tells which echoes `ts`. If `ts` is of the last transmission of the newest segment that is
+/// confirmed, the time noted with that segment is finer.
+fn round_trip(now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> {
+    let sent_time = confirmed.acked.sent_time()?;
+    if sent_time.as_ts() == ts {
+        return Some(now - sent_time);
+    }
+    let millis = u64::try_from(seq::distance(ts, now.as_ts())).ok()?;
+    Some(Duration::from_millis(millis)).filter(|rtt| *rtt < MAX_RTO)
 }
 
 #[cfg(test)]
@@ -223,10 +237,10 @@ mod tests {
         let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
         arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received, None).unwrap();
-        let written: Vec<u8> = (0..segments as usize * arq.mss).map(|i| (i % 251) as u8).collect();
-        for batch in written.chunks(64 * arq.mss) {
+        let written: Vec<u8> = (0..segments as usize * arq.path.mss()).map(|i| (i % 251) as u8).collect();
+        for batch in written.chunks(64 * arq.path.mss()) {
             assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
-            assert_eq!(sent(&mut arq).len(), 64 * (arq.mss + HEADER_LEN));
+            assert_eq!(sent(&mut arq).len(), 64 * (arq.path.mss() + HEADER_LEN));
         }
         let full = arq.queue.bytes.memory();
         assert!(full >= written.len());
@@ -242,7 +256,7 @@ mod tests {
         let resent: Vec<_> = Segments::new(&resent).map(Result::unwrap).collect();
         assert_eq!(resent.iter().map(|(header, _)| header.sn).collect::<Vec<_>>(), lost);
         for (header, payload) in resent {
-            assert_eq!(payload, &written[header.sn as usize * arq.mss..][..arq.mss]);
+            assert_eq!(payload, &written[header.sn as usize * arq.path.mss()..][..arq.path.mss()]);
         }
         arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received, None).unwrap();
         assert_eq!(arq.queue.bytes.memory(), 0);

@@ -16,22 +16,15 @@
 //! misses: `bytes_queue.rs` keeps that to what is unacknowledged.
 
 mod acks;
-mod bandwidth;
 mod bytes_queue;
-mod congestion;
 mod copies;
-mod detour;
 mod input;
 mod losses;
-mod min_rtt;
 mod output;
-mod pacer;
 mod peak;
 mod prefetch;
 mod probe;
 mod recv_buffer;
-mod reno;
-mod rtt;
 mod send_buffer;
 mod send_queue;
 
@@ -43,19 +36,18 @@ pub use self::recv_buffer::Block;
 pub(super) use self::recv_buffer::BlockPosition;
 use self::{
     acks::Acks,
-    congestion::Congestion,
     copies::Copies,
-    pacer::Pacer,
     probe::Probe,
     recv_buffer::RecvBuffer,
-    rtt::Rtt,
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
 };
 pub(super) use self::{input::Origin, losses::LossCounts};
 use super::{
-    config::{CongestionControl, KcpConfig, NoDelay},
+    config::{KcpConfig, NoDelay},
+    congestion::CongestionControl,
     error::{SettingError, WriteError},
+    path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
     wire::HEADER_LEN,
@@ -80,8 +72,6 @@ const THIN: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Arq {
     conv: u32,
-    mss: usize,
-    mtu: usize,
     nodelay: NoDelay,
     stream: bool,
     ack_no_delay: bool,
@@ -94,12 +84,8 @@ pub(super) struct Arq {
     buffer: SendBuffer,
     recv: RecvBuffer,
     acks: Acks,
-    rtt: Rtt,
-    congestion: Congestion,
+    path: Path,
     congestion_control: CongestionControl,
-    pacer: Pacer,
-    /// Resends after timeouts in the current round trip: when it began, and how many bytes.
-    timeout_round: (Instant, u64),
     probe: Probe,
     copies: Copies,
     losses: LossCounts,
@@ -115,11 +101,6 @@ pub(super) struct Arq {
     early_due: bool,
     /// Until when writes that do not fill a segment wait for more.
     flush_at: Option<Instant>,
-    /// Since when something is in flight and the peer has been silent.
-    unanswered_since: Option<Instant>,
-    /// Transmissions of the oldest segment since the peer was heard last.
-    unanswered_sends: u32,
-    last_heard: Instant,
     /// Longest wait for an answer: several fit the time after which a silent peer counts as dead.
     max_wait: Duration,
     counters: Counters,
@@ -132,8 +113,6 @@ impl Arq {
         let mss = config.mss(overhead);
         let mut arq = Self {
             conv,
-            mss,
-            mtu: mss + HEADER_LEN,
             nodelay: settings.nodelay,
             stream: settings.stream,
             ack_no_delay: settings.ack_no_delay,
@@ -145,11 +124,8 @@ impl Arq {
             buffer: SendBuffer::new(first_sn),
             recv: RecvBuffer::new(first_sn, settings.recv_window, mss),
             acks: Acks::default(),
-            rtt: Rtt::default(),
-            congestion: Congestion::new(&settings.nodelay, config.congestion_control, mss + HEADER_LEN),
-            congestion_control: config.congestion_control,
-            pacer: Pacer::new(now),
-            timeout_round: (now, 0),
+            path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
+            congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
             copies: Copies::new(settings.fec_flush, first_sn),
             losses: LossCounts::default(),
@@ -160,10 +136,7 @@ impl Arq {
             early_at: None,
             early_due: false,
             flush_at: None,
-            unanswered_since: None,
-            unanswered_sends: 0,
-            last_heard: now,
-            max_wait: rtt::MAX_RTO.min(config.dead_timeout / 4),
+            max_wait: MAX_RTO.min(config.dead_timeout / 4),
             counters: Counters::default(),
         };
         arq.update_queue_limit();
@@ -186,17 +159,18 @@ impl Arq {
         if bytes.is_empty() {
             return 0;
         }
+        let mss = self.path.mss();
         let mut taken = 0;
         if self.stream {
-            let room = (self.queue_limit * self.mss).saturating_sub(self.queue.unsent());
+            let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
             if self.is_writable() {
                 taken = room.min(bytes.len());
                 self.queue.push_stream(&bytes[..taken]);
             }
         } else {
             while taken < bytes.len() && self.is_writable() {
-                let piece = &bytes[taken..bytes.len().min(taken + self.mss)];
-                self.queue.push_message(piece, self.mss);
+                let piece = &bytes[taken..bytes.len().min(taken + mss)];
+                self.queue.push_message(piece, mss);
                 taken += piece.len();
             }
         }
@@ -206,7 +180,7 @@ impl Arq {
 
     /// Queues one message whole.
     pub(super) fn send(&mut self, now: Instant, message: &[u8]) -> Result<(), WriteError> {
-        let max = MAX_FRAGMENTS * self.mss;
+        let max = MAX_FRAGMENTS * self.path.mss();
         if message.is_empty() {
             return Err(WriteError::EmptyMessage);
         }
@@ -216,7 +190,7 @@ impl Arq {
         if !self.is_writable() {
             return Err(WriteError::Blocked);
         }
-        self.queue.push_message(message, self.mss);
+        self.queue.push_message(message, self.path.mss());
         self.after_write(now, message.len());
         Ok(())
     }
@@ -240,7 +214,7 @@ impl Arq {
 
     /// After a change of what may be in flight.
     fn update_queue_limit(&mut self) {
-        let window = self.congestion.window(self.mtu).min(self.send_window);
+        let window = self.path.window().min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
         self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
     }
@@ -248,7 +222,7 @@ impl Arq {
     /// Whether a write would take at least one byte.
     pub(super) fn is_writable(&self) -> bool {
         let limit = self.queue_limit;
-        self.queue.unsent() < limit * self.mss
+        self.queue.unsent() < limit * self.path.mss()
             && self.queue.pending() < limit
             && self.queue.bytes.len() < MAX_HELD
     }
@@ -256,7 +230,7 @@ impl Arq {
     /// Whether enough room is free for a writer that had to wait to be woken.
     pub(super) fn has_much_room(&self) -> bool {
         let half = self.queue_limit / 2;
-        self.queue.unsent() <= half * self.mss
+        self.queue.unsent() <= half * self.path.mss()
             && self.queue.pending() <= half
             && self.queue.bytes.len() < MAX_HELD
     }
@@ -268,7 +242,7 @@ impl Arq {
 
     /// Whether the window has room for a segment that waits, delayed writes aside.
     pub(super) fn has_sendable(&self) -> bool {
-        let delayed = self.flush_at.is_some() && self.queue.unsent() < self.mss;
+        let delayed = self.flush_at.is_some() && self.queue.unsent() < self.path.mss();
         self.queue.unsent() > 0 && !delayed && self.has_window()
     }
 
@@ -354,34 +328,36 @@ impl Arq {
     /// When the next RTO passes whose resend is not held back.
     fn next_rto(&self) -> Option<Instant> {
         let at = self.buffer.next_timeout(&self.backoff())?;
-        Some(self.timeouts_held_until().map_or(at, |until| at.max(until)))
+        let held_until = self.path.timeouts_held_until(self.nodelay.interval);
+        Some(held_until.map_or(at, |until| at.max(until)))
     }
 
     /// Since when an answer is due and nothing has come.
     pub(super) const fn unanswered_since(&self) -> Option<Instant> {
-        self.unanswered_since
+        self.path.liveness.unanswered_since()
     }
 
     /// Whether the oldest segment, sent `limit` times since the peer was heard last, would have to be sent again.
     pub(super) fn is_link_dead(&self, now: Instant, limit: u32) -> bool {
-        self.unanswered_sends >= limit
+        self.path.liveness.unanswered_sends() >= limit
             && self.buffer.next_timeout(&self.backoff()).is_some_and(|at| at <= now)
     }
 
     pub(super) const fn last_heard(&self) -> Instant {
-        self.last_heard
+        self.path.liveness.last_heard()
     }
 
     /// The peer was heard, but not by a segment: it owes the answers that it owed.
     pub(super) const fn note_heard(&mut self, now: Instant) {
-        self.last_heard = now;
+        self.path.liveness.on_heard(now);
     }
 
     fn backoff(&self) -> Backoff {
         let thin = self.nodelay.nodelay && self.buffer.unacked() < THIN;
-        let rto = if thin { self.rtt.thin_rto() } else { self.rtt.rto() };
+        let rtt = self.path.rtt();
+        let rto = if thin { rtt.thin_rto() } else { rtt.rto() };
         Backoff {
-            first: rto + self.congestion.probe_delay(),
+            first: rto + self.path.probing_delay(),
             rto,
             nodelay: self.nodelay.nodelay,
             thin,
@@ -393,10 +369,7 @@ impl Arq {
 
     pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
         self.nodelay = nodelay;
-        if self.congestion.is_off() != nodelay.nc {
-            self.congestion = Congestion::new(&nodelay, self.congestion_control, self.mtu);
-        }
-        self.rtt.update_rto(&nodelay);
+        self.path.set_nodelay(&self.congestion_control, &nodelay);
         self.update_queue_limit();
     }
 
@@ -445,7 +418,7 @@ impl Arq {
 
     /// Smoothed, and the shortest.
     pub(super) fn round_trip_times(&self) -> (Duration, Duration) {
-        (self.rtt.smoothed(), self.rtt.min())
+        (self.path.rtt().smoothed(), self.path.min_rtt())
     }
 
     /// Changes the size of segments to come. Those cut already must still fit a packet.
@@ -454,8 +427,8 @@ impl Arq {
         if mss < largest {
             return Err(SettingError::MtuBelowQueued { min: largest + HEADER_LEN + overhead });
         }
-        self.mss = mss;
-        self.mtu = mss + HEADER_LEN;
+        self.path.set_mss(mss);
+        self.update_queue_limit();
         Ok(())
     }
 
@@ -475,14 +448,7 @@ impl Arq {
     }
 
     pub(super) fn path_state(&self) -> PathState {
-        PathState {
-            rtt: self.rtt.smoothed(),
-            rtt_var: self.rtt.variation(),
-            min_rtt: self.rtt.min(),
-            rto: self.rtt.rto(),
-            congestion_window: self.congestion.window(self.mtu),
-            delivery_rate: self.congestion.rate(),
-        }
+        self.path.state()
     }
 
     pub(super) fn queue_state(&self) -> QueueState {

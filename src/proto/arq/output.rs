@@ -1,7 +1,12 @@
 //! Writing segments: what is to be resent, what is new, and what answers the peer.
 
-use super::{Arq, send_buffer::Cause, send_queue::Cut};
+use super::{
+    Arq,
+    send_buffer::{Cause, wire_len},
+    send_queue::Cut,
+};
 use crate::proto::{
+    congestion::{InFlight, LossCause, Lost, Sent},
     time::Instant,
     wire::{Command, HEADER_LEN, SegmentHeader},
 };
@@ -9,24 +14,23 @@ use crate::proto::{
 /// Full segments that a corked transmission waits for.
 const CORKED_SEGMENTS: usize = 16;
 
-/// What one run of [`Arq::fill`] calls has sent, as congestion control and early resend look at it.
+/// What one run of [`Arq::fill`] calls has sent.
 #[derive(Debug, Default)]
 pub(in crate::proto) struct Flush {
-    new_segments: u32,
-    timeouts: u32,
-    skipped: u32,
-    /// Window and `una` that every segment of the run carries.
+    /// Payload, as congestion control is told of it.
+    sent: Sent,
+    /// The window and the `una` that every segment of the run carries.
     wnd: u16,
     una: u32,
     sent_any: bool,
-    /// New data waits until it fills [`CORKED_SEGMENTS`] segments; what does not fill a segment waits anyway.
+    /// New data waits until it fills [`CORKED_SEGMENTS`] segments. What does not fill one segment waits in any case.
     corked: bool,
 }
 
 impl Arq {
     /// Begins a run of [`fill`](Self::fill) calls.
     pub(in crate::proto) fn begin_flush(&mut self, now: Instant, corked: bool) -> Flush {
-        self.pacer.refill(now, self.congestion.pacing_rate());
+        self.path.refill_pacer(now);
         Flush {
             corked: corked && self.buffer.unacked() > 0,
             wnd: self.recv.free().min(u16::MAX.into()) as u16,
@@ -35,21 +39,21 @@ impl Arq {
         }
     }
 
-    /// Writes as many segments as there are to send and as fit into `out`, which is one packet's room for them;
-    /// returns how many bytes.
+    /// Writes the segments that are to be sent into `out`, one packet's room for them, as many as fit. Returns how many
+    /// bytes.
     ///
-    /// Payload goes before control segments: they then stand in the last, shorter packet of a batch, which is the
-    /// one place where GSO lets a packet be shorter.
+    /// Payload goes before control segments. These are then in the last and shorter packet of a batch, the only one that
+    /// GSO lets be shorter.
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
         // ACKs of many segments are not held up by a stream of payload.
-        let urgent = self.acks.is_due() && self.acks.are_many(self.mtu) && !flush.sent_any;
+        let urgent = self.acks.is_due() && self.acks.are_many(self.path.mtu()) && !flush.sent_any;
         if urgent {
             at = self.fill_control(now, out, at, flush);
         }
         at = self.fill_resends(now, out, at, flush);
         at = self.fill_new(now, out, at, flush);
-        if self.early_due && flush.new_segments == 0 {
+        if self.early_due && flush.sent.segments == 0 {
             at = self.fill_early(now, out, at, flush);
         }
         if self.copies.is_under_way() {
@@ -72,12 +76,19 @@ impl Arq {
         if self.queue.unsent() == 0 {
             self.flush_at = None;
         }
-        if flush.skipped > 0 {
-            self.congestion.on_fast_resend(flush.skipped, self.buffer.span(), self.nodelay.resend);
+        if flush.sent.segments > 0 || flush.sent.resent_bytes > 0 {
+            self.path.on_sent(&Sent { now, in_flight: self.in_flight(), ..flush.sent });
         }
-        if flush.timeouts > 0 {
-            let window = self.send_window.min(self.peer_window).min(self.congestion.window(self.mtu));
-            self.congestion.on_timeout(flush.timeouts, window);
+    }
+
+    /// What is in flight, as congestion control is told of it.
+    pub(super) fn in_flight(&self) -> InFlight {
+        InFlight {
+            bytes: self.buffer.unacked_bytes(),
+            segments: self.buffer.unacked(),
+            span: self.buffer.span(),
+            window_limit: self.send_window.min(self.peer_window),
+            resend: self.nodelay.resend,
         }
     }
 
@@ -97,26 +108,17 @@ impl Arq {
     /// Whether the windows leave room for one more new segment.
     pub(super) fn has_window(&self) -> bool {
         self.buffer.span() < self.send_window.min(self.peer_window)
-            && self.congestion.permits(self.buffer.in_flight())
+            && self.path.permits(self.buffer.unacked_bytes(), self.buffer.unacked())
     }
 
     /// Takes note of `bytes` that are sent beside the segments.
     pub(in crate::proto) fn charge(&mut self, now: Instant, bytes: usize) {
-        self.pacer.refill(now, self.congestion.pacing_rate());
-        self.pacer.spend_burst(bytes);
+        self.path.charge(now, bytes);
     }
 
     /// When the pacer lets the next segment go, if that is all that it waits for.
     pub(super) fn next_paced(&self) -> Option<Instant> {
-        self.pacer.deadline().filter(|_| self.has_sendable())
-    }
-
-    /// Whether a round trip's allowance of resends after timeouts is used up, and until when. Without it, an outage
-    /// would end in a burst of all that is in flight.
-    pub(super) fn timeouts_held_until(&self) -> Option<Instant> {
-        let (began, bytes) = self.timeout_round;
-        (bytes >= self.congestion.timeout_allowance())
-            .then(|| began + self.rtt.smoothed().max(self.nodelay.interval))
+        self.path.pacer().deadline().filter(|_| self.has_sendable())
     }
 
     fn fill_resends(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
@@ -124,7 +126,7 @@ impl Arq {
             return at;
         }
         let backoff = self.backoff();
-        let held = self.timeouts_held_until().is_some_and(|until| now < until);
+        let held = self.path.timeouts_held_until(self.nodelay.interval).is_some_and(|until| now < until);
         while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
             let len = self.buffer.get(sn).len;
             if !fits(out, at, len as usize) || (cause == Cause::Timeout && held) {
@@ -156,50 +158,57 @@ impl Arq {
         at: usize,
         flush: &mut Flush,
     ) -> usize {
-        match cause {
+        let bytes = wire_len(self.buffer.get(sn).len);
+        let loss_cause = match cause {
             Cause::Fast => {
                 self.counters.recovery.fast_resends += 1;
-                flush.skipped += 1;
+                flush.sent.fast_resends += 1;
+                LossCause::Skipped
             }
             Cause::Early => {
                 self.counters.recovery.early_resends += 1;
-                flush.skipped += 1;
+                flush.sent.fast_resends += 1;
+                LossCause::SkippedEarly
             }
             Cause::Timeout => {
                 self.counters.recovery.timeout_resends += 1;
-                flush.timeouts += 1;
-                if now - self.timeout_round.0 >= self.rtt.smoothed().max(self.nodelay.interval) {
-                    self.timeout_round = (now, 0);
-                }
-                self.timeout_round.1 += HEADER_LEN as u64 + u64::from(self.buffer.get(sn).len);
+                flush.sent.timeout_resends += 1;
+                self.path.on_timeout_resend(now, bytes, self.nodelay.interval);
+                LossCause::Timeout
             }
+        };
+        flush.sent.resent_bytes += bytes;
+        if self.buffer.found_lost(sn) {
+            let sent_time = self.buffer.get(sn).sent_at;
+            self.path.on_lost(&Lost { now, bytes, sent_time, cause: loss_cause });
         }
-        let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
-        self.buffer.note_covered(sn, self.copies.covers(sn, now, self.rtt.smoothed() / 4));
-        self.buffer.resent(sn, cause, now, snapshot);
+        let send_state = self.path.on_send(now, self.buffer.unacked_bytes());
+        let covered = self.copies.covers(sn, now, self.path.rtt().smoothed() / 4);
+        self.buffer.resent(sn, cause, covered, now, send_state);
         if sn == self.buffer.una() {
-            self.unanswered_sends += 1;
+            self.path.liveness.on_resend_of_oldest();
         }
         self.emit_push(now, sn, out, at, flush)
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
+        let mss = self.path.mss();
         // Less than a batch waits for the writer to write more: a system call costs as much as many segments.
-        let begins = flush.new_segments == 0;
-        let least = if flush.corked && begins { CORKED_SEGMENTS * self.mss } else { self.mss };
-        if begins && !self.pacer.permits_run() {
+        let begins = flush.sent.segments == 0;
+        let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };
+        if begins && !self.path.pacer().permits_run() {
             return at;
         }
         let held_back = flush.corked || self.flush_at.is_some();
         if held_back && self.queue.unsent() < least {
             return at;
         }
-        while self.pacer.permits() && self.has_window() {
-            if held_back && self.queue.unsent() < self.mss {
+        while self.path.pacer().permits() && self.has_window() {
+            if held_back && self.queue.unsent() < mss {
                 break;
             }
-            let Some(cut) = self.queue.peek(self.mss) else {
-                self.congestion.on_app_limited(self.buffer.in_flight());
+            let Some(cut) = self.queue.peek(mss) else {
+                self.path.on_app_limited(self.buffer.unacked_bytes());
                 break;
             };
             if !fits(out, at, cut.len) {
@@ -207,15 +216,16 @@ impl Arq {
             }
             let Cut { len, frg } = cut;
             let position = self.queue.take(cut);
-            let snapshot = self.congestion.on_send(now, self.buffer.in_flight());
-            let sn = self.buffer.push(position, len as u32, frg, now, snapshot);
+            let bytes = wire_len(len as u32);
+            let send_state = self.path.on_new_segment(now, bytes, self.buffer.unacked_bytes());
+            let sn = self.buffer.push(position, len as u32, frg, now, send_state);
             if sn == self.buffer.una() {
-                self.unanswered_sends = 1;
+                self.path.liveness.on_send_of_oldest();
             }
             self.counters.segments.push_sent += 1;
             self.copies.on_send(now, self.queue.unsent() > 0);
-            flush.new_segments += 1;
-            self.pacer.spend(HEADER_LEN + len);
+            flush.sent.segments += 1;
+            flush.sent.bytes += bytes;
             at = self.emit_push(now, sn, out, at, flush);
         }
         at
@@ -238,7 +248,7 @@ impl Arq {
     }
 
     fn emit_push(&mut self, now: Instant, sn: u32, out: &mut [u8], at: usize, flush: &Flush) -> usize {
-        self.unanswered_since.get_or_insert(now);
+        self.path.liveness.on_send(now);
         let segment = self.buffer.get(sn);
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
@@ -258,7 +268,7 @@ impl Arq {
         self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
-            self.unanswered_since.get_or_insert(now);
+            self.path.liveness.on_send(now);
             self.counters.segments.window_probes += 1;
             // The time, which nobody reads, tells it from the one before: to a replay window it would be the same.
             at = self.emit_header(Command::Wask, 0, now.as_ts(), 0, 0, out, at, flush);

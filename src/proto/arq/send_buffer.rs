@@ -1,34 +1,32 @@
 //! Segments in flight: sent and not yet covered by the peer's `una`.
 //!
-//! A ring indexed by sn holds them, so an ACK finds its segment at once. Every unacknowledged segment is also a member of
-//! one doubly linked list, threaded through the ring in order of transmission:
+//! They are in a ring indexed by sn, so an ACK finds its segment at once. Every unacknowledged segment is also in one
+//! doubly linked list, which is threaded through the ring in order of transmission:
 //!
-//! * [`Class::Due`]: skipped often enough, to be resent at the next opportunity;
-//! * one pair of lists per backoff level, for segments that wait for their RTO. All of a level wait equally long, so a
-//!   list's head is its next to expire and *no timer ever scans what is in flight*. Of the pair, one holds segments that
-//!   later ACKs may still skip, the other those already resent for it, which only their RTO resends again.
+//! * [`Class::Due`]: segments that were skipped often enough. They are found lost, and resent with the next transmission.
+//! * One pair of lists for each backoff level: segments that wait for their RTO. All of a level wait equally long, so the
+//!   head of a list is the next of it to expire, and *no timer ever scans what is in flight*. One list of the pair has the
+//!   segments that later ACKs may still skip. The other has those already resent for that, which only their RTO resends
+//!   again.
 //!
-//! A list in order of transmission is also what skip counting wants: an ACK of a segment sent at `ts` skips the
-//! segments at the head that were sent no later; those are the holes, and each is visited at most `resend` times.
+//! Skip counting needs a list in order of transmission too. An ACK of a segment sent at `ts` skips the segments at the
+//! head of each list that were sent no later. These are the holes, and each is visited at most `resend` times.
 //!
-//! Deadlines are computed from the RTO as it stands now, not as it stood at transmission: a level's order then always
-//! holds, and a timeout profits from what was learnt since.
+//! Deadlines are computed from the RTO as it is now, not as it was at transmission. So the order of a level always holds,
+//! and a timeout profits from what was learnt since.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{
-    bandwidth::Snapshot,
-    congestion::{Confirmed, InFlightTotal},
-    losses::Fate,
-};
-use crate::proto::{seq, time::Instant, wire::HEADER_LEN};
+use super::losses::{Confirmed, SendHistory};
+use crate::proto::{congestion::delivery_rate::SendState, seq, time::Instant, wire::HEADER_LEN};
 
+/// A segment in flight.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct InFlight {
+pub(super) struct Segment {
     /// When it was last sent: its `ts`, with microseconds.
     pub(super) sent_at: Instant,
-    snapshot: Snapshot,
+    send_state: SendState,
     /// Stream position of the payload.
     pub(super) position: u32,
     pub(super) len: u32,
@@ -40,7 +38,7 @@ pub(super) struct InFlight {
     list: u8,
     pub(super) frg: u8,
     acked: bool,
-    fate: Fate,
+    history: SendHistory,
 }
 
 /// Why a segment is sent again.
@@ -67,7 +65,7 @@ enum Class {
     Waiting { level: u8, resent: bool },
 }
 
-/// Past this the wait no longer grows: 20 transmissions are where ikcp sees a dead link.
+/// Past this level the wait no longer grows: 20 transmissions are where ikcp sees a dead link.
 const MAX_LEVEL: u8 = 20;
 
 impl Class {
@@ -86,8 +84,8 @@ impl Class {
     }
 }
 
-/// What the waiting time of each backoff level is computed from. Asked for each packet, and most segments are sent once:
-/// so what timeouts add is computed only behind one.
+/// What the waiting time of each backoff level is computed from. It is needed for each packet, but most segments are sent
+/// only once, so what timeouts add is computed only after a timeout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
     /// The wait of a segment that was sent once.
@@ -112,7 +110,7 @@ impl Backoff {
 
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
-    ring: Vec<InFlight>,
+    ring: Vec<Segment>,
     una: u32,
     nxt: u32,
     lists: Vec<List>,
@@ -122,13 +120,14 @@ pub(super) struct SendBuffer {
     unacked_bytes: u64,
 }
 
-/// What a segment takes of the path, in bytes: the same for window, rate and pacing, or small ones would be paced by less
-/// than they need.
-fn wire_len(len: u32) -> u64 {
-    HEADER_LEN as u64 + u64::from(len)
+/// The bytes that a segment counts for, with its header. They are the same for the window, the delivery rate and pacing,
+/// or small segments would be paced more slowly than they arrive.
+pub(super) const fn wire_len(len: u32) -> u64 {
+    HEADER_LEN as u64 + len as u64
 }
 
-/// Segments not before the one acknowledged that skip counting looks past in a list that is not in order of sn.
+/// Segments with a higher sn than the one acknowledged that skip counting looks past, in a list that is not in order of
+/// sn.
 const MAX_PASSED: u32 = 8;
 
 /// Ring slots kept by a session that has nothing in flight.
@@ -159,26 +158,26 @@ impl SendBuffer {
         self.unacked
     }
 
-    /// What no ACK has confirmed.
-    pub(super) const fn in_flight(&self) -> InFlightTotal {
-        InFlightTotal { segments: self.unacked, bytes: self.unacked_bytes }
+    /// Their bytes, with headers.
+    pub(super) const fn unacked_bytes(&self) -> u64 {
+        self.unacked_bytes
     }
 
     pub(super) const fn is_empty(&self) -> bool {
         self.una == self.nxt
     }
 
-    fn slot(&self, sn: u32) -> &InFlight {
+    fn slot(&self, sn: u32) -> &Segment {
         &self.ring[sn as usize & (self.ring.len() - 1)]
     }
 
-    fn slot_mut(&mut self, sn: u32) -> &mut InFlight {
+    fn slot_mut(&mut self, sn: u32) -> &mut Segment {
         let mask = self.ring.len() - 1;
         &mut self.ring[sn as usize & mask]
     }
 
     /// The segment `sn`, which must be in flight.
-    pub(super) fn get(&self, sn: u32) -> &InFlight {
+    pub(super) fn get(&self, sn: u32) -> &Segment {
         debug_assert!(seq::within(sn, self.una, self.nxt));
         self.slot(sn)
     }
@@ -188,8 +187,15 @@ impl SendBuffer {
         self.get(sn).acked
     }
 
-    /// Adds the next new segment, sent now.
-    pub(super) fn push(&mut self, position: u32, len: u32, frg: u8, now: Instant, snapshot: Snapshot) -> u32 {
+    /// Adds the next new segment, which is sent now; returns its sn.
+    pub(super) fn push(
+        &mut self,
+        position: u32,
+        len: u32,
+        frg: u8,
+        now: Instant,
+        send_state: SendState,
+    ) -> u32 {
         if self.span() as usize == self.ring.len() {
             self.grow();
         }
@@ -197,14 +203,14 @@ impl SendBuffer {
         self.nxt = sn.wrapping_add(1);
         self.unacked += 1;
         self.unacked_bytes += wire_len(len);
-        *self.slot_mut(sn) = InFlight { sent_at: now, snapshot, position, len, frg, ..InFlight::default() };
+        *self.slot_mut(sn) = Segment { sent_at: now, send_state, position, len, frg, ..Segment::default() };
         self.link(sn, Class::Waiting { level: 0, resent: false });
         sn
     }
 
     fn grow(&mut self) {
         let capacity = (self.ring.len() * 2).max(MIN_RING);
-        let mut ring = alloc::vec![InFlight::default(); capacity];
+        let mut ring = alloc::vec![Segment::default(); capacity];
         let mut sn = self.una;
         while sn != self.nxt {
             ring[sn as usize & (capacity - 1)] = *self.slot(sn);
@@ -237,7 +243,7 @@ impl SendBuffer {
     }
 
     fn unlink(&mut self, sn: u32) {
-        let InFlight { list, prev, next, .. } = *self.slot(sn);
+        let Segment { list, prev, next, .. } = *self.slot(sn);
         let at = usize::from(list);
         match (prev == sn, next == sn) {
             (true, true) => self.occupied &= !(1 << list),
@@ -259,6 +265,17 @@ impl SendBuffer {
     fn head(&self, class: Class) -> Option<u32> {
         let index = class.index();
         (self.occupied & (1 << index) != 0).then(|| self.lists[usize::from(index)].head)
+    }
+
+    fn tail(&self, class: Class) -> Option<u32> {
+        let index = class.index();
+        (self.occupied & (1 << index) != 0).then(|| self.lists[usize::from(index)].tail)
+    }
+
+    /// The segment before `sn` in its list.
+    fn predecessor(&self, sn: u32) -> Option<u32> {
+        let prev = self.slot(sn).prev;
+        (prev != sn).then_some(prev)
     }
 
     /// The segment behind `sn` in its list.
@@ -284,7 +301,7 @@ impl SendBuffer {
     }
 
     /// Marks `sn`, sent at `ts`, as arrived; returns it if it was in flight and that is news.
-    pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> Option<&InFlight> {
+    pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> Option<&Segment> {
         if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
             return None;
         }
@@ -296,11 +313,12 @@ impl SendBuffer {
 
     fn confirm(&mut self, sn: u32, ts: Option<u32>, confirmed: &mut Confirmed) {
         self.unlink(sn);
-        let InFlight { len, sent_at, snapshot, fate, .. } = *self.slot(sn);
+        let Segment { len, sent_at, send_state, history, .. } = *self.slot(sn);
+        let bytes = wire_len(len);
         self.unacked -= 1;
-        self.unacked_bytes -= wire_len(len);
-        confirmed.add(wire_len(len), sent_at, snapshot);
-        fate.count(confirmed.now, sent_at, ts, confirmed.min_rtt, &mut confirmed.losses);
+        self.unacked_bytes -= bytes;
+        confirmed.acked.add(bytes, sent_at, send_state);
+        confirmed.count(history, bytes, sent_at, ts);
     }
 
     /// Takes note that everything before `una` has arrived. A `una` that was never sent is ignored.
@@ -316,8 +334,8 @@ impl SendBuffer {
         }
     }
 
-    /// Lets go of the segments at the front that have arrived; returns the stream position up to which payload can be
-    /// freed, `None` when nothing is in flight any more.
+    /// Lets go of the segments at the front that have arrived. Returns the stream position up to which payload can be
+    /// freed, `None` if nothing is in flight any more.
     pub(super) fn retire(&mut self) -> Option<u32> {
         while self.una != self.nxt && self.slot(self.una).acked {
             self.una = self.una.wrapping_add(1);
@@ -350,7 +368,7 @@ impl SendBuffer {
                     continue;
                 }
                 slot.skips += 1;
-                slot.fate.overtake();
+                slot.history.on_skip();
                 skipped = true;
                 if slot.skips >= resend {
                     self.unlink(hole);
@@ -371,7 +389,7 @@ impl SendBuffer {
     }
 
     /// The segment that was skipped often enough first.
-    pub(super) fn first_due(&self) -> Option<&InFlight> {
+    pub(super) fn first_due(&self) -> Option<&Segment> {
         self.head(Class::Due).map(|sn| self.get(sn))
     }
 
@@ -398,13 +416,39 @@ impl SendBuffer {
         deadlines.min()
     }
 
-    /// Notes that `sn` is about to be sent again, and whether its parity was sent before.
-    pub(super) fn note_covered(&mut self, sn: u32, covered: bool) {
-        self.slot_mut(sn).fate.resend(covered);
+    /// Reports the segments that have become due since the last call, in the order in which they did.
+    #[cold]
+    pub(super) fn report_lost(&mut self, mut report: impl FnMut(&Segment)) {
+        // They are at the end of the list of those due.
+        let mut first = None;
+        let mut cursor = self.tail(Class::Due);
+        while let Some(sn) = cursor
+            && self.slot(sn).history.is_news_if_lost()
+        {
+            first = cursor;
+            cursor = self.predecessor(sn);
+        }
+        while let Some(sn) = first {
+            self.slot_mut(sn).history.on_found_lost();
+            report(self.slot(sn));
+            first = self.successor(sn);
+        }
     }
 
-    /// Notes that `sn` is sent again now.
-    pub(super) fn resent(&mut self, sn: u32, cause: Cause, now: Instant, snapshot: Snapshot) {
+    /// Notes that `sn` is found lost; returns whether that is news.
+    pub(super) fn found_lost(&mut self, sn: u32) -> bool {
+        self.slot_mut(sn).history.on_found_lost()
+    }
+
+    /// Notes that `sn` is sent again now, and whether its parity, or its early copies, were sent before.
+    pub(super) fn resent(
+        &mut self,
+        sn: u32,
+        cause: Cause,
+        covered: bool,
+        now: Instant,
+        send_state: SendState,
+    ) {
         let level = match Class::of(self.slot(sn).list) {
             Class::Due => 0,
             Class::Waiting { level, .. } => level,
@@ -412,7 +456,8 @@ impl SendBuffer {
         self.unlink(sn);
         let slot = self.slot_mut(sn);
         slot.sent_at = now;
-        slot.snapshot = snapshot;
+        slot.send_state = send_state;
+        slot.history.on_resend(covered);
         slot.skips = 0;
         let class = match cause {
             Cause::Timeout => Class::Waiting { level: (level + 1).min(MAX_LEVEL), resent: false },
@@ -442,134 +487,4 @@ impl SendBuffer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BACKOFF: Backoff = Backoff {
-        first: Duration::from_millis(100),
-        rto: Duration::from_millis(100),
-        nodelay: true,
-        thin: false,
-        max: Duration::from_secs(60),
-    };
-
-    const fn ms(millis: u64) -> Instant {
-        Instant::from_millis(millis)
-    }
-
-    fn filled(first: u32, count: u32) -> SendBuffer {
-        let mut buffer = SendBuffer::new(first);
-        for i in 0..count {
-            let sn = buffer.push(i * 10, 10, 0, ms(u64::from(i)), Snapshot::default());
-            assert_eq!(sn, first.wrapping_add(i));
-        }
-        buffer
-    }
-
-    fn ack(buffer: &mut SendBuffer, sn: u32) -> bool {
-        buffer.ack(sn, 0, &mut Confirmed::default()).is_some()
-    }
-
-    fn ack_before(buffer: &mut SendBuffer, una: u32) -> u32 {
-        let mut confirmed = Confirmed::default();
-        buffer.ack_before(una, &mut confirmed);
-        confirmed.segments
-    }
-
-    fn resend_all(buffer: &mut SendBuffer, now: Instant) -> Vec<(u32, Cause)> {
-        let mut sent = Vec::new();
-        while let Some((sn, cause)) = buffer.next_resend(now, &BACKOFF) {
-            buffer.resent(sn, cause, now, Snapshot::default());
-            sent.push((sn, cause));
-        }
-        sent
-    }
-
-    #[test]
-    fn acks_in_any_order_across_the_wrap() {
-        let first = u32::MAX - 20;
-        let mut buffer = filled(first, 100);
-        for i in (0..100).rev().step_by(3) {
-            assert!(ack(&mut buffer, first.wrapping_add(i)));
-            assert!(!ack(&mut buffer, first.wrapping_add(i)));
-        }
-        assert_eq!(buffer.unacked(), 66);
-        assert_eq!(ack_before(&mut buffer, first.wrapping_add(50)), 33);
-        assert_eq!(buffer.una(), first.wrapping_add(50));
-        assert_eq!(buffer.retire(), Some(500));
-        assert!(!ack(&mut buffer, first.wrapping_sub(1)));
-        assert!(!ack(&mut buffer, first.wrapping_add(100)));
-        assert_eq!(ack_before(&mut buffer, first.wrapping_add(101)), 0);
-        assert_eq!(ack_before(&mut buffer, first.wrapping_add(49)), 0);
-        assert_eq!(ack_before(&mut buffer, first.wrapping_add(100)), 33);
-        assert_eq!(buffer.retire(), None);
-        assert_eq!((buffer.unacked(), buffer.occupied), (0, 0));
-        assert_eq!(buffer.next_timeout(&BACKOFF), None);
-    }
-
-    #[test]
-    fn timeouts_back_off_level_by_level() {
-        let mut buffer = filled(0, 2);
-        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(100)));
-        assert_eq!(resend_all(&mut buffer, ms(99)), []);
-        assert_eq!(resend_all(&mut buffer, ms(100)), [(0, Cause::Timeout)]);
-        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(101)));
-        assert_eq!(resend_all(&mut buffer, ms(101)), [(1, Cause::Timeout)]);
-        // The second wait is 150 ms from the second transmission, the third 200 ms.
-        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(250)));
-        assert_eq!(resend_all(&mut buffer, ms(250)), [(0, Cause::Timeout)]);
-        ack(&mut buffer, 1);
-        assert_eq!(buffer.next_timeout(&BACKOFF), Some(ms(450)));
-        // A thin stream is one level behind.
-        assert_eq!(buffer.next_timeout(&Backoff { thin: true, ..BACKOFF }), Some(ms(400)));
-    }
-
-    #[test]
-    fn a_segment_skipped_often_enough_is_resent_once_and_then_waits() {
-        let mut buffer = filled(0, 5);
-        assert!(ack(&mut buffer, 1));
-        assert!(buffer.skip_before(1, 1, 2));
-        assert_eq!(buffer.next_resend(ms(10), &BACKOFF), None);
-        assert_eq!(buffer.next_early(), Some(0));
-        assert!(ack(&mut buffer, 2));
-        assert!(buffer.skip_before(2, 2, 2));
-        assert_eq!(resend_all(&mut buffer, ms(10)), [(0, Cause::Fast)]);
-        for sn in 3..5 {
-            ack(&mut buffer, sn);
-            assert!(!buffer.skip_before(sn, sn, 2));
-        }
-        assert_eq!(resend_all(&mut buffer, ms(109)), []);
-        assert_eq!(resend_all(&mut buffer, ms(110)), [(0, Cause::Timeout)]);
-    }
-
-    #[test]
-    fn an_ack_older_than_the_last_transmission_skips_nothing() {
-        let mut buffer = filled(0, 3);
-        assert_eq!(resend_all(&mut buffer, ms(100)), [(0, Cause::Timeout)]);
-        ack(&mut buffer, 1);
-        assert!(!buffer.skip_before(1, 1, 1));
-        ack(&mut buffer, 2);
-        assert!(buffer.skip_before(2, 100, 1));
-        assert_eq!(resend_all(&mut buffer, ms(101)), [(0, Cause::Fast)]);
-    }
-
-    #[test]
-    fn the_ring_grows_around_what_is_in_flight() {
-        let mut buffer = SendBuffer::new(u32::MAX - 3);
-        for i in 0..1_000_u32 {
-            buffer.push(i, 1, 0, ms(0), Snapshot::default());
-            if i % 5 == 4 {
-                let una = buffer.una().wrapping_add(3);
-                ack_before(&mut buffer, una);
-            }
-        }
-        assert_eq!(buffer.span(), 400);
-        assert_eq!(buffer.get(buffer.una()).position, 600);
-        assert_eq!(resend_all(&mut buffer, ms(100)).len(), 400);
-        let nxt = buffer.nxt();
-        ack_before(&mut buffer, nxt);
-        buffer.trim();
-        assert_eq!(buffer.ring.capacity(), 0);
-        buffer.push(0, 1, 0, ms(0), Snapshot::default());
-    }
-}
+mod tests;

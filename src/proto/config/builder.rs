@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use super::{
-    Code, CongestionControl, KcpConfig, NoDelay, SessionSettings,
+    Code, KcpConfig, NoDelay, SessionSettings,
     limits::{MAX_DATAGRAM_QUEUE, check, check_duration, check_mtu, fec_code},
 };
 use crate::{
     crypto::PacketCrypto,
     proto::{
+        congestion::CongestionControl,
         error::ConfigError,
         fec::{self, AdaptiveFec},
     },
@@ -127,8 +128,8 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// How the sender adapts to the path while [`nc`](NoDelay::nc) is off. Default [`CongestionControl::Bandwidth`].
-    pub const fn congestion_control(mut self, control: CongestionControl) -> Self {
+    /// How the sender adapts to the path while [`nc`](NoDelay::nc) is off. Default [`CongestionControl::BbrLike`].
+    pub fn congestion_control(mut self, control: CongestionControl) -> Self {
         self.config.congestion_control = control;
         self
     }

@@ -10,23 +10,11 @@ use core::time::Duration;
 
 pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay, settings::SessionSettings};
 use super::{
+    congestion::CongestionControl,
     fec::{AdaptiveFec, ReedSolomon},
     wire::HEADER_LEN,
 };
 use crate::crypto::PacketCrypto;
-
-/// How the sender adapts to the path while [`nc`](NoDelay::nc) is off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum CongestionControl {
-    /// Keeps in flight what the path has been seen to deliver in a round trip, and a little more: fast on lossy paths,
-    /// and does not flood slow ones. After BBR.
-    #[default]
-    Bandwidth,
-    /// ikcp's and kcp-go's: slow start, additive growth, half the window after a loss and one segment after a timeout.
-    /// Polite, and slow where packets are lost at random.
-    Kcp,
-}
 
 /// Settings of a session, valid by construction. Build one with [`KcpConfig::builder`] or take the [`Default`].
 ///
@@ -72,7 +60,7 @@ impl Default for KcpConfig {
             replay_window: 256,
             // Peers that do not know datagrams may take one for another conversation.
             datagram_queue: 0,
-            congestion_control: CongestionControl::Bandwidth,
+            congestion_control: CongestionControl::BbrLike,
             // Longer than a handover, a laptop's resume or a route change; shorter than a user's patience.
             dead_timeout: Duration::from_secs(30),
             // Off: a number of transmissions says nothing about time, and would end live sessions under load.
@@ -185,8 +173,8 @@ impl KcpConfig {
 
     /// How the sender adapts to the path while `nc` is off.
     #[must_use]
-    pub const fn congestion_control(&self) -> CongestionControl {
-        self.congestion_control
+    pub const fn congestion_control(&self) -> &CongestionControl {
+        &self.congestion_control
     }
 
     /// Whether writes form a byte stream.

@@ -1,12 +1,13 @@
-//! Round-trip time and the retransmission timeout: RFC 6298 with KCP's bounds, and a faster start.
+//! Smoothed round-trip time and retransmission timeout: RFC 6298 with KCP's bounds, and a faster start.
 //!
-//! RFC 6298 begins with a guess, `rttvar = rtt / 2`, and forgets it by a quarter per sample. A session that exchanges one
-//! message in each round trip resends late for its first ten of them. Here the first samples are averaged evenly, the guess
-//! as one of them, until a sample's share is down to the RFC's.
+//! RFC 6298 begins with a guess, `rttvar = rtt / 2`, and forgets a quarter of it with each sample. A session that
+//! exchanges one message in each round trip would resend late for its first ten. Here the first samples are averaged
+//! evenly, with the guess as one of them, until the share of a sample is down to that of the RFC.
 //!
-//! Both the guess and the margin, `interval`, are for what more traffic brings about: queues, and ACKs that are held back. A
-//! thin stream (see `THIN` in the parent module) has an RTO without the guess from the second sample on, and with half of the margin:
-//! a resend for nothing costs it little, and a late one is all that its user notices.
+//! The guess, and the `interval` that is added as a margin, allow for what more traffic brings: queues, and ACKs that are
+//! held back. A thin stream, which has only a few segments in flight, has an RTO of its own: without the guess from the
+//! second sample on, and with half of the margin. A needless resend costs it little, and a late one is all that its user
+//! notices.
 
 use core::time::Duration;
 
@@ -14,60 +15,53 @@ use crate::proto::config::NoDelay;
 
 /// RTO before the first sample.
 const INITIAL_RTO: Duration = Duration::from_millis(200);
-pub(super) const MAX_RTO: Duration = Duration::from_secs(60);
-/// A sample's share of rttvar and of srtt, once there are as many: one in so many.
+pub(in crate::proto) const MAX_RTO: Duration = Duration::from_secs(60);
+/// RFC 6298's shares of a sample in RTTVAR and SRTT: one part in so many, once there are as many samples.
 const VAR_SHARE: u32 = 4;
 const SRTT_SHARE: u32 = 8;
 
-/// In nanoseconds what is computed anew for every sample: the arithmetic of `Duration` is several times as much code.
+/// The estimator of one path.
+///
+/// What every sample changes is in nanoseconds: the arithmetic of `Duration` would be several times as much code.
 #[derive(Debug)]
-pub(super) struct Rtt {
+pub(in crate::proto) struct RttEstimator {
+    /// RFC 6298's `SRTT`.
     srtt: u64,
-    /// Samples taken, as far as they matter.
+    /// Samples taken, up to [`SRTT_SHARE`].
     samples: u32,
+    /// RFC 6298's `RTTVAR`.
     var: u64,
     /// The same without the guess that `var` begins with.
     deviation: u64,
-    min: Duration,
     rto: Duration,
     thin_rto: Duration,
 }
 
-impl Default for Rtt {
+impl Default for RttEstimator {
     fn default() -> Self {
-        Self {
-            srtt: 0,
-            samples: 0,
-            var: 0,
-            deviation: 0,
-            min: Duration::ZERO,
-            rto: INITIAL_RTO,
-            thin_rto: INITIAL_RTO,
-        }
+        Self { srtt: 0, samples: 0, var: 0, deviation: 0, rto: INITIAL_RTO, thin_rto: INITIAL_RTO }
     }
 }
 
-impl Rtt {
-    /// Takes one sample: from a transmission to the arrival of the ACK that echoes its `ts`.
-    pub(super) fn sample(&mut self, rtt: Duration, nodelay: &NoDelay) {
+impl RttEstimator {
+    /// Takes one sample: the time from a transmission to the arrival of its ACK.
+    pub(in crate::proto) fn sample(&mut self, rtt: Duration, nodelay: &NoDelay) {
         let nanos = nanos(rtt);
         if self.samples == 0 {
             self.samples = 1;
             (self.srtt, self.var) = (nanos, nanos / 2);
-            self.min = rtt;
         } else {
             self.samples = (self.samples + 1).min(SRTT_SHARE);
             let deviation = self.srtt.abs_diff(nanos);
             self.var = average(self.var, deviation, self.samples.min(VAR_SHARE));
             self.deviation = average(self.deviation, deviation, (self.samples - 1).min(VAR_SHARE));
             self.srtt = average(self.srtt, nanos, self.samples);
-            self.min = self.min.min(rtt);
         }
         self.update_rto(nodelay);
     }
 
-    /// Computes the RTO anew: after a sample, or when the knobs change.
-    pub(super) fn update_rto(&mut self, nodelay: &NoDelay) {
+    /// Computes the RTO anew, after a sample or a change of the knobs.
+    pub(in crate::proto) fn update_rto(&mut self, nodelay: &NoDelay) {
         if self.samples == 0 {
             return;
         }
@@ -81,26 +75,24 @@ impl Rtt {
         self.thin_rto = rto(if self.samples > 1 { self.deviation } else { self.var }, margin / 2);
     }
 
-    pub(super) const fn rto(&self) -> Duration {
+    /// The RTO of a segment's first transmission.
+    pub(in crate::proto) const fn rto(&self) -> Duration {
         self.rto
     }
 
     /// The RTO of a thin stream.
-    pub(super) const fn thin_rto(&self) -> Duration {
+    pub(in crate::proto) const fn thin_rto(&self) -> Duration {
         self.thin_rto
     }
 
     /// Smoothed round-trip time, zero before the first sample.
-    pub(super) const fn smoothed(&self) -> Duration {
+    pub(in crate::proto) const fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.srtt)
     }
 
-    pub(super) const fn variation(&self) -> Duration {
+    /// The mean deviation, zero before the first sample.
+    pub(in crate::proto) const fn variation(&self) -> Duration {
         Duration::from_nanos(self.var)
-    }
-
-    pub(super) const fn min(&self) -> Duration {
-        self.min
     }
 }
 
@@ -109,7 +101,7 @@ const fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos() as u64)
 }
 
-/// The average of what was, and of a sample that counts for one in `share`.
+/// The average of `before` and of a sample that counts for one part in `share`.
 fn average(before: u64, sample: u64, share: u32) -> u64 {
     let share = u64::from(share);
     before.saturating_mul(share - 1).saturating_add(sample) / share
@@ -124,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn even_shares_and_then_those_of_rfc_6298() {
-        let mut rtt = Rtt::default();
+    fn the_first_samples_count_evenly_and_later_ones_as_in_rfc_6298() {
+        let mut rtt = RttEstimator::default();
         assert_eq!(rtt.rto(), ms(200));
         rtt.sample(ms(100), &NoDelay::FAST3);
         // srtt 100, var 50: 100 + 4 * 50.
@@ -142,12 +134,11 @@ mod tests {
         rtt.sample(ms(180), &NoDelay::FAST3);
         assert_eq!(rtt.smoothed(), ms(145));
         assert!(rtt.variation().abs_diff((var * 3 + ms(40)) / 4) < Duration::from_nanos(10), "{rtt:?}");
-        assert_eq!(rtt.min(), ms(100));
     }
 
     #[test]
     fn the_rto_of_a_thin_stream_has_no_guess_and_half_the_margin() {
-        let mut rtt = Rtt::default();
+        let mut rtt = RttEstimator::default();
         assert_eq!(rtt.thin_rto(), ms(200));
         rtt.sample(ms(100), &NoDelay::FAST3);
         assert_eq!(rtt.thin_rto(), ms(300));
@@ -159,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_the_modes() {
-        let mut rtt = Rtt::default();
+    fn the_rto_keeps_to_the_bounds_of_its_mode() {
+        let mut rtt = RttEstimator::default();
         rtt.sample(Duration::from_micros(200), &NoDelay::FAST3);
         assert_eq!(rtt.rto(), ms(30));
         rtt.update_rto(&NoDelay::NORMAL);
@@ -171,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_steady_round_trip_leaves_the_interval_as_margin() {
-        let mut rtt = Rtt::default();
+        let mut rtt = RttEstimator::default();
         for _ in 0..200 {
             rtt.sample(ms(80), &NoDelay::NORMAL);
         }

@@ -1,0 +1,306 @@
+//! Congestion control: how much a session has in flight, and how fast it sends.
+//!
+//! A [`Controller`] is told what happens to the segments of one path and answers with a window and a pacing rate. It
+//! does no I/O, reads no clock, and never sees a segment. [`CongestionControl`] chooses one for a session
+//! ([`KcpConfigBuilder::congestion_control`](crate::KcpConfigBuilder::congestion_control)); where
+//! [`nc`](crate::NoDelay::nc) is on there is none, and the peers' windows are the only limit.
+//!
+//! * [`CongestionControl::BbrLike`], the default, is after BBR: see [its own page](bbr_like).
+//! * [`CongestionControl::Kcp`] has the rules of ikcp and kcp-go.
+//! * [`CongestionControl::Custom`] is for a controller of the user's own.
+//!
+//! # Units
+//!
+//! Bytes are those of segments with their 24-byte headers; what encryption and FEC add is not counted. Rates are in
+//! bytes a second. The *mtu* that a controller is told is the size of a full segment in these bytes.
+//!
+//! # A controller of one's own
+//!
+//! The smallest has a fixed window:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use kcp9::{
+//!     KcpConfig,
+//!     congestion::{Acked, CongestionControl, Controller, ControllerFactory},
+//!     proto::{Connection, Instant, MinRtt},
+//! };
+//!
+//! /// Keeps so many full segments in flight, whatever is lost.
+//! #[derive(Debug)]
+//! struct Fixed {
+//!     segments: u64,
+//!     mtu: usize,
+//! }
+//!
+//! impl Controller for Fixed {
+//!     fn on_ack(&mut self, _: &Acked, _: &mut MinRtt) {}
+//!
+//!     fn on_mtu_change(&mut self, mtu: usize) {
+//!         self.mtu = mtu;
+//!     }
+//!
+//!     fn window(&self) -> u64 {
+//!         self.segments * self.mtu as u64
+//!     }
+//! }
+//!
+//! /// Makes one for each session.
+//! #[derive(Debug)]
+//! struct FixedFactory(u64);
+//!
+//! impl ControllerFactory for FixedFactory {
+//!     fn build(&self, _now: Instant, mtu: usize) -> Box<dyn Controller> {
+//!         Box::new(Fixed { segments: self.0, mtu })
+//!     }
+//! }
+//!
+//! let config = KcpConfig::builder()
+//!     .congestion_control(CongestionControl::Custom(Arc::new(FixedFactory(5))))
+//!     .build()?;
+//! let mut connection = Connection::new(7, &config, Instant::ZERO);
+//! connection.write(Instant::ZERO, &[1; 20_000])?;
+//!
+//! let mut packets = [0; 65_536];
+//! let sent = connection.poll_transmit(Instant::ZERO, &mut packets).ok_or("nothing to send")?;
+//! assert_eq!(sent.len, 5 * 1_400);
+//! assert_eq!(connection.poll_transmit(Instant::ZERO, &mut packets), None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod bbr_like;
+pub(in crate::proto) mod delivery_rate;
+pub mod kcp;
+
+use alloc::{boxed::Box, sync::Arc};
+use core::{fmt, time::Duration};
+
+pub use self::delivery_rate::RateSample;
+use self::{bbr_like::BbrLike, kcp::Kcp};
+use super::{path::MinRtt, time::Instant};
+
+/// How the sender adapts to the path while [`nc`](crate::NoDelay::nc) is off.
+///
+/// It is also the [`ControllerFactory`] of the controllers that it names, so that one's own may wrap one of them.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum CongestionControl {
+    /// Keeps in flight what the path has been seen to deliver in a round trip, and a little more. It is fast on lossy
+    /// paths and does not flood slow ones. It is after BBR, and simpler: see [`bbr_like`].
+    #[default]
+    BbrLike,
+    /// ikcp's and kcp-go's: slow start, additive growth, half the window after a loss and one segment after a timeout.
+    /// It is polite, and slow where packets are lost at random. See [`kcp`].
+    Kcp,
+    /// One's own. Two of these are equal if they are clones of one `Arc`.
+    Custom(Arc<dyn ControllerFactory>),
+}
+
+impl PartialEq for CongestionControl {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::BbrLike, Self::BbrLike) | (Self::Kcp, Self::Kcp) => true,
+            (Self::Custom(one), Self::Custom(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for CongestionControl {}
+
+impl ControllerFactory for CongestionControl {
+    fn build(&self, now: Instant, mtu: usize) -> Box<dyn Controller> {
+        match self {
+            Self::BbrLike => Box::new(BbrLike::new(mtu)),
+            Self::Kcp => Box::new(Kcp::new(mtu)),
+            Self::Custom(factory) => factory.build(now, mtu),
+        }
+    }
+}
+
+/// Makes the controller of each session.
+pub trait ControllerFactory: fmt::Debug + Send + Sync {
+    /// A controller for a path that nothing has been sent on. It is called when a session begins, and again when
+    /// [`nc`](crate::NoDelay::nc) is turned off while the session lives; segments may then be in flight that the new
+    /// controller was not told of. `now` is then the time at which the peer was heard last. `mtu` is the size of a full
+    /// segment with its header, in bytes.
+    fn build(&self, now: Instant, mtu: usize) -> Box<dyn Controller>;
+}
+
+/// The congestion controller of one path.
+///
+/// For each packet of ACKs that confirms something, the calls are [`on_rtt`](Self::on_rtt),
+/// [`on_ack`](Self::on_ack), [`on_spurious_loss`](Self::on_spurious_loss) and then [`on_lost`](Self::on_lost) for each
+/// segment that these ACKs show to be missing. For each run of transmissions they are [`on_lost`](Self::on_lost) for
+/// each segment whose RTO has passed, and then [`on_sent`](Self::on_sent). What the controller answers
+/// ([`window`](Self::window), [`window_segments`](Self::window_segments), [`pacing_rate`](Self::pacing_rate)) is asked
+/// after each group of calls and used until the next.
+pub trait Controller: fmt::Debug + Send + Sync {
+    /// A run of transmissions has ended that sent segments, new or again.
+    fn on_sent(&mut self, sent: &Sent) {
+        _ = sent;
+    }
+
+    /// ACKs have confirmed segments. `min_rtt` is the path's, which others use too: a controller that measures it anew
+    /// may [hold](MinRtt::hold) and [renew](MinRtt::renew) it.
+    fn on_ack(&mut self, acked: &Acked, min_rtt: &mut MinRtt);
+
+    /// A segment has been found lost. It may not be: [`on_spurious_loss`](Self::on_spurious_loss) tells that later.
+    fn on_lost(&mut self, lost: &Lost) {
+        _ = lost;
+    }
+
+    /// Segments of `bytes` in all that had been found lost have been confirmed, and it was not the resend that arrived.
+    fn on_spurious_loss(&mut self, now: Instant, bytes: u64) {
+        _ = (now, bytes);
+    }
+
+    /// The round-trip time was measured.
+    fn on_rtt(&mut self, now: Instant, rtt: &RttSample) {
+        _ = (now, rtt);
+    }
+
+    /// Full segments have another size from now on, in bytes with their header.
+    fn on_mtu_change(&mut self, mtu: usize) {
+        _ = mtu;
+    }
+
+    /// Bytes that may be in flight. A segment may be sent while less is. Resends are not held up by the window, but no
+    /// more than a window of them goes in one round trip because their RTO passed.
+    fn window(&self) -> u64;
+
+    /// Segments that may be in flight, for a controller that counts segments as KCP does. It holds besides
+    /// [`window`](Self::window), and resends after a timeout are not limited then.
+    fn window_segments(&self) -> Option<u32> {
+        None
+    }
+
+    /// Bytes a second that new segments are spread over; `None` to send as the window allows.
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+
+    /// By how much the controller may itself lengthen round trips to find out what the path carries: RTOs are longer by that
+    /// while the application does not limit the sender.
+    fn probing_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What the controller knows of the path, for the statistics.
+    fn metrics(&self) -> Metrics {
+        Metrics::default()
+    }
+}
+
+/// What is in flight, and what else limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct InFlight {
+    /// Bytes sent and not confirmed.
+    pub bytes: u64,
+    /// Segments sent and not confirmed.
+    pub segments: u32,
+    /// Segments from the oldest that is not confirmed to the newest sent, those confirmed between them included: what
+    /// KCP's windows count.
+    pub span: u32,
+    /// The most that this span may be: the smaller of the send window and the peer's receive window, in segments.
+    pub window_limit: u32,
+    /// ACKs of later segments after which one is found lost ([`NoDelay::resend`](crate::NoDelay::resend)); 0 for never.
+    pub resend: u32,
+}
+
+/// What a run of transmissions sent; see [`Controller::on_sent`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Sent {
+    /// When.
+    pub now: Instant,
+    /// New segments.
+    pub segments: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments sent again because later ones were acknowledged.
+    pub fast_resends: u32,
+    /// Segments sent again because their RTO passed.
+    pub timeout_resends: u32,
+    /// Bytes of all segments sent again.
+    pub resent_bytes: u64,
+    /// What is in flight now.
+    pub in_flight: InFlight,
+}
+
+/// What the ACKs of one packet confirm for the first time; see [`Controller::on_ack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Acked {
+    /// When they arrived.
+    pub now: Instant,
+    /// Segments confirmed.
+    pub segments: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes confirmed on this path so far, these included.
+    pub total_delivered: u64,
+    /// The delivery rate that they show.
+    pub rate: RateSample,
+    /// The application has had too little to send since before the last segment sent so far. Whether that was so when
+    /// the segments were sent which are now confirmed is in [`rate`](Self::rate).
+    pub is_app_limited: bool,
+    /// What is still in flight.
+    pub in_flight: InFlight,
+}
+
+/// A segment that was found lost; see [`Controller::on_lost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// When it was found lost.
+    pub now: Instant,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it was sent last.
+    pub sent_time: Instant,
+    /// What shows that it is lost.
+    pub cause: LossCause,
+}
+
+/// What shows that a segment is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// [`resend`](InFlight::resend) later ones were acknowledged.
+    Skipped,
+    /// At least one later one was acknowledged, and for a part of a round trip there has been nothing new to send.
+    SkippedEarly,
+    /// Its RTO passed.
+    Timeout,
+}
+
+/// A measurement of the round-trip time, and what those so far come to; see [`Controller::on_rtt`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RttSample {
+    /// This one. The time that the peer held the ACK back is in it.
+    pub latest: Duration,
+    /// The smoothed round-trip time, this one included (RFC 6298's `SRTT`).
+    pub smoothed: Duration,
+    /// Its variation (`RTTVAR`).
+    pub variation: Duration,
+}
+
+/// What a controller knows of the path; see [`Controller::metrics`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// The rate at which the path delivers, in bytes a second; 0 if that is not measured.
+    pub delivery_rate: u64,
+}
+
+impl Metrics {
+    /// Metrics that say the rate at which the path delivers, in bytes a second.
+    #[must_use]
+    pub const fn of_delivery_rate(delivery_rate: u64) -> Self {
+        Self { delivery_rate }
+    }
+}

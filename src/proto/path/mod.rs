@@ -1,0 +1,306 @@
+//! One path: the addresses that a session uses now, with everything that is known of them.
+//!
+//! Round-trip times, the size of packets, pacing, the congestion controller with the delivery rate that it goes by, and
+//! whether the peer is heard are properties of a path and not of the stream. They stand here together, apart from
+//! [`Arq`](super::arq), so that a session can move to another path, or have a second one, without touching the stream.
+
+mod liveness;
+mod min_rtt;
+mod pacer;
+mod rtt;
+mod timeout_budget;
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+pub use self::min_rtt::MinRtt;
+pub(super) use self::{
+    liveness::Liveness,
+    rtt::{MAX_RTO, RttEstimator},
+};
+use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
+use super::{
+    config::NoDelay,
+    congestion::{
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, Lost, RttSample, Sent,
+        delivery_rate::{DeliveryRate, NewlyAcked, SendState},
+    },
+    stats::PathState,
+    time::Instant,
+    wire::HEADER_LEN,
+};
+
+/// What is known of a path, and what limits sending on it.
+#[derive(Debug)]
+pub(super) struct Path {
+    /// Bytes of a full segment with its header.
+    mtu: usize,
+    rtt: RttEstimator,
+    min_rtt: MinRtt,
+    pub(super) liveness: Liveness,
+    pacer: Pacer,
+    timeout_budget: TimeoutBudget,
+    delivery_rate: DeliveryRate,
+    /// `None` under `nc`: the peers' windows are the only limit.
+    controller: Option<Box<dyn Controller>>,
+    limits: Limits,
+}
+
+/// What the controller answered last.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Bytes that may be in flight.
+    window: u64,
+    /// Segments that may be in flight.
+    window_segments: u32,
+    /// Bytes a second, 0 for no limit.
+    pacing_rate: u64,
+    /// Bytes that may be resent in a round trip because their RTO passed.
+    timeout_budget: u64,
+    probing_delay: Duration,
+}
+
+impl Limits {
+    const NONE: Self = Self {
+        window: u64::MAX,
+        window_segments: u32::MAX,
+        pacing_rate: 0,
+        timeout_budget: u64::MAX,
+        probing_delay: Duration::ZERO,
+    };
+
+    fn of(controller: &dyn Controller) -> Self {
+        let window = controller.window();
+        let segments = controller.window_segments();
+        Self {
+            window,
+            window_segments: segments.unwrap_or(u32::MAX),
+            pacing_rate: controller.pacing_rate().unwrap_or(0),
+            timeout_budget: if segments.is_some() { u64::MAX } else { window },
+            probing_delay: controller.probing_delay(),
+        }
+    }
+}
+
+impl Path {
+    /// `mss`: payload bytes of a full segment.
+    pub(super) fn new(control: &CongestionControl, nodelay: &NoDelay, mss: usize, now: Instant) -> Self {
+        let mut path = Self {
+            mtu: mss + HEADER_LEN,
+            rtt: RttEstimator::default(),
+            min_rtt: MinRtt::default(),
+            liveness: Liveness::new(now),
+            pacer: Pacer::new(now),
+            timeout_budget: TimeoutBudget::new(now),
+            delivery_rate: DeliveryRate::default(),
+            controller: None,
+            limits: Limits::NONE,
+        };
+        path.set_nodelay(control, nodelay);
+        path
+    }
+
+    // ---- Settings ----
+
+    /// Payload bytes of a full segment.
+    #[inline]
+    pub(super) const fn mss(&self) -> usize {
+        self.mtu - HEADER_LEN
+    }
+
+    /// Bytes of a full segment with its header: a packet's room for segments.
+    #[inline]
+    pub(super) const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    pub(super) fn set_mss(&mut self, mss: usize) {
+        if mss == self.mss() {
+            return;
+        }
+        self.mtu = mss + HEADER_LEN;
+        if let Some(controller) = &mut self.controller {
+            controller.on_mtu_change(self.mtu);
+        }
+        self.update_limits();
+    }
+
+    /// Turns congestion control on or off, and computes the RTO anew.
+    pub(super) fn set_nodelay(&mut self, control: &CongestionControl, nodelay: &NoDelay) {
+        if nodelay.nc == self.controller.is_some() {
+            let now = self.liveness.last_heard();
+            self.controller = (!nodelay.nc).then(|| control.build(now, self.mtu));
+            self.delivery_rate = DeliveryRate::default();
+        }
+        self.update_limits();
+        self.rtt.update_rto(nodelay);
+    }
+
+    fn update_limits(&mut self) {
+        self.limits = self.controller.as_deref().map_or(Limits::NONE, Limits::of);
+    }
+
+    // ---- What is known ----
+
+    pub(super) const fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// The windowed minimum; zero before the first sample.
+    pub(super) fn min_rtt(&self) -> Duration {
+        self.min_rtt.get().unwrap_or_default()
+    }
+
+    /// What is known, for the statistics.
+    pub(super) fn state(&self) -> PathState {
+        PathState {
+            rtt: self.rtt.smoothed(),
+            rtt_var: self.rtt.variation(),
+            min_rtt: self.min_rtt(),
+            rto: self.rtt.rto(),
+            congestion_window: self.window(),
+            delivery_rate: self
+                .controller
+                .as_ref()
+                .map_or(0, |controller| controller.metrics().delivery_rate),
+        }
+    }
+
+    // ---- What may be sent ----
+
+    pub(super) const fn has_controller(&self) -> bool {
+        self.controller.is_some()
+    }
+
+    /// Whether the controller lets one more new segment be sent.
+    #[inline]
+    pub(super) const fn permits(&self, bytes_in_flight: u64, segments_in_flight: u32) -> bool {
+        bytes_in_flight < self.limits.window && segments_in_flight < self.limits.window_segments
+    }
+
+    /// The controller's window in full segments; `u32::MAX` without one.
+    pub(super) fn window(&self) -> u32 {
+        let segments = self.limits.window.div_ceil(self.mtu as u64);
+        self.limits.window_segments.min(u32::try_from(segments).unwrap_or(u32::MAX))
+    }
+
+    pub(super) const fn pacer(&self) -> &Pacer {
+        &self.pacer
+    }
+
+    pub(super) fn refill_pacer(&mut self, now: Instant) {
+        self.pacer.refill(now, self.limits.pacing_rate);
+    }
+
+    /// Charges `bytes` that are sent beside the stream.
+    pub(super) fn charge(&mut self, now: Instant, bytes: usize) {
+        self.refill_pacer(now);
+        self.pacer.spend_burst(bytes);
+    }
+
+    /// Until when no more segments may be resent because their RTO passed.
+    pub(super) fn timeouts_held_until(&self, interval: Duration) -> Option<Instant> {
+        self.timeout_budget.held_until(self.limits.timeout_budget, self.round(interval))
+    }
+
+    /// By how much the controller's probing may lengthen round trips, which is no reason for a timeout. It does not probe
+    /// while the application limits the sender.
+    pub(super) const fn probing_delay(&self) -> Duration {
+        if self.delivery_rate.is_app_limited() { Duration::ZERO } else { self.limits.probing_delay }
+    }
+
+    /// A round trip, as far as it is known.
+    fn round(&self, interval: Duration) -> Duration {
+        self.rtt.smoothed().max(interval)
+    }
+
+    // ---- What happens ----
+
+    /// A new segment of `bytes` is sent with `in_flight` bytes before it.
+    #[inline]
+    pub(super) fn on_new_segment(&mut self, now: Instant, bytes: u64, in_flight: u64) -> SendState {
+        self.pacer.spend(bytes);
+        self.on_send(now, in_flight)
+    }
+
+    /// A segment is sent again because its RTO passed.
+    pub(super) fn on_timeout_resend(&mut self, now: Instant, bytes: u64, interval: Duration) {
+        self.timeout_budget.spend(now, bytes, self.round(interval));
+    }
+
+    /// A segment is sent, new or again, with `in_flight` bytes before it.
+    #[inline]
+    pub(super) fn on_send(&mut self, now: Instant, in_flight: u64) -> SendState {
+        if self.controller.is_none() {
+            return SendState::default();
+        }
+        self.delivery_rate.on_send(now, in_flight)
+    }
+
+    /// The application has no more to send with `in_flight` bytes under way.
+    pub(super) const fn on_app_limited(&mut self, in_flight: u64) {
+        if in_flight < self.limits.window {
+            self.delivery_rate.on_app_limited(in_flight);
+        }
+    }
+
+    /// A run of transmissions has ended.
+    pub(super) fn on_sent(&mut self, sent: &Sent) {
+        if let Some(controller) = &mut self.controller {
+            controller.on_sent(sent);
+            self.update_limits();
+        }
+    }
+
+    /// The round-trip time was measured.
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, nodelay: &NoDelay) {
+        self.rtt.sample(rtt, nodelay);
+        self.min_rtt.sample(now, rtt);
+        if let Some(controller) = &mut self.controller {
+            let (smoothed, variation) = (self.rtt.smoothed(), self.rtt.variation());
+            controller.on_rtt(now, &RttSample { latest: rtt, smoothed, variation });
+        }
+    }
+
+    /// The ACKs of one packet confirm segments; `spurious_bytes` of these had been found lost, and were not.
+    pub(super) fn on_ack(
+        &mut self,
+        now: Instant,
+        acked: &NewlyAcked,
+        spurious_bytes: u64,
+        in_flight: InFlight,
+    ) {
+        if let Some(controller) = &mut self.controller {
+            if let Some(rate) = self.delivery_rate.on_ack(now, acked, self.min_rtt.get()) {
+                let acked = Acked {
+                    now,
+                    segments: acked.segments,
+                    bytes: acked.bytes,
+                    total_delivered: self.delivery_rate.delivered(),
+                    rate,
+                    is_app_limited: self.delivery_rate.is_app_limited(),
+                    in_flight,
+                };
+                controller.on_ack(&acked, &mut self.min_rtt);
+            }
+            if spurious_bytes > 0 {
+                controller.on_spurious_loss(now, spurious_bytes);
+            }
+            self.update_limits();
+        }
+        self.min_rtt.forget_expired(now);
+    }
+
+    /// A segment has been found lost. [`on_sent`](Self::on_sent) or [`apply_losses`](Self::apply_losses) follows.
+    #[cold]
+    pub(super) fn on_lost(&mut self, lost: &Lost) {
+        if let Some(controller) = &mut self.controller {
+            controller.on_lost(lost);
+        }
+    }
+
+    /// Asks the controller anew after losses that ACKs showed.
+    pub(super) fn apply_losses(&mut self) {
+        self.update_limits();
+    }
+}
