@@ -10,11 +10,11 @@ pub(crate) const LEN: usize = 1_400;
 /// Packets of a batch.
 pub(crate) const BATCH: usize = 16;
 
-/// Groups named after the cipher, or `framing-` and the framing.
+/// A group for each cipher, by its name, and one for each framing without a cipher, as `framing-...`.
 pub(crate) fn benches(criterion: &mut Criterion) {
     for kind in CipherKind::all().filter(|kind| !kind.is_aead()) {
         let key = Key::from_bytes(&vec![7; kind.key_len()]);
-        // What is not built in is not measured.
+        // A cipher that is not built in is left out.
         if let Ok(cipher) = kind.build(&key, Framing::KcpGo) {
             measure(criterion, kind.name(), &*cipher);
         }
@@ -30,7 +30,7 @@ fn measure(criterion: &mut Criterion, name: &str, cipher: &dyn PacketCipher) {
     let mut group = criterion.benchmark_group(name);
     let mut packet = vec![0; LEN];
     group.throughput(Throughput::Bytes(LEN as u64));
-    // Packets are sealed over and over, and opened whatever they decrypt to: neither takes another time for that.
+    // The same packet is sealed again and again, and opens to garbage. That changes nothing about the time.
     group.bench_function("seal", |bencher| bencher.iter(|| cipher.seal(black_box(&mut packet))));
     group.bench_function("open", |bencher| bencher.iter(|| cipher.open(black_box(&mut packet))));
 

@@ -7,22 +7,25 @@ use std::{
 
 use kcp9::crypto::{CipherKind, Framing, Key, PacketCipher};
 
-use crate::packet::{BATCH, LEN};
+use crate::{
+    aead,
+    packet::{BATCH, LEN},
+};
 
-/// A measurement takes the best of some short ones: what disturbs a machine only ever makes it slower.
+/// A figure is the best of many short measurements, since a disturbance of the machine only ever makes one slower.
 const ROUNDS: usize = 40;
 const DURATION: Duration = Duration::from_millis(2);
 
-/// Prints it.
+/// Prints the table.
 pub(crate) fn print() {
     for kind in CipherKind::all() {
+        if kind.is_aead() {
+            aead::providers(kind).iter().for_each(|(provider, cipher)| print_aead(kind, provider, &**cipher));
+            continue;
+        }
         let Ok(cipher) = kind.build(&Key::from_bytes(&vec![7; kind.key_len()]), Framing::KcpGo) else {
             continue;
         };
-        if kind.is_aead() {
-            print_aead(kind, &*cipher);
-            continue;
-        }
         let (mut packets, mut outcomes) = (vec![0; BATCH * LEN], [Ok(()); BATCH]);
         let rates = [
             rate(LEN, || _ = black_box(cipher.seal(&mut packets[..LEN]))),
@@ -34,8 +37,9 @@ pub(crate) fn print() {
     }
 }
 
-/// An AEAD decrypts what is genuine only: packets are copied before they are opened, and the time of that is taken off.
-fn print_aead(kind: CipherKind, cipher: &dyn PacketCipher) {
+/// An AEAD may stop early at a packet that is not genuine. So sealed packets are copied each time before they are opened, and
+/// the time of the copy is subtracted.
+fn print_aead(kind: CipherKind, provider: &str, cipher: &dyn PacketCipher) {
     let (mut packets, mut outcomes) = (vec![0; BATCH * LEN], [Ok(()); BATCH]);
     let seal = rate(LEN, || _ = black_box(cipher.seal(&mut packets[..LEN])));
     let seal_batch = rate(BATCH * LEN, || _ = black_box(cipher.seal_batch(&mut packets, LEN)));
@@ -49,7 +53,7 @@ fn print_aead(kind: CipherKind, cipher: &dyn PacketCipher) {
         });
         1.0 / (1.0 / both - 1.0 / copy)
     });
-    println!("{kind} {seal:.1} {open:.1} {seal_batch:.1} {open_batch:.1}");
+    println!("{kind}/{provider} {seal:.1} {open:.1} {seal_batch:.1} {open_batch:.1}");
 }
 
 /// MB/s of what handles `bytes` at a time.

@@ -1,4 +1,4 @@
-//! The trait of packet ciphers, and what a configuration holds of one.
+//! The trait of packet ciphers, and what a configuration holds: a cipher and a source of nonces.
 
 use alloc::sync::Arc;
 use core::{fmt, sync::atomic::Ordering::Relaxed};
@@ -7,11 +7,11 @@ use super::error::{OpenError, SealError};
 
 /// Seals and opens packets in place.
 ///
-/// A packet is laid out by its caller as `header | payload | trailer`, with the lengths that the cipher names. The
-/// first [`nonce_len`](Self::nonce_len) bytes of the header are a fresh nonce before [`seal`](Self::seal) is called;
-/// the cipher fills in the rest of header and trailer. One cipher serves any number of sessions at once.
+/// The caller lays a packet out as `header | payload | trailer`, with the lengths that the cipher names. Before it calls
+/// [`seal`](Self::seal), it fills the first [`nonce_len`](Self::nonce_len) bytes of the header with a fresh nonce. The
+/// cipher writes the rest of the header and the trailer. One cipher serves any number of sessions at once.
 ///
-/// A cipher of one's own:
+/// An application's own cipher:
 ///
 /// ```
 /// use kcp9::crypto::{OpenError, PacketCipher, SealError};
@@ -58,36 +58,39 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Longest packet that it seals, in bytes. Default: any.
+    /// Longest packet that the cipher seals, in bytes. Default: no limit.
     fn max_packet_len(&self) -> usize {
         usize::MAX
     }
 
-    /// Leading bytes of the header that the caller fills with a nonce before it seals.
+    /// Bytes at the front of the header that the caller fills with a nonce before it seals the packet.
     fn nonce_len(&self) -> usize;
 
-    /// Whether nobody without the key can make a packet that opens. Default: no.
+    /// Whether only a holder of the key can make a packet that opens. Default: no.
     fn is_authenticated(&self) -> bool {
         false
     }
 
-    /// How many packets may be sealed under this cipher's key with random nonces of [`nonce_len`](Self::nonce_len)
-    /// before two of them might be the same with a probability that matters. All sessions of one [`PacketCrypto`] count
-    /// together; the one that would pass the limit ends. What other processes seal under the same key, the peer's among
-    /// them, is not counted: a key should not outlive the limit at all of its holders together. Default: no limit.
+    /// How many packets may be sealed under this cipher's key with random nonces of [`nonce_len`](Self::nonce_len).
+    /// Beyond that, the probability that two nonces are equal matters. Default: no limit.
+    ///
+    /// All sessions of one [`PacketCrypto`] count together. A session that would go past the limit ends. Packets that other
+    /// processes seal under the same key are not counted, nor are the peer's. So replace a key before all of its holders
+    /// together have reached the limit.
     fn nonce_limit(&self) -> Option<u64> {
         None
     }
 
-    /// What tells an opened packet, whole as [`open`](Self::open) left it, from every other: a replay window remembers
-    /// it. `None` (the default) when nothing does; then replays are not looked for.
+    /// A number that tells an opened packet from all others. `packet` is the whole packet as [`open`](Self::open) left it.
+    /// A replay window remembers the number. `None` (the default) means that there is no such number, and that replays are
+    /// not looked for.
     fn identity(&self, packet: &[u8]) -> Option<u64> {
         let _ = packet;
         None
     }
 
-    /// The [`identity`](Self::identity) that a sealed packet will have once it is opened: by it a session knows its own
-    /// packets when somebody sends them back. Default: `None`, they are not looked for.
+    /// The [`identity`](Self::identity) that a sealed packet will have once it is opened. A session recognises its own
+    /// packets by it when somebody sends them back. `None` (the default) means that they are not looked for.
     fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
         let _ = packet;
         None
@@ -99,13 +102,13 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
     /// [`SealError::TooShort`] when the packet is shorter than header and trailer.
     fn seal(&self, packet: &mut [u8]) -> Result<(), SealError>;
 
-    /// Opens one packet in place: the payload is then where it was before the packet was sealed.
+    /// Opens one packet in place. The payload is then where it was before the packet was sealed.
     ///
     /// # Errors
-    /// Why the packet is not one; its bytes are of no use then.
+    /// Why the packet was refused. Its bytes are unspecified then.
     fn open(&self, packet: &mut [u8]) -> Result<(), OpenError>;
 
-    /// Seals packets that lie back to back in `packets`, `size` bytes each, the last perhaps shorter. The default seals
+    /// Seals packets that lie back to back in `packets`. Each has `size` bytes, the last may have fewer. The default seals
     /// one after the other.
     ///
     /// # Errors
@@ -114,10 +117,10 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
         packets.chunks_mut(size.max(1)).try_for_each(|packet| self.seal(packet))
     }
 
-    /// Opens packets that lie back to back in `packets`, `size` bytes each, the last perhaps shorter, and writes how it
-    /// went into `outcomes`, packet by packet. The default opens one after the other.
+    /// Opens packets that lie back to back in `packets`. Each has `size` bytes, the last may have fewer. The result for each
+    /// packet is written to `outcomes`. The default opens one after the other.
     ///
-    /// `outcomes` holds at least as many as there are packets; further packets are left alone.
+    /// `outcomes` should have room for as many results as there are packets. Packets beyond that are not opened.
     fn open_batch(&self, packets: &mut [u8], size: usize, outcomes: &mut [Result<(), OpenError>]) {
         for (packet, outcome) in packets.chunks_mut(size.max(1)).zip(outcomes) {
             *outcome = self.open(packet);
@@ -125,19 +128,18 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
     }
 }
 
-/// Where nonces come from: bytes that nobody can foretell and that never come twice.
+/// A source of nonces: bytes that nobody can predict and that never repeat.
 ///
-/// With the feature `std`, `OsNonces` is one. An application without an operating system brings its
-/// own.
+/// The feature `std` brings one, `OsNonces`. An application without an operating system brings its own.
 pub trait NonceSource: fmt::Debug + Send + Sync {
     /// Fills `nonce`.
     fn fill(&self, nonce: &mut [u8]);
 }
 
-/// A packet cipher and the source of its nonces, as a [`KcpConfig`](crate::KcpConfig) holds them. Clones share both, and
-/// count together what was sealed under the cipher's key.
+/// A packet cipher and the source of its nonces, as a [`KcpConfig`](crate::KcpConfig) holds them.
 ///
-/// Two are equal when one is a clone of the other.
+/// Clones share both, and they share the count of packets that were sealed under the cipher's key. Two values are equal if
+/// one is a clone of the other.
 #[derive(Clone)]
 pub struct PacketCrypto {
     inner: Arc<Inner>,
@@ -146,18 +148,18 @@ pub struct PacketCrypto {
 struct Inner {
     cipher: Arc<dyn PacketCipher>,
     nonces: Arc<dyn NonceSource>,
-    sealed: Sealed,
+    sealed: SealedCount,
 }
 
 impl PacketCrypto {
-    /// A cipher with a source of nonces.
+    /// A cipher that takes its nonces from `nonces`.
     #[must_use]
     pub fn new(cipher: Arc<dyn PacketCipher>, nonces: Arc<dyn NonceSource>) -> Self {
-        let sealed = Sealed::new(cipher.nonce_limit());
+        let sealed = SealedCount::new(cipher.nonce_limit());
         Self { inner: Arc::new(Inner { cipher, nonces, sealed }) }
     }
 
-    /// A cipher with nonces seeded by the operating system ([`OsNonces`](super::OsNonces)).
+    /// A cipher that takes its nonces from [`OsNonces`](super::OsNonces), which the operating system seeds.
     ///
     /// # Errors
     /// The operating system has no randomness to give.
@@ -172,17 +174,18 @@ impl PacketCrypto {
         &*self.inner.cipher
     }
 
-    /// Fills a nonce.
+    /// Fills `nonce` with fresh bytes.
     pub(crate) fn fill_nonce(&self, nonce: &mut [u8]) {
         self.inner.nonces.fill(nonce);
     }
 
-    /// Takes note that `packets` more are about to be sealed; returns whether the cipher's nonces allow that.
+    /// Counts `packets` more that are about to be sealed. Returns `false`, and counts nothing, if that would pass the
+    /// cipher's [limit](PacketCipher::nonce_limit).
     pub(crate) fn reserve(&self, packets: usize) -> bool {
         self.inner.sealed.reserve(packets)
     }
 
-    /// Bytes of a datagram that are not payload.
+    /// Bytes that the cipher adds to each packet.
     pub(crate) fn overhead(&self) -> usize {
         self.inner.cipher.header_len() + self.inner.cipher.trailer_len()
     }
@@ -211,14 +214,14 @@ type Counter = core::sync::atomic::AtomicUsize;
 #[cfg(not(target_has_atomic = "64"))]
 type Count = usize;
 
-/// Packets sealed under one key.
-struct Sealed {
+/// How many packets were sealed under one key.
+struct SealedCount {
     count: Counter,
     limit: Option<Count>,
 }
 
-impl Sealed {
-    /// Where the limit does not fit the counter, the counter's range is the limit.
+impl SealedCount {
+    /// Where the counter has too few bits for the limit, its largest value is the limit.
     fn new(limit: Option<u64>) -> Self {
         let limit = limit.map(|limit| Count::try_from(limit).unwrap_or(Count::MAX));
         Self { count: Counter::new(0), limit }
@@ -237,13 +240,13 @@ mod tests {
 
     #[test]
     fn no_more_is_sealed_than_the_limit() {
-        let sealed = Sealed::new(Some(100));
+        let sealed = SealedCount::new(Some(100));
         assert!(sealed.reserve(64));
         assert!(!sealed.reserve(37));
         assert!(sealed.reserve(36));
         assert!(!sealed.reserve(1));
-        assert!(Sealed::new(None).reserve(usize::MAX));
-        let endless = Sealed::new(Some(u64::MAX));
+        assert!(SealedCount::new(None).reserve(usize::MAX));
+        let endless = SealedCount::new(Some(u64::MAX));
         assert!(endless.reserve(usize::MAX) && !endless.reserve(usize::MAX));
     }
 }

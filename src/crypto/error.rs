@@ -8,9 +8,9 @@ use super::kind::CipherKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealError {
-    /// Shorter than header and trailer.
+    /// The packet is shorter than its header and trailer.
     TooShort,
-    /// Longer than the cipher takes.
+    /// The packet is longer than the cipher takes.
     TooLong,
 }
 
@@ -27,13 +27,13 @@ impl fmt::Display for SealError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Shorter than header and trailer.
+    /// The packet is shorter than its header and trailer.
     TooShort,
-    /// Longer than the cipher takes.
+    /// The packet is longer than the cipher takes.
     TooLong,
-    /// Its checksum is wrong: damaged, or sealed with another key.
+    /// The checksum is wrong: the packet was damaged, or sealed with another key.
     BadChecksum,
-    /// Its tag is wrong: forged, damaged, or sealed with another key.
+    /// The tag is wrong: the packet was forged, damaged, or sealed with another key.
     BadTag,
 }
 
@@ -58,16 +58,16 @@ pub enum CipherError {
     NotBuilt(CipherKind),
     /// The crate was built without the feature `highway`.
     FramingNotBuilt,
-    /// The key has the wrong length.
+    /// The key has the wrong length for the cipher.
     KeyLength {
         /// The cipher.
         kind: CipherKind,
-        /// Bytes it takes.
+        /// Bytes that the cipher takes.
         expected: usize,
-        /// Bytes it was given.
+        /// Bytes of the key.
         actual: usize,
     },
-    /// An AEAD checks packets itself: it has no framing.
+    /// An AEAD was asked to use [`Framing::Highway`](super::Framing::Highway). It checks packets itself and has no framing.
     FramingOfAead(CipherKind),
 }
 

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::{error::CipherError, kind::CipherKind};
 
-/// A secret key: zeroed when it is dropped, never printed.
+/// A secret key. It is zeroed when it is dropped, and never printed.
 ///
 /// ```
 /// use kcp9::crypto::{CipherError, CipherKind, Framing, Key};
@@ -21,24 +21,25 @@ use super::{error::CipherError, kind::CipherKind};
 #[derive(Clone)]
 pub struct Key {
     bytes: Zeroizing<Vec<u8>>,
-    /// Made from a password: as long as any cipher needs, and each takes as many bytes as it needs from the front.
+    /// Made from a password. Such a key is long enough for every cipher, and each takes the bytes that it needs from the
+    /// front.
     derived: bool,
 }
 
 impl Key {
-    /// A key of these very bytes: exactly as many as the cipher takes ([`CipherKind::key_len`]).
+    /// A key of exactly these bytes. There must be as many as the cipher takes ([`CipherKind::key_len`]).
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self { bytes: Zeroizing::new(bytes.to_vec()), derived: false }
     }
 
-    /// A key from which each cipher takes what it needs.
+    /// A key from which each cipher takes the bytes that it needs.
     #[cfg(feature = "password")]
     pub(super) fn from_derived(bytes: &[u8; 32]) -> Self {
         Self { bytes: Zeroizing::new(bytes.to_vec()), derived: true }
     }
 
-    /// The bytes that `kind` is keyed with.
+    /// The bytes that `kind` takes as its key.
     pub(super) fn bytes_for(&self, kind: CipherKind) -> Result<&[u8], CipherError> {
         let expected = kind.key_len();
         let actual = self.bytes.len();

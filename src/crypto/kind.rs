@@ -1,37 +1,40 @@
-//! The ciphers by name.
+//! The ciphers by name, and the framings of packet ciphers.
 
 use alloc::sync::Arc;
 use core::{fmt, str::FromStr};
 
 use super::{aead, cipher::PacketCipher, error::CipherError, key::Key, packet};
 
-/// What stands in front of the payload under a packet cipher.
+/// What a packet cipher puts between the nonce and the payload.
 ///
-/// Both cover the payload, not the nonce, which carries nothing. Whether a changed nonce byte is found depends on what
-/// the cipher makes of it; where it is not, payload and verdict are the same:
+/// Both framings check the payload. They do not check the nonce, since it carries no information. Some bytes of the nonce
+/// can be changed without being found, and the payload is then still the right one:
 ///
-/// | cipher | bytes of a packet that may change unnoticed |
+/// | cipher | bytes of a packet that can change without being found |
 /// |---|---|
 /// | AES, Twofish, SM4 | none: a change in block 0 garbles block 1, which holds the checksum |
-/// | Blowfish, CAST5, triple DES, TEA, XTEA | 0 to 7: a change there garbles 8 to 15, which are nonce too |
+/// | Blowfish, CAST5, triple DES, TEA, XTEA | 0 to 7: a change there garbles 8 to 15, which are also nonce |
 /// | Salsa20 | 8 to 15: bytes 0 to 7 choose the key stream, so a change there garbles everything |
 /// | `xor`, `none` | 0 to 15 |
 ///
-/// Garbled bytes pass for good ones with a probability of 2^-32 under a CRC-32 and 2^-64 under a tag. A replayed packet
-/// opens again under either.
+/// A garbled packet is taken for a good one with a probability of 2^-32 under a CRC-32, and of 2^-64 under a tag. Neither
+/// framing refuses a replayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Framing {
-    /// kcp-go's: a nonce of 16 bytes and a CRC-32. Finds damage, not forgery: bits of a packet can be flipped in its
-    /// plaintext and the CRC-32 mended, without the key.
+    /// kcp-go's framing: a nonce of 16 bytes and a CRC-32. It finds damage, not forgery: without the key, an attacker can
+    /// flip bits of the plaintext and correct the CRC-32.
     #[default]
     KcpGo,
-    /// This crate's own, for peers that both run it: a nonce of 16 bytes and a HighwayHash-64 tag of the payload, whose
-    /// key follows from the cipher's. Without the key no other payload can be made to open; one that was seen can, with
-    /// the nonce changed where the table has it. Where that is one of bytes 0 to 7, a packet is known by its tag alone
-    /// ([`identity`](PacketCipher::identity)), and of datagrams beside the stream that say the same only one is taken
-    /// within the [replay window](crate::KcpConfigBuilder::replay_window).
-    /// [`CipherKind::None`] with an empty key leaves a checksum that anyone can compute.
+    /// This crate's own framing, for peers that both run it: a nonce of 16 bytes and a HighwayHash-64 tag of the payload.
+    /// The key of the tag is derived from the cipher's. [`CipherKind::None`] with an empty key has a tag that anyone can
+    /// compute.
+    ///
+    /// Without the key, nobody can make another payload open. A payload that was sent before can open again, with a nonce
+    /// changed in the bytes of the table above. Where these are among bytes 0 to 7, the
+    /// [`identity`](PacketCipher::identity) of a packet is its tag alone. Two datagrams of the same content
+    /// ([`send_datagram`](crate::proto::Connection::send_datagram)) are then taken for one packet sent twice, and the
+    /// second one is dropped while the [replay window](crate::KcpConfigBuilder::replay_window) remembers the first.
     Highway,
 }
 
@@ -64,11 +67,12 @@ pub enum CipherKind {
     Cast5,
     /// Triple DES in CFB: `3des`.
     TripleDes,
-    /// TEA of 16 rounds in CFB: `tea`.
+    /// TEA with 16 rounds in CFB: `tea`.
     Tea,
     /// XTEA in CFB: `xtea`.
     Xtea,
-    /// XOR with a fixed table: `xor`. Hides nothing from anyone who looks. Takes packets of at most 1,500 bytes.
+    /// XOR with a fixed table: `xor`. It is no protection: two packets xored with each other reveal their contents. Takes
+    /// packets of at most 1,500 bytes.
     Xor,
     /// SM4 in CFB: `sm4`.
     Sm4,
@@ -86,7 +90,7 @@ pub enum CipherKind {
     XChaCha20Poly1305,
 }
 
-/// kind, name, length of the key in bytes
+/// The kind, its name, and the length of its key in bytes.
 const KINDS: [(CipherKind, &str, usize); 18] = [
     (CipherKind::Aes256, "aes", 32),
     (CipherKind::Aes128, "aes-128", 16),
@@ -109,7 +113,7 @@ const KINDS: [(CipherKind, &str, usize); 18] = [
 ];
 
 impl CipherKind {
-    /// Every kind, built in or not.
+    /// Every kind, whether its feature is on or not.
     pub fn all() -> impl Iterator<Item = Self> {
         KINDS.iter().map(|(kind, ..)| *kind)
     }
@@ -117,7 +121,9 @@ impl CipherKind {
     /// Makes the cipher. An AEAD takes only [`Framing::KcpGo`], which adds nothing to it.
     ///
     /// # Errors
-    /// [`CipherError::KeyLength`], [`CipherError::FramingOfAead`], or what this crate was built without.
+    /// * [`CipherError::KeyLength`]: `key` is too long or too short.
+    /// * [`CipherError::FramingOfAead`]: an AEAD with [`Framing::Highway`].
+    /// * [`CipherError::NotBuilt`], [`CipherError::FramingNotBuilt`]: the feature is off.
     pub fn build(self, key: &Key, framing: Framing) -> Result<Arc<dyn PacketCipher>, CipherError> {
         match (self.is_aead(), framing) {
             (false, _) => packet::build(self, key, framing),
@@ -136,14 +142,14 @@ impl CipherKind {
         self.entry().1
     }
 
-    /// Bytes of its key. `xor` takes a key of any length but 0; this is what kcptun gives it. `none` takes any and
-    /// uses it for nothing but the tags of [`Framing::Highway`].
+    /// Bytes of its key. `xor` takes a key of any length but 0: this is the length that kcptun gives it. `none` takes a key
+    /// of any length, and needs it only for the tags of [`Framing::Highway`].
     #[must_use]
     pub fn key_len(self) -> usize {
         self.entry().2
     }
 
-    /// Whether it authenticates packets itself.
+    /// Whether it authenticates packets itself, without a [`Framing`].
     #[must_use]
     pub const fn is_aead(self) -> bool {
         matches!(

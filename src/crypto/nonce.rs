@@ -14,23 +14,24 @@ use zeroize::Zeroizing;
 
 use super::cipher::NonceSource;
 
-/// Nonces seeded by the operating system: a generator in each thread, ChaCha with 8 rounds, reseeded every 64 KiB. No
-/// packet waits for a lock, one in thousands for a system call.
+/// Nonces from random numbers that the operating system seeds. Each thread has a generator of its own, ChaCha with 8
+/// rounds, which gets a new seed every 64 KiB. So a nonce needs no lock, and only one in thousands a system call.
 ///
-/// Randomness that fails after [`new`](Self::new) leads to no predictable nonce: a generator that cannot be reseeded
-/// goes on with a key from its own output, and that of a new thread is seeded by the first of the process.
+/// Nonces stay unpredictable even if the operating system has no more randomness after [`new`](Self::new). A generator
+/// without a new seed takes its next key from its own output. The generator of a new thread is also seeded by the first
+/// generator of the process.
 ///
 /// # Forks
-/// A process made by `fork` without `exec` repeats up to 64 KiB of the nonces of the thread that forked, if that thread
-/// had drawn any. Fork before, or change the keys in the child.
+/// After `fork` without `exec`, the child repeats up to 64 KiB of the nonces of the thread that forked, if that thread had
+/// already made some. So fork before the first nonce, or use other keys in the child.
 #[derive(Clone, Copy)]
 pub struct OsNonces {
-    /// Seeds the generators of threads.
+    /// The first generator of the process. It takes part in the seed of every thread's generator.
     root: &'static Mutex<Generator>,
 }
 
 impl OsNonces {
-    /// Nonces of a generator seeded when the first of a process is made.
+    /// Seeds the first generator of the process, unless that has been done.
     ///
     /// # Errors
     /// The operating system has no randomness to give.
@@ -48,7 +49,7 @@ impl OsNonces {
         self.root.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes, system_seed);
     }
 
-    /// Another generator, seeded by the first one and by the operating system.
+    /// A generator for a thread, seeded by the first one and by the operating system.
     fn generator(&self) -> Generator {
         let mut seed = Seed::default();
         self.fill_from_root(&mut *seed);
@@ -72,7 +73,7 @@ impl fmt::Debug for OsNonces {
 }
 
 thread_local! {
-    // Never dropped, as there is nothing to free: access is cheaper, and works until the very end of the thread.
+    // Never dropped, since it owns no memory. That makes access cheaper, and it works until the very end of the thread.
     static LOCAL: RefCell<Option<ManuallyDrop<Generator>>> = const { RefCell::new(None) };
 }
 
@@ -84,22 +85,22 @@ fn system_seed() -> Option<Seed> {
     Some(seed)
 }
 
-/// Both seeds in one: as good as the better of them.
+/// Xors `other` into `seed`. The result is as hard to guess as the better of the two.
 fn mix(seed: &mut Seed, other: Option<Seed>) {
     if let Some(other) = other {
         seed.iter_mut().zip(other.iter()).for_each(|(byte, other)| *byte ^= other);
     }
 }
 
-/// Output of ChaCha8, drawn ahead: the cipher is at its best with many blocks at once.
+/// A pool of output of ChaCha8, filled many blocks at a time, which is when the cipher is fastest.
 ///
-/// Nonces must be unique and not be foretold, and 8 rounds have a margin for that: the best attacks known reach 7, and
-/// at no practical cost. 12 rounds take a fifth longer. AES would be faster where the processor has it, and slower by far
-/// elsewhere.
+/// 8 rounds are enough: nonces must be unique and unpredictable, and the best known attacks reach 7 rounds at a cost that
+/// nobody can pay. 12 rounds take a fifth longer. AES would be faster on a CPU that has instructions for it, and much
+/// slower elsewhere.
 struct Generator {
     chacha: ChaCha8Rng,
     pool: [u8; POOL_LEN],
-    /// Bytes of the pool that were handed out.
+    /// Bytes of the pool that were used.
     used: usize,
     refills_until_reseed: u32,
 }
@@ -114,9 +115,9 @@ impl Generator {
         }
     }
 
-    /// Fills `bytes`; `seed` is asked for a new seed now and then, and may have none.
+    /// Fills `bytes`. Calls `seed` when it is time for a new seed. `seed` may return `None`.
     fn fill(&mut self, bytes: &mut [u8], mut seed: impl FnMut() -> Option<Seed>) {
-        // The lengths that ciphers have, known to the compiler: copies without a call.
+        // These are the lengths of the ciphers' nonces. Known to the compiler, they are copied without a call.
         match bytes.len() {
             12 => self.take::<12>(bytes, seed),
             16 => self.take::<16>(bytes, seed),
@@ -125,7 +126,7 @@ impl Generator {
         }
     }
 
-    /// Fills `bytes`, which are N.
+    /// Fills `bytes`, which has N bytes.
     #[inline]
     fn take<const N: usize>(&mut self, bytes: &mut [u8], seed: impl FnOnce() -> Option<Seed>) {
         if POOL_LEN - self.used < N {
@@ -155,7 +156,7 @@ impl Generator {
 
 /// 64 nonces of 16 bytes.
 const POOL_LEN: usize = 1_024;
-/// 64 KiB between reseeds, as `rand`'s generator of a thread: 4,096 nonces share the cost of one system call.
+/// Refills between two seeds: 64 KiB, as in `rand`'s thread generator. 4,096 nonces share the cost of a system call.
 const REFILLS_A_SEED: u32 = 64;
 
 /// The operating system has no randomness to give.
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_nonces_of_several_threads_differ() {
+    fn a_million_nonces_from_eight_threads_differ() {
         let threads: Vec<_> = (0..8).map(|_| thread::spawn(|| nonces(125_000))).collect();
         let distinct: HashSet<u128> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         assert_eq!(distinct.len(), 1_000_000);
@@ -211,7 +212,7 @@ mod tests {
         for len in [0, 1, 12, 16, 24, POOL_LEN - 1, POOL_LEN, 3 * POOL_LEN + 5] {
             let mut seen = vec![0_u8; len];
             let mut nonce = vec![0; len];
-            // A byte stays 0 in all of 16 draws with a probability of 2^-128.
+            // A byte that is filled is 0 in all of 16 draws with a probability of 2^-128.
             for _ in 0..16 {
                 source.fill(&mut nonce);
                 seen.iter_mut().zip(&nonce).for_each(|(seen, byte)| *seen |= byte);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_lasts_64_kib() {
+    fn a_generator_asks_for_a_new_seed_every_64_kib() {
         let mut generator = Generator::new(&Seed::default());
         let mut seeds = 0;
         let mut bytes = [0; POOL_LEN];
@@ -234,7 +235,7 @@ mod tests {
         }
     }
 
-    /// What one generator draws in 200 KiB when its reseeds give `seed`.
+    /// 200 KiB of nonces from a generator whose later seeds are all `seed`.
     fn drawn(seed: Option<[u8; 32]>) -> Vec<[u8; 16]> {
         let mut generator = Generator::new(&Seed::default());
         let mut nonce = [0; 16];
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_seed_changes_what_follows_and_one_that_fails_repeats_nothing() {
+    fn a_new_seed_changes_the_nonces_and_a_missing_one_repeats_none() {
         let (none, one, other) = (drawn(None), drawn(Some([1; 32])), drawn(Some([2; 32])));
         let first_seed = 64 * 64;
         assert_eq!(none[..first_seed], one[..first_seed]);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_still_has_nonces() {
+    fn nonces_can_be_drawn_while_a_thread_ends() {
         struct Last;
         impl Drop for Last {
             fn drop(&mut self) {

@@ -10,15 +10,15 @@ use zeroize::Zeroizing;
 use super::key::Key;
 
 impl Key {
-    /// A key from a password, for peers that both run this crate: Argon2id (RFC 9106, version 1.3) with 19 MiB of
-    /// memory, 2 passes and 1 lane, the least that OWASP's Password Storage Cheat Sheet asks for. Takes tens of
-    /// milliseconds: make the key once.
+    /// A key from a password, for peers that both run this crate. It is made by Argon2id (RFC 9106, version 1.3) with 19 MiB
+    /// of memory, 2 passes and 1 lane, the minimum of OWASP's Password Storage Cheat Sheet. That takes tens of milliseconds,
+    /// so make the key once.
     ///
-    /// The salt is the label `kcp9 password v1`, as both ends must come to the same key without a word exchanged. Guesses
-    /// made against one deployment then serve against all: an application does better with a salt of its own
-    /// ([`from_password_and_salt`](Self::from_password_and_salt)), and anyone with a password of high entropy.
+    /// The salt is the label `kcp9 password v1`: both ends must come to the same key without exchanging anything. With a
+    /// common salt, guesses computed once can be tried against every deployment. An application is safer with a salt of its
+    /// own ([`from_password_and_salt`](Self::from_password_and_salt)), and everyone with a password that is hard to guess.
     ///
-    /// The bytes of `password` are taken as they are, without Unicode normalization.
+    /// The bytes of `password` are used as they are, without Unicode normalization.
     ///
     /// ```
     /// use kcp9::crypto::Key;
@@ -33,11 +33,11 @@ impl Key {
         Self::from_password_and_salt(password, SALT)
     }
 
-    /// As [`from_password`](Self::from_password), with a salt of at least 8 bytes that both ends know: the name of the
-    /// application, better a random one that comes with its configuration.
+    /// Like [`from_password`](Self::from_password), with a salt of at least 8 bytes that both ends know. The name of the
+    /// application will do. Random bytes from its configuration are better.
     ///
     /// # Errors
-    /// Those of [`from_password`](Self::from_password), and [`PasswordError::SaltTooShort`].
+    /// The errors of [`from_password`](Self::from_password), and [`PasswordError::SaltTooShort`].
     pub fn from_password_and_salt(
         password: impl AsRef<[u8]>,
         salt: impl AsRef<[u8]>,
@@ -52,8 +52,8 @@ impl Key {
         Ok(Self::from_derived(&key))
     }
 
-    /// The key that kcptun makes from its `--key`: PBKDF2-HMAC-SHA1 with the salt `kcp-go` and 4096 iterations. Cheap to
-    /// guess at: for peers that run kcptun.
+    /// The key that kcptun makes from its `--key`: PBKDF2-HMAC-SHA1 with the salt `kcp-go` and 4,096 iterations. Passwords
+    /// are cheap to guess at that rate, so use it for peers that run kcptun only.
     ///
     /// ```
     /// use kcp9::crypto::Key;
@@ -68,15 +68,15 @@ impl Key {
     }
 }
 
-/// Why a password gave no key.
+/// Why no key was made from a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PasswordError {
     /// The salt has fewer than 8 bytes.
     SaltTooShort,
-    /// Password or salt has 4 GiB or more.
+    /// The password or the salt has 4 GiB or more.
     TooLong,
-    /// The 19 MiB that Argon2id works in are not to be had.
+    /// There is no memory for the 19 MiB that Argon2id works in.
     OutOfMemory,
 }
 
@@ -97,7 +97,7 @@ impl From<argon2::Error> for PasswordError {
         match error {
             argon2::Error::SaltTooShort => Self::SaltTooShort,
             argon2::Error::OutOfMemory => Self::OutOfMemory,
-            // The others are about parameters, which are constants here.
+            // All other errors are about the parameters, and those are constants.
             _ => Self::TooLong,
         }
     }
@@ -114,7 +114,7 @@ impl From<PasswordError> for std::io::Error {
     }
 }
 
-/// As much as any cipher takes.
+/// The longest key of any cipher, in bytes.
 const KEY_LEN: usize = 32;
 
 const SALT: &[u8] = b"kcp9 password v1";
@@ -140,9 +140,10 @@ mod tests {
         key.bytes_for(kind).unwrap()
     }
 
-    /// Python's argon2-cffi 25.1 (the reference implementation in C) and golang.org/x/crypto/argon2 make the same keys.
+    /// The keys were computed by argon2-cffi 25.1 for Python (the reference implementation in C), and are the same by
+    /// golang.org/x/crypto/argon2.
     #[test]
-    fn argon2id_keys_are_frozen() {
+    fn argon2id_keys_are_those_of_other_implementations() {
         let keys = [
             (
                 Key::from_password("correct horse battery staple"),
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn kcptun_makes_the_same_keys() {
+    fn kcptun_keys_are_those_of_kcptun() {
         let keys = kcp9_vectors::kcptun_keys();
         assert!(keys.len() >= 5);
         for known in keys {

@@ -1,4 +1,4 @@
-//! Any RustCrypto AEAD as a packet cipher.
+//! Makes a packet cipher of any RustCrypto AEAD.
 
 use core::fmt;
 
@@ -10,11 +10,11 @@ use crate::crypto::{
     error::{OpenError, SealError},
 };
 
-/// Any cipher behind the traits of the crate [`aead`] 0.6 ([`AeadInOut`]) as a [`PacketCipher`]: the packet is
+/// A [`PacketCipher`] made of any cipher that has the traits of the crate [`aead`] 0.6 ([`AeadInOut`]). The packet is
 /// `nonce | ciphertext | tag`, without additional data.
 ///
-/// [`CipherKind`](crate::crypto::CipherKind) makes kcp-go's AEADs; this takes others, for peers that both run this
-/// crate. Nonces are random, so that a cipher which survives a nonce used twice is a good choice:
+/// [`CipherKind`](crate::crypto::CipherKind) makes kcp-go's AEADs. This one takes others, for peers that both run this
+/// crate. Nonces are random, so a good choice is a cipher that stays secure when a nonce is used twice:
 ///
 /// ```
 /// use aes_gcm_siv::{Aes256GcmSiv, KeyInit};
@@ -38,13 +38,13 @@ use crate::crypto::{
 /// # Ok::<(), kcp9::crypto::SealError>(())
 /// ```
 ///
-/// What `A` does on drop happens here: RustCrypto's ciphers erase their keys when their feature `zeroize` is on.
+/// RustCrypto's ciphers erase their keys when they are dropped, if their feature `zeroize` is on.
 pub struct Aead<A> {
     cipher: A,
 }
 
 impl<A: AeadInOut> Aead<A> {
-    /// `cipher`, keyed, as a packet cipher.
+    /// A packet cipher made of `cipher`, which has its key.
     #[must_use]
     pub const fn new(cipher: A) -> Self {
         Self { cipher }
@@ -76,18 +76,18 @@ impl<A: AeadInOut + Send + Sync> PacketCipher for Aead<A> {
         true
     }
 
-    /// The count at which two random nonces are equal with a probability of 2^-33: 2^32 for nonces of 12 bytes, none
-    /// for those of 24.
+    /// The number of packets at which two random nonces are equal with a probability of 2^-33: 2^32 for nonces of 12 bytes.
+    /// Nonces of 24 bytes have no limit.
     fn nonce_limit(&self) -> Option<u64> {
         nonce_limit(nonce_len::<A>())
     }
 
-    /// The first 8 bytes of the nonce, if it has as many.
+    /// The first 8 bytes of the nonce. `None` if the nonce is shorter.
     fn identity(&self, packet: &[u8]) -> Option<u64> {
         identity(packet, nonce_len::<A>())
     }
 
-    /// The nonce is in clear.
+    /// The nonce is not encrypted, so the identity is the same before and after sealing.
     fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
         self.identity(packet)
     }
@@ -119,7 +119,7 @@ fn split(packet: &mut [u8], nonce_len: usize, tag_len: usize) -> Option<(&mut [u
     Some((nonce, payload, tag))
 }
 
-/// Names the lengths only: whatever `A` is, its key is not printed.
+/// Prints the lengths only, so that no `A` can print its key.
 impl<A: AeadCore> fmt::Debug for Aead<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aead")

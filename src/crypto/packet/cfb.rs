@@ -1,15 +1,18 @@
-//! Block ciphers in kcp-go's CFB.
+//! Block ciphers in kcp-go's CFB mode.
 //!
 //! ```text
 //! key stream 0 = E(IV)      out[i] = in[i] ^ key stream i      key stream i + 1 = E(ciphertext[i])
 //! ```
 //!
-//! The IV is the same for every packet: the random nonce is the first plaintext. A last partial block takes the front
-//! of its key stream.
+//! The IV is the same for every packet: the random nonce is the first plaintext. A last partial block is xored with the
+//! front of its key stream.
 //!
-//! Decryption knows all ciphertext beforehand and runs as many blocks of a packet side by side as the cipher takes.
-//! Encryption needs each block for the next, so one packet is as slow as the cipher's latency; a batch runs side by side
-//! one block of each of [`LANES`] packets.
+//! Why this crate has code of its own for the mode: encryption needs each block before the next one, so that a packet by
+//! itself is as slow as the cipher's latency. That is all that the crate `cfb-mode` can do, and what kcp-go does. kcptun's users
+//! run AES in this mode, and a sender has many packets at a time. So a batch is encrypted side by side here, one block of
+//! each of [`LANES`] packets at a time. The block ciphers themselves are RustCrypto's.
+//!
+//! Decryption knows all ciphertext in advance. It decrypts as many blocks of a packet side by side as the cipher likes.
 
 use cipher::{
     Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
@@ -18,14 +21,14 @@ use cipher::{
 
 use super::{encryption::Encryption, framed::NONCE_LEN};
 
-/// Packets of a batch that are encrypted side by side: what fills AES units with a latency of four cycles that start two
-/// instructions a cycle. For ciphers in plain code, fewer would do.
+/// Packets of a batch that are encrypted side by side. 8 blocks fill AES units that start two instructions a cycle and take
+/// four cycles for each. Ciphers without instructions of their own encrypt the blocks one after the other anyway.
 const LANES: usize = 8;
 
-/// From kcp-go; ciphers with blocks of 8 bytes take its front.
+/// kcp-go's IV. Ciphers with blocks of 8 bytes use its front.
 const IV: [u8; 16] = [167, 115, 79, 156, 18, 172, 27, 1, 164, 21, 242, 193, 252, 120, 230, 107];
 
-/// A block cipher for [`Cfb`].
+/// What [`Cfb`] asks of a block cipher.
 pub(super) trait CfbCipher: BlockCipherEncrypt + KeyInit + Send + Sync + 'static {}
 
 impl<C: BlockCipherEncrypt + KeyInit + Send + Sync + 'static> CfbCipher for C {}
@@ -33,12 +36,12 @@ impl<C: BlockCipherEncrypt + KeyInit + Send + Sync + 'static> CfbCipher for C {}
 /// The block cipher `C` in CFB.
 pub(super) struct Cfb<C: BlockSizeUser> {
     cipher: C,
-    /// Key stream of the first block of every packet.
+    /// The key stream of the first block, which is the same for every packet.
     first: Block<C>,
 }
 
 impl<C: CfbCipher> Cfb<C> {
-    /// CFB with a keyed `cipher`.
+    /// CFB with `cipher`, which has its key.
     pub(super) fn new(cipher: C) -> Self {
         let mut first = Array::from_fn(|at| IV[at]);
         cipher.encrypt_block(&mut first);
@@ -47,7 +50,7 @@ impl<C: CfbCipher> Cfb<C> {
 }
 
 impl<C: CfbCipher> Encryption for Cfb<C> {
-    /// A block garbles the next one: that is the checksum's where a block holds the whole nonce.
+    /// A changed block garbles the next one. The checksum is in that one if a block is as long as the nonce.
     const BINDS_NONCE: bool = C::BlockSize::USIZE == NONCE_LEN;
 
     fn encrypt(&self, packet: &mut [u8]) {
@@ -105,7 +108,7 @@ impl<N: ArraySize> BlockCipherEncClosure for Decrypt<'_, N> {
         let mut previous = self.first.clone();
         let (groups, blocks) = Array::<Array<u8, N>, B::ParBlocksSize>::slice_as_chunks_mut(blocks);
         for group in groups {
-            // E of the ciphertext, which is about to be overwritten.
+            // The key streams of the next blocks come from the ciphertext, which is about to be overwritten.
             let mut streams = group.clone();
             encrypt_par(backend, &mut streams);
             for (block, stream) in group.iter_mut().zip(&streams) {
@@ -143,7 +146,7 @@ impl<N: ArraySize> BlockCipherEncClosure for EncryptBatch<'_, N> {
     }
 }
 
-/// One packet, block after block.
+/// Encrypts one packet, block after block.
 #[inline(always)]
 fn encrypt_packet<B: BlockCipherEncBackend>(backend: &B, first: &Block<B>, packet: &mut [u8]) {
     let (blocks, rest) = Array::<u8, B::BlockSize>::slice_as_chunks_mut(packet);
@@ -156,7 +159,7 @@ fn encrypt_packet<B: BlockCipherEncBackend>(backend: &B, first: &Block<B>, packe
     xor_rest(rest, &stream);
 }
 
-/// `lanes` packets of `size` bytes, at most [`LANES`]: one block of each at a time.
+/// Encrypts `lanes` packets of `size` bytes, at most [`LANES`] of them, one block of each at a time.
 #[inline(always)]
 fn encrypt_side_by_side<B: BlockCipherEncBackend>(
     backend: &B,
@@ -183,8 +186,8 @@ fn encrypt_side_by_side<B: BlockCipherEncBackend>(
     }
 }
 
-/// Encrypts the first `lanes` blocks, as many at a time as the cipher likes best: for its vectors it takes no longer to
-/// encrypt some blocks that nobody wants.
+/// Encrypts the first `lanes` blocks, as many at a time as the cipher likes best. Some of the others may be encrypted as
+/// well: with vectors that takes no longer.
 #[inline(always)]
 fn encrypt_lanes<B: BlockCipherEncBackend>(backend: &B, blocks: &mut [Block<B>; LANES], lanes: usize) {
     let par = B::ParBlocksSize::USIZE;
@@ -194,8 +197,10 @@ fn encrypt_lanes<B: BlockCipherEncBackend>(backend: &B, blocks: &mut [Block<B>; 
     backend.encrypt_tail_blocks_inplace(&mut rest[..lanes.saturating_sub(wanted * par)]);
 }
 
-/// Encrypts as many blocks as the cipher likes best. Not inlined: in a loop of the caller the compiler would keep AES
-/// round keys in registers, find too few left for the blocks, and run them one after the other.
+/// Encrypts as many blocks as the cipher likes best.
+///
+/// Not inlined: in the caller's loop, the compiler would keep AES round keys in registers. Too few would be left for the
+/// blocks, and they would run one after the other.
 #[inline(never)]
 fn encrypt_par<B: BlockCipherEncBackend>(backend: &B, blocks: &mut ParBlocks<B>) {
     backend.encrypt_par_blocks_inplace(blocks);
@@ -209,8 +214,10 @@ fn xor_block<N: ArraySize>(block: &mut Array<u8, N>, stream: &Array<u8, N>) {
     }
 }
 
-/// Xors the front of `stream` into `rest`. Through a block of its own: reading a variable part of `stream` would keep
-/// the compiler from holding it in a register through the loop before.
+/// Xors the front of `stream` into `rest`.
+///
+/// It goes through a block of its own: if a variable part of `stream` were read, the compiler could not keep it in a
+/// register in the loop before.
 #[inline(always)]
 fn xor_rest<N: ArraySize>(rest: &mut [u8], stream: &Array<u8, N>) {
     let mut block = Array::<u8, N>::default();

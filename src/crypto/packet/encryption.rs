@@ -1,12 +1,12 @@
-//! What is done to a whole packet, nonce and checksum included.
+//! The encryption of a whole packet, nonce and checksum included.
 
-/// Encrypts whole packets in place. Packets are at least as long as a nonce and a checksum, at most
-/// [`MAX_LEN`](Self::MAX_LEN).
+/// Encrypts whole packets in place. The caller passes packets that hold at least a nonce and a checksum, and have at most
+/// [`MAX_LEN`](Self::MAX_LEN) bytes.
 pub(super) trait Encryption: Send + Sync + 'static {
-    /// Bytes of the longest packet.
+    /// Bytes of the longest packet. Default: no limit.
     const MAX_LEN: usize = usize::MAX;
 
-    /// Whether a change to the front of a sealed nonce, 8 bytes, garbles what the checksum field opens as.
+    /// Whether a change to the first 8 bytes of an encrypted packet garbles the checksum when the packet is decrypted.
     const BINDS_NONCE: bool;
 
     /// Encrypts one packet.
@@ -15,7 +15,7 @@ pub(super) trait Encryption: Send + Sync + 'static {
     /// Decrypts one packet.
     fn decrypt(&self, packet: &mut [u8]);
 
-    /// Encrypts packets that lie back to back, `size` bytes each, the last perhaps shorter. `size` is not 0.
+    /// Encrypts packets that lie back to back. Each has `size` bytes, the last may have fewer. `size` is not 0.
     fn encrypt_batch(&self, packets: &mut [u8], size: usize) {
         packets.chunks_mut(size).for_each(|packet| self.encrypt(packet));
     }

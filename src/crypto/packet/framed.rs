@@ -1,4 +1,4 @@
-//! A checksum and an encryption: a packet cipher.
+//! Makes a packet cipher of a checksum and an encryption.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -15,10 +15,10 @@ use crate::crypto::{
 /// Bytes of the nonce.
 pub(super) const NONCE_LEN: usize = 16;
 
-/// A nonce and the longest checksum.
+/// Bytes of a nonce and the longest checksum.
 const MAX_HEADER_LEN: usize = NONCE_LEN + 8;
 
-/// Packets of `C` inside `E`.
+/// A packet cipher that encrypts with `E` and puts the checksum `C` inside.
 pub(super) struct Framed<E, C> {
     kind: CipherKind,
     encryption: E,
@@ -28,8 +28,8 @@ pub(super) struct Framed<E, C> {
 impl<E: Encryption, C: Checksum> Framed<E, C> {
     const HEADER_LEN: usize = NONCE_LEN + C::LEN;
 
-    /// Checks packets with `checksum` and encrypts them with `encryption`, which is that of `kind`.
-    #[expect(clippy::new_ret_no_self, reason = "which type it is matters to nobody")]
+    /// Checks packets with `checksum` and encrypts them with `encryption`. `kind` is its name in debug output.
+    #[expect(clippy::new_ret_no_self, reason = "callers need the trait object only")]
     pub(super) fn new(kind: CipherKind, encryption: E, checksum: C) -> Arc<dyn PacketCipher> {
         Arc::new(Self { kind, encryption, checksum })
     }
@@ -82,7 +82,7 @@ impl<E: Encryption, C: Checksum> PacketCipher for Framed<E, C> {
         Some(C::identity(front.unwrap_or(&[0; 8]), rest.get(..C::LEN)?))
     }
 
-    /// Decrypts the header, which no encryption here needs the rest for.
+    /// Decrypts a copy of the header. No encryption here needs the rest of the packet for that.
     fn sealed_identity(&self, packet: &[u8]) -> Option<u64> {
         let mut header = [0; MAX_HEADER_LEN];
         let header = header.get_mut(..Self::HEADER_LEN)?;
@@ -115,7 +115,7 @@ impl<E: Encryption, C: Checksum> PacketCipher for Framed<E, C> {
     }
 
     fn seal_batch(&self, packets: &mut [u8], size: usize) -> Result<(), SealError> {
-        // Only the last packet can be shorter than the first.
+        // A single packet may be shorter than `size`.
         let size = size.min(packets.len());
         if size < Self::HEADER_LEN {
             return if packets.is_empty() { Ok(()) } else { Err(SealError::TooShort) };

@@ -1,14 +1,16 @@
-//! Packet ciphers: the whole packet encrypted, with a checksum or tag inside.
+//! Packet ciphers: they encrypt the whole packet, with a checksum or a tag inside.
 //!
 //! ```text
 //! [ nonce 16 | CRC-32 4, or HighwayHash-64 tag 8 | payload ]
 //! ```
 //!
-//! * `checksum`: what stands behind the nonce and vouches for the payload.
-//! * `encryption`: the trait of what is done to the whole packet: `cfb` with a block cipher, `salsa20`, `xor`, `none`.
-//! * `framed`: one of each makes a [`PacketCipher`].
+//! * `checksum`: the checksum or tag behind the nonce, which checks the payload.
+//! * `encryption`: the trait for encrypting a whole packet. `cfb` (with a block cipher), `salsa20`, `xor` and `none` have it.
+//! * `framed`: makes a [`PacketCipher`] of a checksum and an encryption.
 //!
-//! Which damage they find is documented with [`Framing`].
+//! [`Framing`] documents which damage they find.
+//!
+//! Block ciphers come from RustCrypto's crates, but for TEA and XTEA: `tea` says why. `xor` and `none` are not ciphers.
 
 #![cfg_attr(
     not(feature = "kcptun-ciphers"),
@@ -16,7 +18,7 @@
         dead_code,
         unused_imports,
         unused_variables,
-        reason = "a build with few ciphers has no use for some of it"
+        reason = "a build with few ciphers does not use all of this"
     )
 )]
 
@@ -46,7 +48,7 @@ mod tea;
 #[cfg(feature = "xor")]
 mod xor;
 
-/// A packet cipher of `kind` with `framing` inside.
+/// Makes the packet cipher of `kind` with `framing`.
 #[cfg(feature = "packet-ciphers")]
 pub(super) fn build(
     kind: CipherKind,
@@ -63,7 +65,7 @@ pub(super) fn build(
     }
 }
 
-/// No packet cipher is built in.
+/// Refuses: no packet cipher is built in.
 #[cfg(not(feature = "packet-ciphers"))]
 pub(super) fn build(
     kind: CipherKind,

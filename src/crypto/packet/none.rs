@@ -1,4 +1,4 @@
-//! No encryption: nonce and checksum in clear.
+//! No encryption, as kcptun offers it: a nonce and a checksum, and all of the packet readable.
 
 use super::encryption::Encryption;
 

@@ -1,4 +1,5 @@
-//! XOR with a table that follows from the key: the same for every packet, so it hides nothing from anyone who looks.
+//! XOR with a table that is derived from the key. It is the same for every packet, so two packets xored with each other
+//! reveal their contents. It is here because kcptun offers it.
 
 use alloc::boxed::Box;
 
@@ -10,13 +11,13 @@ use super::encryption::Encryption;
 /// Bytes of kcp-go's table, its longest packet.
 const TABLE_LEN: usize = 1500;
 
-/// The table of a key.
+/// The table that is derived from a key.
 pub(super) struct Xor {
     table: Box<Zeroizing<[u8; TABLE_LEN]>>,
 }
 
 impl Xor {
-    /// PBKDF2-HMAC-SHA1 of a key of any length.
+    /// Derives the table by PBKDF2-HMAC-SHA1 from a key of any length.
     pub(super) fn new(key: &[u8]) -> Self {
         let mut table = Box::new(Zeroizing::new([0; TABLE_LEN]));
         pbkdf2::pbkdf2_hmac::<Sha1>(key, b"sH3CIVoF#rWLtJo6", 32, table.as_mut_slice());
@@ -27,7 +28,7 @@ impl Xor {
 impl Encryption for Xor {
     const BINDS_NONCE: bool = false;
 
-    /// kcp-go sends no longer ones. It would leave the bytes behind the table in clear; here they are refused.
+    /// kcp-go sends no longer packets. It would not encrypt the bytes beyond the table; here such packets are refused.
     const MAX_LEN: usize = TABLE_LEN;
 
     fn encrypt(&self, packet: &mut [u8]) {

@@ -40,8 +40,9 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Encrypt every packet, or none (the default): both ends the same way with the same key. Takes a
-    /// [`PacketCrypto`]; [`CipherKind::build`](crate::crypto::CipherKind::build) makes the cipher of one.
+    /// Encrypt every packet with this cipher, or none without one (the default). Both ends need the same cipher, key and
+    /// [`Framing`](crate::crypto::Framing). [`CipherKind::build`](crate::crypto::CipherKind::build) makes a cipher,
+    /// [`PacketCrypto`] adds a source of nonces to it.
     pub fn crypto(mut self, crypto: impl Into<Option<PacketCrypto>>) -> Self {
         self.config.crypto = crypto.into();
         self

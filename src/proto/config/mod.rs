@@ -113,7 +113,7 @@ impl KcpConfig {
         self.settings.mtu
     }
 
-    /// How packets are encrypted.
+    /// The cipher that encrypts packets and the source of its nonces. `None` without encryption.
     #[must_use]
     pub const fn crypto(&self) -> Option<&PacketCrypto> {
         self.crypto.as_ref()

@@ -1,4 +1,4 @@
-//! Batches do what their packets alone do.
+//! A batch gives the same bytes and results as its packets one by one.
 
 use kcp9::crypto::{OpenError, SealError};
 
@@ -11,7 +11,7 @@ const SIZES: [usize; 11] = [24, 25, 31, 32, 33, 40, 47, 64, 129, 1_399, 1_500];
 fn a_batch_comes_out_as_its_packets_one_by_one() {
     for (_, framing, cipher) in each() {
         for (size, count) in SIZES.into_iter().flat_map(|size| (1..=20).map(move |count| (size, count))) {
-            // Around the numbers of packets that are worked on side by side, and every number of short ones.
+            // Counts around the number of packets that are encrypted side by side. The shortest packets take every count.
             let counts: &[usize] = if size > 1_000 { &[2, 9, 16] } else { &[1, 2, 7, 8, 9, 15, 17] };
             if size != SIZES[0] && !counts.contains(&count) {
                 continue;
@@ -27,7 +27,7 @@ fn a_batch_comes_out_as_its_packets_one_by_one() {
                 cipher.seal_batch(&mut batch, size).unwrap();
                 assert!(batch == one_by_one, "{cipher:?}: sealing {count} of {size}, the last of {last}");
 
-                // One in three is damaged.
+                // Damage every third packet.
                 for packet in batch.chunks_mut(size).step_by(3) {
                     *packet.last_mut().unwrap() ^= 0x10;
                 }
@@ -56,18 +56,18 @@ fn empty_batches_are_accepted_and_impossible_strides_refused() {
         assert_eq!(cipher.seal_batch(&mut bytes(100, 1), 0), Err(SealError::TooShort));
         assert_eq!(cipher.seal_batch(&mut bytes(100, 1), header - 1), Err(SealError::TooShort));
         assert_eq!(cipher.seal_batch(&mut bytes(header - 1, 1), 100), Err(SealError::TooShort));
-        // One packet, shorter than the size.
+        // One packet, shorter than `size`.
         let (mut batch, mut packet) = (bytes(header + 3, 1), bytes(header + 3, 1));
         assert_eq!((cipher.seal_batch(&mut batch, usize::MAX), cipher.seal(&mut packet)), (Ok(()), Ok(())));
         assert!(batch == packet);
 
-        // The last too short: the others are sealed.
+        // The last packet is too short. The others are sealed.
         let mut batch = bytes(2 * 100 + header - 1, 1);
         assert_eq!(cipher.seal_batch(&mut batch, 100), Err(SealError::TooShort));
         let mut outcomes = [Ok(()); 3];
         cipher.open_batch(&mut batch, 100, &mut outcomes);
         assert_eq!(outcomes, [Ok(()), Ok(()), Err(OpenError::TooShort)]);
-        // Packets without an outcome to write are left alone.
+        // Packets for which there is no outcome are not opened.
         cipher.seal_batch(&mut batch[..200], 100).unwrap();
         let before = batch.clone();
         cipher.open_batch(&mut batch, 100, &mut outcomes[..1]);
@@ -75,7 +75,7 @@ fn empty_batches_are_accepted_and_impossible_strides_refused() {
     }
 }
 
-/// Whether it encrypts at all.
+/// Whether opening changes a packet: `none` does not encrypt.
 fn changes(cipher: &dyn kcp9::crypto::PacketCipher) -> bool {
     !format!("{cipher:?}").contains("none")
 }

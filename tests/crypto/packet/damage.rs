@@ -1,4 +1,4 @@
-//! Which damage is found.
+//! Which damage to a packet is found.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use kcp9::crypto::{CipherKind, Framing, OpenError};
 
 use super::{each, header_len, unsealed};
 
-/// Bytes of a packet whose change nobody finds, as the documentation has it.
+/// Bytes of a packet whose change is not found, according to the documentation of [`Framing`].
 fn uncovered(kind: CipherKind) -> Range<usize> {
     use CipherKind::{
         Aes128, Aes192, Aes256, Blowfish, Cast5, None, Salsa20, Sm4, Tea, TripleDes, Twofish, Xor, Xtea,
@@ -25,7 +25,7 @@ fn error(framing: Framing) -> OpenError {
 }
 
 #[test]
-fn every_flipped_bit_is_found_but_where_the_nonce_is_not_covered() {
+fn every_flipped_bit_is_found_except_in_the_documented_nonce_bytes() {
     for (kind, framing, cipher) in each() {
         let original = unsealed(framing, 60, 7);
         let mut sealed = original.clone();

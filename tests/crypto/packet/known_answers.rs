@@ -1,4 +1,4 @@
-//! Packets that others made: kcp-go 5.6.72, and its ciphers around tags of Go's `minio/highwayhash`.
+//! Packets made by other implementations: kcp-go 5.6.72, and its ciphers with tags of Go's `minio/highwayhash`.
 
 use kcp9::crypto::{CipherKind, Framing, Key};
 use kcp9_vectors::Vector;
@@ -41,7 +41,7 @@ fn highway_tags_equal_those_of_another_implementation() {
     for known in super::kinds() {
         assert!(packets.iter().any(|packet| kind(packet) == Some(known)), "{known}");
     }
-    // Keys that are empty, or longer than the 32 bytes that a tag's key is made of, are among them.
+    // Empty keys are among them, and keys of more than the 32 bytes that the key of a tag is made of.
     assert!(packets.iter().any(|packet| packet.bytes("key").is_empty()));
     assert!(packets.iter().any(|packet| packet.bytes("key").len() > 32));
     for packet in &packets {

@@ -20,7 +20,7 @@ fn header_len(framing: Framing) -> usize {
     NONCE_LEN + if framing == Framing::Highway { 8 } else { 4 }
 }
 
-/// Bytes without structure.
+/// Bytes that look random.
 fn bytes(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..count)
@@ -31,7 +31,7 @@ fn bytes(count: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// As long as kcptun's key for `kind`.
+/// A key as long as kcptun's for `kind`.
 fn key(kind: CipherKind, seed: u64) -> Key {
     let len = if kind == CipherKind::None { 32 } else { kind.key_len() };
     Key::from_bytes(&bytes(len, seed))
@@ -46,7 +46,7 @@ fn each() -> impl Iterator<Item = (CipherKind, Framing, Arc<dyn PacketCipher>)> 
     kinds().flat_map(|kind| FRAMINGS.map(|framing| (kind, framing, cipher(kind, framing))))
 }
 
-/// A packet before it is sealed: a nonce, room, a payload.
+/// A packet before it is sealed: a nonce, room for the checksum, a payload.
 fn unsealed(framing: Framing, payload_len: usize, seed: u64) -> Vec<u8> {
     bytes(header_len(framing) + payload_len, seed)
 }

@@ -1,10 +1,10 @@
-//! What is sealed opens again; what a cipher says of itself.
+//! A sealed packet opens again; ciphers describe themselves correctly.
 
 use kcp9::crypto::{CipherError, CipherKind, Framing, Key, OpenError, SealError};
 
 use super::{NONCE_LEN, bytes, cipher, each, header_len, key, kinds, unsealed};
 
-/// Every length around the sizes of blocks and of groups of them, and some beyond.
+/// Every length around the sizes of blocks and of groups of blocks, and some longer ones.
 #[test]
 fn every_cipher_decrypts_what_it_encrypted() {
     round_trips(|len| len <= 530 || len % 17 == 0 || len >= 1_390);
@@ -27,7 +27,7 @@ fn round_trips(takes: impl Fn(usize) -> bool) {
             let payload = header_len(framing)..;
             assert!(packet[payload.clone()] == original[payload], "{cipher:?}: {len} bytes");
         }
-        // Up to the longest datagram.
+        // Up to the longest packet that UDP carries.
         for len in [8_972, 65_507 - header_len(framing)].into_iter().filter(|_| kind != CipherKind::Xor) {
             let mut packet = unsealed(framing, len, 1);
             let original = packet.clone();
@@ -48,7 +48,7 @@ fn a_packet_shorter_than_its_header_is_refused() {
             let mut packet = bytes(len, 1);
             assert_eq!(cipher.seal(&mut packet), Err(SealError::TooShort));
             assert_eq!(cipher.open(&mut packet), Err(OpenError::TooShort));
-            assert_eq!(packet, bytes(len, 1), "left as it is");
+            assert_eq!(packet, bytes(len, 1), "the packet is unchanged");
         }
     }
 }
@@ -75,7 +75,7 @@ fn ciphers_report_their_lengths_and_whether_they_authenticate() {
         assert_eq!(cipher.is_authenticated(), framing == Framing::Highway, "{kind}");
         assert!(format!("{cipher:?}").contains(kind.name()));
     }
-    // Without a key a tag is a checksum.
+    // Anyone can compute the tags of an empty key.
     let open_to_all = CipherKind::None.build(&Key::from_bytes(&[]), Framing::Highway).unwrap();
     assert!(!open_to_all.is_authenticated());
 }
@@ -115,7 +115,7 @@ fn binds_nonce(kind: CipherKind) -> bool {
     matches!(kind, Aes128 | Aes192 | Aes256 | Salsa20 | Sm4 | Twofish)
 }
 
-/// Whoever replays a packet cannot make it look like another.
+/// So an attacker cannot make a replayed packet look like another one.
 #[test]
 fn a_changed_nonce_does_not_change_the_identity_of_a_packet_with_a_tag() {
     for (kind, _, cipher) in each().filter(|(_, framing, _)| *framing == Framing::Highway) {
@@ -145,7 +145,7 @@ fn two_packets_have_different_identities() {
         };
         assert_eq!(identity_of(1, 1), identity_of(1, 1));
         assert_ne!(identity_of(1, 1), identity_of(1, 2), "{kind}");
-        // A tag is that of the payload alone, which is all that some ciphers leave to go by.
+        // A tag depends on the payload alone. Ciphers that do not bind the nonce have nothing else to tell packets apart.
         let by_tag_alone = framing == Framing::Highway && !binds_nonce(kind);
         assert_eq!(identity_of(1, 1) == identity_of(2, 1), by_tag_alone, "{kind}");
         assert_eq!(cipher.identity(&[0; 17]), None);

@@ -1,4 +1,4 @@
-//! This crate's own tag.
+//! The tag of this crate's own framing.
 
 use highway::{HighwayHash, HighwayHasher, Key as HashKey};
 use zeroize::Zeroizing;
@@ -6,17 +6,18 @@ use zeroize::Zeroizing;
 use super::Checksum;
 use crate::crypto::error::OpenError;
 
-/// HighwayHash-64 of the payload, little-endian, under a key that follows from the cipher's.
+/// HighwayHash-64 of the payload, little-endian, under a key that is derived from the cipher's.
 pub(in super::super) struct HighwayTag {
     key: Zeroizing<[u64; 4]>,
     is_keyed: bool,
 }
 
 impl HighwayTag {
-    /// The tag of packets whose cipher has the key `secret`: HighwayHash-256 of [`LABEL`] under `secret` is its key.
+    /// The tag of packets whose cipher has the key `secret`. The key of the tag is the HighwayHash-256 of [`LABEL`] under
+    /// `secret`.
     ///
-    /// `secret` is filled up with zero bytes to 32. A longer one, which only `xor` and `none` take, is replaced by its
-    /// own HighwayHash-256 under 32 zero bytes. An empty one makes the tag a checksum that anyone can compute.
+    /// `secret` is filled up with zero bytes to 32. If it is longer, its HighwayHash-256 under 32 zero bytes takes its place:
+    /// only `xor` and `none` take such keys. With an empty one, anyone can compute the tag.
     pub(in super::super) fn new(secret: &[u8]) -> Self {
         let words = match secret.len() {
             0..=32 => words(secret),
@@ -44,19 +45,19 @@ impl Checksum for HighwayTag {
         field.copy_from_slice(&self.tag(payload).to_le_bytes());
     }
 
-    /// Compares whole words, which takes the same time wherever they differ.
+    /// Compares whole words. That takes the same time wherever they differ.
     #[inline]
     fn check(&self, payload: &[u8], field: &[u8]) -> Result<(), OpenError> {
         if self.tag(payload) == word(field) { Ok(()) } else { Err(OpenError::BadTag) }
     }
 
-    /// A tag covers the payload and nothing else: packets of equal payload differ in the nonce.
+    /// Packets of equal payload have equal tags, and differ in the nonce.
     fn identity(nonce: &[u8; 8], field: &[u8]) -> u64 {
         u64::from_le_bytes(*nonce) ^ word(field)
     }
 }
 
-/// What the hash is of whose key is that of the tags. Another version of them would have another label.
+/// From this, a cipher's key makes the key of its tags. Another version of the tags would have another label.
 const LABEL: &[u8] = b"kcp9 packet tag v1";
 
 fn hash256(key: &Zeroizing<[u64; 4]>, bytes: &[u8]) -> Zeroizing<[u64; 4]> {

@@ -1,4 +1,4 @@
-//! What stands between nonce and payload and vouches for the payload.
+//! What stands between the nonce and the payload, and checks the payload.
 
 mod crc32;
 #[cfg(feature = "highway")]
@@ -11,22 +11,22 @@ use crate::crypto::error::OpenError;
 
 /// A checksum or tag of a payload.
 pub(super) trait Checksum: Send + Sync + 'static {
-    /// Its bytes in a packet.
+    /// Bytes that it has in a packet.
     const LEN: usize;
 
-    /// What it is called in debug output.
+    /// Its name in debug output.
     const NAME: &'static str;
 
-    /// Whether it takes a secret to make.
+    /// Whether nobody can compute it without a secret.
     fn is_keyed(&self) -> bool;
 
-    /// Writes that of `payload` into `field`, [`LEN`](Self::LEN) bytes.
+    /// Writes the checksum of `payload` into `field`, which has [`LEN`](Self::LEN) bytes.
     fn write(&self, payload: &[u8], field: &mut [u8]);
 
-    /// Checks that `field`, [`LEN`](Self::LEN) bytes, is that of `payload`.
+    /// Checks that `field`, which has [`LEN`](Self::LEN) bytes, holds the checksum of `payload`.
     fn check(&self, payload: &[u8], field: &[u8]) -> Result<(), OpenError>;
 
-    /// What tells a packet from others: the front of its nonce, or zeros where that could be changed to pass a replay for
-    /// another packet, and its checksum field.
+    /// A number that tells a packet from others, made of `nonce` and `field`. `nonce` is the front of the packet's nonce. It
+    /// is zeros if an attacker could change that front to make a replay look like another packet.
     fn identity(nonce: &[u8; 8], field: &[u8]) -> u64;
 }

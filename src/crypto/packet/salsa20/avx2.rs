@@ -1,4 +1,4 @@
-//! Salsa20 with AVX2: two blocks a vector.
+//! Salsa20 with AVX2: each vector holds words of two blocks.
 #![allow(unsafe_code, reason = "vector instructions")]
 
 use core::arch::x86_64::{
@@ -12,7 +12,7 @@ use super::{
     diagonals::{self, Vector},
 };
 
-/// Proof that the processor has AVX2.
+/// Proof that the CPU has AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
@@ -24,7 +24,7 @@ impl Avx2 {
 
     /// Xors the key stream into `data`.
     pub(super) fn apply(self, key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
-        // SAFETY: `self` proves that the processor has AVX2.
+        // SAFETY: `self` proves that the CPU has AVX2.
         unsafe { apply(key, nonce, data) }
     }
 }
@@ -35,13 +35,13 @@ fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     unsafe { diagonals::apply::<__m256i>(key, nonce, data) }
 }
 
-// SAFETY: loads and stores are of arguments; the others touch no memory.
+// SAFETY: `load` and `xor_into` access their arguments only. The other methods access no memory.
 unsafe impl Vector for __m256i {
     const BLOCKS: usize = 2;
 
     #[inline(always)]
     unsafe fn load(words: &[u32; 16]) -> Self {
-        // SAFETY: the first half of the words are 32 bytes. The instruction set is the caller's promise, here and below.
+        // SAFETY: half of the words are 32 bytes. The caller promises the instruction set, here and below.
         unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
     }
 
@@ -108,10 +108,10 @@ unsafe impl Vector for __m256i {
 }
 
 /// # Safety
-/// The processor must have AVX2.
+/// The CPU must have AVX2.
 #[inline(always)]
 unsafe fn xor(bytes: &mut [u8; 32], stream: __m256i) {
     let bytes = bytes.as_mut_ptr().cast::<__m256i>();
-    // SAFETY: `bytes` is valid for 32 bytes in both directions; these instructions ask for no alignment.
+    // SAFETY: `bytes` is valid for reads and writes of 32 bytes. These instructions need no alignment.
     unsafe { _mm256_storeu_si256(bytes, _mm256_xor_si256(_mm256_loadu_si256(bytes), stream)) }
 }

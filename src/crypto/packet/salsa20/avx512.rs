@@ -1,4 +1,5 @@
-//! Salsa20 with AVX-512: four blocks a vector, rotations in one instruction, ends by masks.
+//! Salsa20 with AVX-512: each vector holds words of four blocks. A rotation is one instruction, and masks read and write
+//! what is left of a block at the end.
 #![allow(unsafe_code, reason = "vector instructions")]
 
 use core::arch::x86_64::{
@@ -12,7 +13,7 @@ use super::{
     diagonals::{self, Vector},
 };
 
-/// Proof that the processor has AVX-512F and AVX-512BW.
+/// Proof that the CPU has AVX-512F and AVX-512BW.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
@@ -24,7 +25,7 @@ impl Avx512 {
 
     /// Xors the key stream into `data`.
     pub(super) fn apply(self, key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
-        // SAFETY: `self` proves that the processor has AVX-512F and AVX-512BW.
+        // SAFETY: `self` proves that the CPU has AVX-512F and AVX-512BW.
         unsafe { apply(key, nonce, data) }
     }
 }
@@ -35,13 +36,13 @@ fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     unsafe { diagonals::apply::<__m512i>(key, nonce, data) }
 }
 
-// SAFETY: loads and stores are of arguments; the others touch no memory.
+// SAFETY: `load` and `xor_into` access their arguments only. The other methods access no memory.
 unsafe impl Vector for __m512i {
     const BLOCKS: usize = 4;
 
     #[inline(always)]
     unsafe fn load(words: &[u32; 16]) -> Self {
-        // SAFETY: the words are 64 bytes. The instruction set is the caller's promise, here and below.
+        // SAFETY: the words are 64 bytes. The caller promises the instruction set, here and below.
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
@@ -81,9 +82,9 @@ unsafe impl Vector for __m512i {
 
     #[inline(always)]
     unsafe fn xor_into([first, second, third, fourth]: [Self; 4], data: &mut [u8]) {
-        // SAFETY: needs the instruction set only, as `xor` does; chunks have 1 to 64 bytes.
+        // SAFETY: needs the instruction set only, as `xor` does. A chunk has 1 to 64 bytes.
         unsafe {
-            // Two lanes of each of two vectors, then one lane of each of the four.
+            // First two lanes of each of two vectors are put together, then one lane of each of all four.
             let front = [
                 _mm512_shuffle_i32x4::<0b01_00_01_00>(first, second),
                 _mm512_shuffle_i32x4::<0b01_00_01_00>(third, fourth),
@@ -106,12 +107,12 @@ unsafe impl Vector for __m512i {
 }
 
 /// # Safety
-/// The processor must have AVX-512F and AVX-512BW.
+/// The CPU must have AVX-512F and AVX-512BW.
 #[inline(always)]
 unsafe fn xor(data: &mut [u8], stream: __m512i) {
     let mask = u64::MAX >> (64 - data.len().clamp(1, 64));
     let at = data.as_mut_ptr().cast::<i8>();
-    // SAFETY: the mask has no more bits than `data` bytes, and what it leaves out is neither read nor written: data is
-    // not empty.
+    // SAFETY: `data` is not empty, so the mask has one bit for each byte of `data`, at most 64. Bytes without a bit are
+    // neither read nor written.
     unsafe { _mm512_mask_storeu_epi8(at, mask, _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, at), stream)) }
 }

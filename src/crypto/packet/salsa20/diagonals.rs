@@ -1,7 +1,8 @@
-//! Salsa20 of several blocks at once, with the vectors of an instruction set.
+//! Salsa20 for several blocks at once, with the vectors of any instruction set.
 //!
-//! A block's 16 words are held by diagonals, four in each 128-bit lane of a vector, so that the four quarter rounds of a
-//! round are one sequence of instructions on whole vectors, for as many blocks as a vector has lanes:
+//! Four vectors hold the 16 words of a block, each one of its diagonals. A vector has a lane of 128 bits for each block, and
+//! the lane has the four words of the diagonal. So one sequence of instructions on whole vectors does the four quarter
+//! rounds of a round, for as many blocks as a vector has lanes:
 //!
 //! ```text
 //!  0  1  2  3      a =  0  5 10 15
@@ -10,61 +11,63 @@
 //! 12 13 14 15      d = 12  1  6 11
 //! ```
 //!
-//! Turning the words of `b`, `c` and `d` by one, two and three places changes columns into rows and back. The blocks of a
-//! vector are a chain of dependent instructions; several chains side by side fill the gaps, and three of them are the
-//! most whose vectors all stay in the registers of AVX2, and enough to keep those of AVX-512 busy.
+//! Rotating the words of `b`, `c` and `d` by one, two and three places changes columns into rows and back.
+//!
+//! The instructions for a group of vectors depend on one another, so the CPU waits between them. Several groups side by side
+//! fill these gaps. Three groups are the most that stay in the registers of AVX2, and enough to keep AVX-512 busy.
 #![allow(unsafe_code, reason = "vector instructions")]
 
 use super::NONCE_LEN;
 
 /// Bytes of a block.
 const BLOCK: usize = 64;
-/// Chains side by side.
-const CHAINS: usize = 3;
+/// Groups of vectors side by side.
+const GROUPS: usize = 3;
 
 /// A vector of 32-bit words, four for each of some blocks.
 ///
 /// # Safety
-/// The implementation must not touch memory but the bytes behind its arguments. All methods require that the processor
-/// has the instruction set, and are `inline(always)` to be compiled with it inside the functions that enable it.
+/// An implementation must access no memory but the bytes that its arguments refer to. A caller of any method must make sure
+/// that the CPU has the instruction set. All methods are `inline(always)`, so that they are compiled inside a function
+/// that enables it.
 pub(super) unsafe trait Vector: Copy {
-    /// Blocks, each a lane of 128 bits.
+    /// Blocks of a vector, each a lane of 128 bits.
     const BLOCKS: usize;
 
-    /// The first `4 * BLOCKS` words.
+    /// The first `4 * BLOCKS` of `words`.
     unsafe fn load(words: &[u32; 16]) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn or(self, other: Self) -> Self;
-    /// `self ^ ((x + y) <<< LEFT)`, and `RIGHT` is 32 - `LEFT`.
+    /// `self ^ ((x + y) <<< LEFT)`. `RIGHT` is 32 - `LEFT`.
     unsafe fn xor_rotated_sum<const LEFT: i32, const RIGHT: i32>(self, x: Self, y: Self) -> Self;
-    /// Word `n` of each lane becomes the word that bits `2 * n` and `2 * n + 1` of `ORDER` name.
+    /// Reorders the words of each lane: bits `2 * n` and `2 * n + 1` of `ORDER` say which word becomes word `n`.
     unsafe fn shuffle<const ORDER: i32>(self) -> Self;
-    /// The first word of each lane of the first vector, the second of the second, and so on.
+    /// In each lane: the first word of the first vector, the second word of the second one, and so on.
     unsafe fn diagonal(vectors: [Self; 4]) -> Self;
-    /// Xors the blocks, whose lanes are in `rows`, into `data`, which may be shorter than they are.
+    /// Xors the blocks into `data`, which may be shorter than they are. `rows` holds the rows of each block in a lane.
     unsafe fn xor_into(rows: [Self; 4], data: &mut [u8]);
 }
 
 /// Xors the key stream into `data`.
 ///
 /// # Safety
-/// The processor must have the instruction set of `V`.
+/// The CPU must have the instruction set of `V`.
 #[inline(always)]
 pub(super) unsafe fn apply<V: Vector>(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises the instruction set.
     unsafe {
         let mut state = State::<V>::new(key, nonce);
-        for group in data.chunks_mut(CHAINS * V::BLOCKS * BLOCK) {
+        for group in data.chunks_mut(GROUPS * V::BLOCKS * BLOCK) {
             match group.len().div_ceil(V::BLOCKS * BLOCK) {
                 1 => state.xor_into::<1>(group),
                 2 => state.xor_into::<2>(group),
-                _ => state.xor_into::<CHAINS>(group),
+                _ => state.xor_into::<GROUPS>(group),
             }
         }
     }
 }
 
-/// The input of blocks, but for their numbers.
+/// The input of the blocks, without their numbers.
 struct State<V> {
     a: V,
     b: V,
@@ -82,7 +85,7 @@ impl<V: Vector> State<V> {
         };
         let constant = b"expand 32-byte k";
         let all = |words: [u32; 4]| core::array::from_fn(|at| words[at % 4]);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the instruction set.
         unsafe {
             Self {
                 a: V::load(&all([
@@ -99,10 +102,10 @@ impl<V: Vector> State<V> {
         }
     }
 
-    /// Xors the key stream of `N` vectors of blocks into `data`, which they cover, and goes on to the next.
+    /// Xors the key stream of the next `N` groups of blocks into `data`, which is no longer than they are.
     #[inline(always)]
     unsafe fn xor_into<const N: usize>(&mut self, data: &mut [u8]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the instruction set.
         unsafe {
             let a0 = self.a;
             let d0 = self.d;
@@ -117,14 +120,14 @@ impl<V: Vector> State<V> {
             for _ in 0..10 {
                 round(&mut a, &mut b, &mut c, &mut d);
                 turn(&mut b, &mut c, &mut d);
-                // Rows: what was `d` takes the place of `b`.
+                // Now they are rows, and `d` and `b` have changed places.
                 round(&mut a, &mut d, &mut c, &mut b);
                 turn(&mut d, &mut c, &mut b);
             }
 
             for (at, data) in data.chunks_mut(V::BLOCKS * BLOCK).enumerate().take(N) {
                 let (a, b, c, d) = (a[at].add(a0), b[at].add(b0[at]), c[at].add(c0[at]), d[at].add(d0));
-                // Not by `map`: what closures call is not compiled with the instruction set.
+                // Not with `map`: what a closure calls is not compiled with the instruction set.
                 let rows = [
                     V::diagonal([a, d, c, b]),
                     V::diagonal([b, a, d, c]),
@@ -136,7 +139,7 @@ impl<V: Vector> State<V> {
         }
     }
 
-    /// The numbers of a vector's blocks: word 8, which comes first in `c`, and word 9, second in `b`.
+    /// The numbers of a vector's blocks: word 8, which is the first of `c`, and word 9, the second of `b`.
     #[inline(always)]
     unsafe fn next_numbers(&mut self) -> (V, V) {
         let (mut low, mut high) = ([0; 16], [0; 16]);
@@ -146,15 +149,15 @@ impl<V: Vector> State<V> {
             high[4 * lane + 1] = (number >> 32) as u32;
         }
         self.block = self.block.wrapping_add(V::BLOCKS as u64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the instruction set.
         unsafe { (V::load(&low), V::load(&high)) }
     }
 }
 
-/// Four quarter rounds for each block.
+/// One round for each block: four quarter rounds.
 #[inline(always)]
 unsafe fn round<V: Vector, const N: usize>(a: &mut [V; N], b: &mut [V; N], c: &mut [V; N], d: &mut [V; N]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises the instruction set.
     unsafe {
         step::<7, 25, V, N>(b, a, d);
         step::<9, 23, V, N>(c, b, a);
@@ -170,16 +173,16 @@ unsafe fn step<const LEFT: i32, const RIGHT: i32, V: Vector, const N: usize>(
     y: &[V; N],
 ) {
     for at in 0..N {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the instruction set.
         to[at] = unsafe { to[at].xor_rotated_sum::<LEFT, RIGHT>(x[at], y[at]) };
     }
 }
 
-/// Turns columns into rows; with the roles of `b` and `d` exchanged, back.
+/// Turns columns into rows. With `b` and `d` exchanged, it turns rows into columns.
 #[inline(always)]
 unsafe fn turn<V: Vector, const N: usize>(b: &mut [V; N], c: &mut [V; N], d: &mut [V; N]) {
     for at in 0..N {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the instruction set.
         unsafe {
             b[at] = b[at].shuffle::<0b10_01_00_11>();
             c[at] = c[at].shuffle::<0b01_00_11_10>();
