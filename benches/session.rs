@@ -7,6 +7,7 @@ use std::{hint::black_box, io};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kcp9::{KcpConfig, KcpListener, KcpStream};
+use kcp9_simulator::payload::Payload;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::Runtime,
@@ -101,12 +102,9 @@ async fn serve_sink(mut stream: KcpStream, size: usize) -> io::Result<()> {
 
 /// Bytes of which no two neighbouring segments are alike.
 fn payload(size: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let bytes = (0..size).map(|_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    });
-    bytes.collect()
+    let mut bytes = vec![0; size];
+    Payload::new(1).fill(0, &mut bytes);
+    bytes
 }
 
 /// Bytes that one read may take.

@@ -1,24 +1,17 @@
 //! Transfers between two ends of a session on virtual time, the same instruction by instruction every run.
 //!
-//! Not the simulation of the tests: its heap, its checks of every byte and its traces would be counted as well. Here
-//! what is not the library's comes to a copy of each packet and a draw of lots for it.
+//! These do not use the simulator: its heap, its traces and its checks of every byte would be counted too. Here, everything
+//! but the library is a copy of each packet and one random number.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
-    crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
     proto::{Connection, Instant},
 };
 
-use kcp9_simulator::Rng;
+use kcp9_simulator::{Nonces, Rng};
 
 /// Each way.
 const DELAY: Duration = Duration::from_millis(5);
@@ -89,19 +82,6 @@ fn encrypted() -> KcpConfigBuilder {
     let key = Key::from_bytes(&[7; 16]);
     let cipher = kind.build(&key, Framing::KcpGo).expect("a key of the right length");
     KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
-}
-
-/// Nonces that never come twice and are the same every run.
-#[derive(Debug, Default)]
-struct Nonces(AtomicU64);
-
-impl NonceSource for Nonces {
-    fn fill(&self, nonce: &mut [u8]) {
-        let mut rng = Rng::new(self.0.fetch_add(1, Ordering::Relaxed) << 8);
-        for bytes in nonce.chunks_mut(8) {
-            bytes.copy_from_slice(&rng.next().to_le_bytes()[..bytes.len()]);
-        }
-    }
 }
 
 /// Two ends and the packets between them.

@@ -1,16 +1,13 @@
 //! Endpoints whose packets are encrypted: one cipher for what is accepted, one a peer for what is begun here.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use kcp9::{
     KcpConfig,
-    crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
     proto::{ConnectError, Instant},
 };
-use kcp9_simulator::Rng;
+use kcp9_simulator::Nonces;
 
 use crate::{
     host::{Host, address, client, first_packet},
@@ -19,22 +16,11 @@ use crate::{
 
 const NOW: Instant = Instant::ZERO;
 
-/// Nonces that never come twice, under no key, and are the same every run.
-#[derive(Debug)]
-struct Nonces(AtomicU64);
-
-impl NonceSource for Nonces {
-    fn fill(&self, nonce: &mut [u8]) {
-        let mut rng = Rng::new(self.0.fetch_add(1, Ordering::Relaxed));
-        nonce.fill_with(|| rng.next() as u8);
-    }
-}
-
 /// AES-128-GCM.
 pub(crate) fn aead(key: &[u8; 16]) -> PacketCrypto {
     let cipher = CipherKind::Aes128Gcm.build(&Key::from_bytes(key), Framing::KcpGo).unwrap();
     let start = key.iter().fold(0, |start: u64, byte| start.wrapping_mul(257) + u64::from(*byte));
-    PacketCrypto::new(cipher, Arc::new(Nonces(AtomicU64::new(start))))
+    PacketCrypto::new(cipher, Arc::new(Nonces::starting_at(start)))
 }
 
 pub(crate) fn encrypted(key: &[u8; 16]) -> KcpConfig {

@@ -8,7 +8,7 @@ use kcp9_relay::Relay;
 use tokio::io::AsyncWriteExt;
 
 use crate::{
-    echo::{self, OurServer, within},
+    echo::{self, Server, within},
     go_peer,
 };
 
@@ -47,7 +47,7 @@ async fn kcp_go_serves_every_cipher() {
 async fn kcp_go_connects_with_every_cipher() {
     for peer in go_peer::all() {
         for kind in kinds() {
-            let server = OurServer::start(config(kind, KEY)).await;
+            let server = Server::start(config(kind, KEY)).await;
             let relay = Relay::lossy(server.addr, LOSS).unwrap();
             let flags = ["--bytes", BYTES, "--crypt", kind.name(), "--key", KEY];
             go_peer::drive(&peer, "echo", relay.addr(), &flags).await;

@@ -7,13 +7,14 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpListener, KcpStream, Stats};
+use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::JoinHandle,
 };
 
-use kcp9_simulator::Rng;
+use kcp9_simulator::payload::Payload;
 
 /// How long one run may take.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -29,14 +30,10 @@ pub fn config() -> KcpConfig {
     KcpConfig::builder().send_window(window).recv_window(window).build().unwrap()
 }
 
-/// `len` bytes that look random.
+/// `len` bytes that look random, others for each `len`.
 pub fn payload(len: usize) -> Vec<u8> {
-    let mut rng = Rng::new(len as u64);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&rng.next().to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    Payload::new(len as u64).fill(0, &mut bytes);
     bytes
 }
 
@@ -93,13 +90,19 @@ pub async fn drive_ours(what: &str, addr: SocketAddr, config: KcpConfig, len: us
     reader.stats()
 }
 
-/// Our echo server, until it is dropped.
-pub struct OurServer {
+/// An echo server, until it is dropped.
+pub struct Server {
     pub addr: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl OurServer {
+impl Server {
+    /// One that `task` serves.
+    pub fn new(addr: SocketAddr, task: JoinHandle<()>) -> Self {
+        Self { addr, task }
+    }
+
+    /// Ours.
     pub async fn start(config: KcpConfig) -> Self {
         let listener = KcpListener::bind("127.0.0.1:0", config).await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -111,11 +114,11 @@ impl OurServer {
                 });
             }
         });
-        Self { addr, task }
+        Self::new(addr, task)
     }
 }
 
-impl Drop for OurServer {
+impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -132,4 +135,37 @@ pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Resul
         stream.write_all(&buffer[..count]).await?;
         stream.flush().await?;
     }
+}
+
+/// Another crate that speaks KCP.
+pub trait OtherCrate {
+    const NAME: &'static str;
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Its echo server.
+    fn serve() -> impl Future<Output = Server> + Send;
+    fn connect(addr: SocketAddr) -> impl Future<Output = Self::Stream> + Send;
+}
+
+/// Bytes that go there and back between us and another crate.
+const LEN: usize = 10 << 20;
+
+/// One of our streams drives the other crate's echo server, over a path that loses a part of all packets.
+pub async fn drive_other<C: OtherCrate>(loss: f64) {
+    let server = C::serve().await;
+    let relay = Relay::lossy(server.addr, loss).unwrap();
+    let addr = if loss > 0.0 { relay.addr() } else { server.addr };
+    drive_ours(&format!("{} serves, loss {loss}", C::NAME), addr, config(), LEN).await;
+    assert!(loss == 0.0 || relay.counts().dropped() > 1_000);
+}
+
+/// A stream of the other crate drives our echo server, over a path that loses a part of all packets.
+pub async fn serve_other<C: OtherCrate>(loss: f64) {
+    let server = Server::start(config()).await;
+    let relay = Relay::lossy(server.addr, loss).unwrap();
+    let addr = if loss > 0.0 { relay.addr() } else { server.addr };
+    let what = format!("{} connects, loss {loss}", C::NAME);
+    let (reader, writer) = io::split(C::connect(addr).await);
+    within(&what, drive(&what, reader, writer, LEN)).await;
+    assert!(loss == 0.0 || relay.counts().dropped() > 1_000);
 }

@@ -21,7 +21,7 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    echo::{self, OurServer},
+    echo::{self, Server},
     go_peer,
 };
 
@@ -111,7 +111,7 @@ async fn kcp_go_serves_with_fec_through_losses() {
 async fn kcp_go_connects_with_fec_through_losses() {
     for (number, peer) in go_peer::all().into_iter().enumerate() {
         for (cipher, ours, theirs) in runs(number) {
-            let server = OurServer::start(config(cipher, ours)).await;
+            let server = Server::start(config(cipher, ours)).await;
             let relay = lossy(server.addr, if ours == theirs { always } else { once_acquainted });
             let flags = ["--bytes", BYTES, "--crypt", cipher, "--key", KEY, "--fec", theirs];
             let recovered = go_peer::drive(&peer, "echo", relay.addr, &flags).await.recovered();
@@ -139,7 +139,7 @@ async fn kcp_go_understands_adaptive_parity() {
         let sent = stats.udp.packets_sent - stats.fec.parity_sent;
         assert!(stats.fec.parity_sent > 24 && stats.fec.parity_sent < sent * 6 / 10, "{what}: {stats:?}");
 
-        let server = OurServer::start(config.clone()).await;
+        let server = Server::start(config.clone()).await;
         let path = lossy(server.addr, changing);
         go_peer::drive(&peer, "echo", path.addr, &["--bytes", BYTES, "--fec", "10/6"]).await;
         assert!(path.counts().dropped() > 100, "{} packets lost", path.counts().dropped());

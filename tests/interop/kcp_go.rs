@@ -16,7 +16,7 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    echo::{self, OurServer, payload, within},
+    echo::{self, Server, payload, within},
     go_peer,
 };
 
@@ -63,7 +63,7 @@ async fn kcp_go_serves_an_echo() {
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_connects_to_an_echo() {
     for peer in go_peer::all() {
-        let server = OurServer::start(echo::config()).await;
+        let server = Server::start(echo::config()).await;
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES]).await;
         go_peer::drive(&peer, "echo", server.addr, &["--bytes", BYTES, "--conns", "8"]).await;
         let relay = Relay::lossy(server.addr, 0.1).unwrap();

@@ -19,13 +19,9 @@ use kcp_tokio::{
     KcpListener, KcpStream,
     config::{KcpConfig, NodeDelayConfig},
 };
-use kcp9_relay::Relay;
 use kcp9_tests::spawn;
-use tokio::task::JoinHandle;
 
-use crate::echo::{self, OurServer, WINDOW, within};
-
-const LEN: usize = 10 << 20;
+use crate::echo::{self, OtherCrate, Server, WINDOW};
 
 fn settings() -> KcpConfig {
     KcpConfig::new()
@@ -36,14 +32,13 @@ fn settings() -> KcpConfig {
         .keep_alive(None)
 }
 
-/// Its echo server, until it is dropped.
-struct Server {
-    addr: SocketAddr,
-    task: JoinHandle<()>,
-}
+struct KcpTokio;
 
-impl Server {
-    async fn start() -> Self {
+impl OtherCrate for KcpTokio {
+    const NAME: &'static str = "kcp-tokio";
+    type Stream = KcpStream;
+
+    async fn serve() -> Server {
         let mut listener = KcpListener::bind(([127, 0, 0, 1], 0).into(), settings()).await.unwrap();
         let addr = *listener.local_addr();
         let task = spawn(async move {
@@ -51,46 +46,30 @@ impl Server {
                 spawn(echo::serve(stream));
             }
         });
-        Self { addr, task }
+        Server::new(addr, task)
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
+    async fn connect(addr: SocketAddr) -> KcpStream {
+        KcpStream::connect(addr, settings()).await.unwrap()
     }
-}
-
-async fn drive(what: &str, addr: SocketAddr, len: usize) {
-    let stream = KcpStream::connect(addr, settings()).await.unwrap();
-    let (reader, writer) = tokio::io::split(stream);
-    within(what, echo::drive(what, reader, writer, len)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kcp_tokio_serves_an_echo() {
-    let server = Server::start().await;
-    echo::drive_ours("kcp-tokio serves", server.addr, echo::config(), LEN).await;
+    echo::drive_other::<KcpTokio>(0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kcp_tokio_connects_to_an_echo() {
-    let server = OurServer::start(echo::config()).await;
-    drive("kcp-tokio connects", server.addr, LEN).await;
+    echo::serve_other::<KcpTokio>(0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kcp_tokio_serves_an_echo_through_losses() {
-    let server = Server::start().await;
-    let relay = Relay::lossy(server.addr, 0.1).unwrap();
-    echo::drive_ours("kcp-tokio serves, 10 % loss", relay.addr(), echo::config(), LEN).await;
-    assert!(relay.counts().dropped() > 1_000);
+    echo::drive_other::<KcpTokio>(0.1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kcp_tokio_connects_to_an_echo_through_losses() {
-    let server = OurServer::start(echo::config()).await;
-    let relay = Relay::lossy(server.addr, 0.1).unwrap();
-    drive("kcp-tokio connects, 10 % loss", relay.addr(), LEN).await;
-    assert!(relay.counts().dropped() > 1_000);
+    echo::serve_other::<KcpTokio>(0.1).await;
 }

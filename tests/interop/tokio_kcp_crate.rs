@@ -9,14 +9,10 @@
 
 use std::net::SocketAddr;
 
-use kcp9_relay::Relay;
 use kcp9_tests::spawn;
-use tokio::task::JoinHandle;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
-use crate::echo::{self, OurServer, WINDOW, within};
-
-const LEN: usize = 10 << 20;
+use crate::echo::{self, OtherCrate, Server, WINDOW};
 
 fn settings() -> KcpConfig {
     KcpConfig {
@@ -29,14 +25,13 @@ fn settings() -> KcpConfig {
     }
 }
 
-/// Its echo server, until it is dropped.
-struct Server {
-    addr: SocketAddr,
-    task: JoinHandle<()>,
-}
+struct TokioKcp;
 
-impl Server {
-    async fn start() -> Self {
+impl OtherCrate for TokioKcp {
+    const NAME: &'static str = "tokio_kcp";
+    type Stream = KcpStream;
+
+    async fn serve() -> Server {
         let mut listener = KcpListener::bind(settings(), "127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let task = spawn(async move {
@@ -44,46 +39,30 @@ impl Server {
                 spawn(echo::serve(stream));
             }
         });
-        Self { addr, task }
+        Server::new(addr, task)
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
+    async fn connect(addr: SocketAddr) -> KcpStream {
+        KcpStream::connect(&settings(), addr).await.unwrap()
     }
-}
-
-async fn drive(what: &str, addr: SocketAddr, len: usize) {
-    let stream = KcpStream::connect(&settings(), addr).await.unwrap();
-    let (reader, writer) = tokio::io::split(stream);
-    within(what, echo::drive(what, reader, writer, len)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_kcp_serves_an_echo() {
-    let server = Server::start().await;
-    echo::drive_ours("tokio_kcp serves", server.addr, echo::config(), LEN).await;
+    echo::drive_other::<TokioKcp>(0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_kcp_connects_to_an_echo() {
-    let server = OurServer::start(echo::config()).await;
-    drive("tokio_kcp connects", server.addr, LEN).await;
+    echo::serve_other::<TokioKcp>(0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_kcp_serves_an_echo_through_losses() {
-    let server = Server::start().await;
-    let relay = Relay::lossy(server.addr, 0.1).unwrap();
-    echo::drive_ours("tokio_kcp serves, 10 % loss", relay.addr(), echo::config(), LEN).await;
-    assert!(relay.counts().dropped() > 1_000);
+    echo::drive_other::<TokioKcp>(0.1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_kcp_connects_to_an_echo_through_losses() {
-    let server = OurServer::start(echo::config()).await;
-    let relay = Relay::lossy(server.addr, 0.1).unwrap();
-    drive("tokio_kcp connects, 10 % loss", relay.addr(), LEN).await;
-    assert!(relay.counts().dropped() > 1_000);
+    echo::serve_other::<TokioKcp>(0.1).await;
 }

@@ -1,35 +1,16 @@
 //! Encrypted sessions over paths that damage, duplicate and lose packets.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
-    crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
     proto::Instant,
 };
 
-use kcp9_simulator::{CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{CLIENT, LinkSettings, Nonces, Reader, SERVER, Simulation, Writer, ms};
 
 const LIMIT: Duration = Duration::from_secs(3_600);
-
-/// Nonces that never come twice and are the same every run.
-#[derive(Debug, Default)]
-struct Nonces(AtomicU64);
-
-impl NonceSource for Nonces {
-    fn fill(&self, nonce: &mut [u8]) {
-        let mut rng = Rng::new(self.0.fetch_add(1, Ordering::Relaxed) << 8);
-        for bytes in nonce.chunks_mut(8) {
-            bytes.copy_from_slice(&rng.next().to_le_bytes()[..bytes.len()]);
-        }
-    }
-}
 
 /// Every cipher with every framing that it takes.
 fn ciphers() -> Vec<(CipherKind, Framing)> {

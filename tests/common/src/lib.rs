@@ -6,6 +6,7 @@
 //! event to the next, and an hour of a quiet session takes no time at all.
 //!
 //! * [`rng`]: the one source of randomness.
+//! * [`nonces`]: nonces for ciphers, the same every run.
 //! * [`payload`]: bytes that are a function of their position, so any piece of a stream can be checked by itself.
 //! * [`link`]: one direction of a path; decides whether and when a packet arrives.
 //! * [`application`]: what writes and reads at an end: as fast as it can, paced, in messages, or not at all for a time.
@@ -20,6 +21,7 @@ pub mod application;
 pub mod crowd;
 pub mod end;
 pub mod link;
+pub mod nonces;
 pub mod payload;
 pub mod rng;
 pub mod simulation;
@@ -30,6 +32,7 @@ pub use self::{
     crowd::Crowd,
     end::End,
     link::{Burst, LinkSettings},
+    nonces::Nonces,
     rng::Rng,
     simulation::{CLIENT, SERVER, Simulation},
 };
