@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
 use self::transfer::{
-    link::Link,
+    channel::Channel,
     protocol::{Message, VERSION},
 };
 
@@ -247,31 +247,31 @@ async fn a_hostile_sender_writes_nothing_outside_the_folder() {
     let links: &[&str] =
         if cfg!(unix) { &["link/evil", "link/precious", "file link", "dangling"] } else { &[] };
 
-    let mut link = receiver.connect().await;
-    link.send(&Message::Hello { version: VERSION }).await.unwrap();
-    assert_eq!(link.next().await.unwrap(), Message::Hello { version: VERSION });
+    let mut channel = receiver.connect().await;
+    channel.send(&Message::Hello { version: VERSION }).await.unwrap();
+    assert_eq!(channel.next().await.unwrap(), Message::Hello { version: VERSION });
     for name in tricks.iter().chain(links) {
-        link.send(&Message::Offer { size: 8, name: (*name).to_owned() }).await.unwrap();
-        let answer = link.next().await;
+        channel.send(&Message::Offer { size: 8, name: (*name).to_owned() }).await.unwrap();
+        let answer = channel.next().await;
         assert!(matches!(answer, Ok(Message::Failed(_))), "{name:?}: {answer:?}");
     }
 
     // More data than offered, a wrong hash, a message out of order, noise, another version, silence.
-    link.send(&Message::Offer { size: 4, name: "wrong".to_owned() }).await.unwrap();
-    assert!(matches!(link.next().await, Ok(Message::Resume { have: 0, .. })));
-    link.send(&Message::Begin { offset: 0 }).await.unwrap();
-    link.send(&Message::Data(b"data"[..].into())).await.unwrap();
-    link.send(&Message::End { hash: [0; 32] }).await.unwrap();
-    assert!(matches!(link.next().await, Ok(Message::Failed(_))));
-    link.send(&Message::Offer { size: 4, name: "long".to_owned() }).await.unwrap();
-    assert!(matches!(link.next().await, Ok(Message::Resume { have: 0, .. })));
-    link.send(&Message::Begin { offset: 0 }).await.unwrap();
-    link.send(&Message::Data(b"too long"[..].into())).await.unwrap();
-    assert!(matches!(link.next().await, Ok(Message::Fatal(_))));
+    channel.send(&Message::Offer { size: 4, name: "wrong".to_owned() }).await.unwrap();
+    assert!(matches!(channel.next().await, Ok(Message::Resume { have: 0, .. })));
+    channel.send(&Message::Begin { offset: 0 }).await.unwrap();
+    channel.send(&Message::Data(b"data"[..].into())).await.unwrap();
+    channel.send(&Message::End { hash: [0; 32] }).await.unwrap();
+    assert!(matches!(channel.next().await, Ok(Message::Failed(_))));
+    channel.send(&Message::Offer { size: 4, name: "long".to_owned() }).await.unwrap();
+    assert!(matches!(channel.next().await, Ok(Message::Resume { have: 0, .. })));
+    channel.send(&Message::Begin { offset: 0 }).await.unwrap();
+    channel.send(&Message::Data(b"too long"[..].into())).await.unwrap();
+    assert!(matches!(channel.next().await, Ok(Message::Fatal(_))));
 
-    let mut link = receiver.connect().await;
-    link.send(&Message::Hello { version: 9_999 }).await.unwrap();
-    assert!(matches!(link.next().await, Ok(Message::Fatal(_))));
+    let mut channel = receiver.connect().await;
+    channel.send(&Message::Hello { version: 9_999 }).await.unwrap();
+    assert!(matches!(channel.next().await, Ok(Message::Fatal(_))));
     let mut noise = KcpStream::connect(&*receiver.address, config()).await.unwrap();
     noise.write_all(&content(9, 10_000)).await.unwrap();
     let mut silent = KcpStream::connect(&*receiver.address, config()).await.unwrap();
@@ -402,10 +402,10 @@ impl Receiver {
         self.sender(&[file.to_owned()], &["--window", "6"]).spawn().unwrap()
     }
 
-    async fn connect(&self) -> Link<kcp9::OwnedReadHalf, kcp9::OwnedWriteHalf> {
+    async fn connect(&self) -> Channel<kcp9::OwnedReadHalf, kcp9::OwnedWriteHalf> {
         let stream = KcpStream::connect(&*self.address, config()).await.unwrap();
         let (reader, writer) = stream.into_split();
-        Link::new(reader, writer, Duration::from_secs(5))
+        Channel::new(reader, writer, Duration::from_secs(5))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 use tokio::task;
 
 use super::{
-    endpoints::{connect, open_link, wait_for_quiet},
+    endpoints::{connect, open_channel, wait_for_quiet},
     options,
-    progress::{Screen, Tally, fec_report, link_report},
+    progress::{Screen, Tally, fec_report, session_report},
     protocol::{Hash, digest},
     receive::Receiver,
     source,
@@ -44,20 +44,20 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     };
 
     let received = folder.path().join("received");
-    let config = options.link.demo_config()?;
+    let config = options.session.demo_config()?;
     let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
     let relay = Relay::start(listener.local_addr()?, &options.path(), SEED)?;
     let receiver = Receiver {
         store: Arc::new(Store::open(&received, false)?),
         screen: Screen::silent(),
         stop: stop.clone(),
-        timeout: options.link.timeout(),
+        timeout: options.session.timeout(),
     };
-    let timeout = options.link.timeout();
+    let timeout = options.session.timeout();
     let serving = task::spawn(async move {
         let (stream, _) = listener.accept().await?;
-        let (_, outcome, link) = receiver.serve(open_link(stream, timeout)).await;
-        outcome.map(|()| link.incoming.reader.stats())
+        let (_, outcome, channel) = receiver.serve(open_channel(stream, timeout)).await;
+        outcome.map(|()| channel.incoming.reader.stats())
     });
 
     screen.line(format_args!(
@@ -66,14 +66,14 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         HumanBytes(fs::metadata(&path)?.len())
     ));
     screen.line(format_args!("network   {}", options.describe_path()));
-    screen.line(format_args!("cipher    {}, FEC {}", options.link.crypt(), options.link.demo_fec()));
+    screen.line(format_args!("cipher    {}, FEC {}", options.session.crypt(), options.session.demo_fec()));
     let mut sender = connect(&relay.addr().to_string(), &config, screen, stop).await?;
     let (mut tally, started) = (Tally::default(), Instant::now());
     sender.send_files(&sources, &mut tally).await?;
     let time = started.elapsed();
-    let link = sender.finish().await?;
-    let stats = link.incoming.reader.stats();
-    wait_for_quiet(&link).await;
+    let channel = sender.finish().await?;
+    let stats = channel.incoming.reader.stats();
+    wait_for_quiet(&channel).await;
     let at_receiver = serving.await??;
     if tally.failed > 0 {
         return Ok(false);
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         if sent == arrived { "the same at both ends" } else { "DIFFERENT" }
     ));
     screen.line(format_args!("rate      {:.1} MB/s", tally.bytes as f64 / time.as_secs_f64() / 1e6));
-    screen.line(link_report(&stats));
+    screen.line(session_report(&stats));
     if let Some(fec) = fec_report(&at_receiver) {
         screen.line(format_args!("receiver  {fec}"));
     }

@@ -11,9 +11,9 @@ use kcp9::{KcpConfig, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf};
 use tokio::{net::lookup_host, task::JoinSet, time};
 
 use super::{
-    link::Link,
+    channel::Channel,
     options,
-    progress::{Screen, Tally, fec_report, link_report},
+    progress::{Screen, Tally, fec_report, session_report},
     receive::Receiver,
     send::Sender,
     source,
@@ -29,7 +29,7 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
     }
     let mut tally = Tally { failed: errors.len(), ..Tally::default() };
     let started = Instant::now();
-    let mut sender = connect(&options.to, &options.link.config()?, screen, stop).await?;
+    let mut sender = connect(&options.to, &options.session.config()?, screen, stop).await?;
     let outcome = sender.send_files(&sources, &mut tally).await;
     let time = started.elapsed();
     // What was not sent, or not to its end.
@@ -38,9 +38,9 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
     screen.line(tally.summary(time));
     let in_order =
         outcome.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::Interrupted, |()| true);
-    if in_order && let Ok(link) = sender.finish().await {
-        screen.line(link_report(&link.incoming.reader.stats()));
-        wait_for_quiet(&link).await;
+    if in_order && let Ok(channel) = sender.finish().await {
+        screen.line(session_report(&channel.incoming.reader.stats()));
+        wait_for_quiet(&channel).await;
     }
     outcome?;
     Ok(tally.failed == 0)
@@ -48,14 +48,14 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
 
 /// Receives until it is stopped, or from one sender. Returns whether everything that was begun was received.
 pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut stop: Stop) -> io::Result<bool> {
-    let timeout = options.link.timeout();
+    let timeout = options.session.timeout();
     let receiver = Receiver {
         store: Arc::new(Store::open(&options.folder, options.overwrite)?),
         screen: screen.clone(),
         stop: stop.clone(),
         timeout,
     };
-    let listener = KcpListener::bind(&*options.listen, options.link.config()?).await?;
+    let listener = KcpListener::bind(&*options.listen, options.session.config()?).await?;
     screen.line(format_args!("listening on {}", listener.local_addr()?));
     let mut sessions = JoinSet::new();
     let (mut total, mut all_ended_well) = (Tally::default(), true);
@@ -65,9 +65,9 @@ pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut sto
                 let (stream, peer) = accepted?;
                 let (receiver, started) = (receiver.clone(), Instant::now());
                 sessions.spawn(async move {
-                    let (tally, outcome, link) = receiver.serve(open_link(stream, timeout)).await;
+                    let (tally, outcome, channel) = receiver.serve(open_channel(stream, timeout)).await;
                     report(&receiver.screen, peer, &tally, &outcome, started.elapsed());
-                    if let Some(fec) = fec_report(&link.incoming.reader.stats()) {
+                    if let Some(fec) = fec_report(&channel.incoming.reader.stats()) {
                         receiver.screen.line(format_args!("{peer}: {fec}"));
                     }
                     (tally, outcome)
@@ -104,8 +104,8 @@ pub(crate) async fn connect(
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     for address in lookup_host(to).await? {
         let stream = KcpStream::connect(address, config.clone()).await?;
-        let link = open_link(stream, config.dead_timeout());
-        match Sender::start(link, screen.clone(), stop.clone()).await {
+        let channel = open_channel(stream, config.dead_timeout());
+        match Sender::start(channel, screen.clone(), stop.clone()).await {
             Ok(sender) => return Ok(sender),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 last = io::Error::new(error.kind(), format!("no answer from {address}"));
@@ -116,19 +116,19 @@ pub(crate) async fn connect(
     Err(last)
 }
 
-pub(crate) fn open_link(stream: KcpStream, timeout: Duration) -> Link<OwnedReadHalf, OwnedWriteHalf> {
+pub(crate) fn open_channel(stream: KcpStream, timeout: Duration) -> Channel<OwnedReadHalf, OwnedWriteHalf> {
     let (reader, writer) = stream.into_split();
-    Link::new(reader, writer, timeout)
+    Channel::new(reader, writer, timeout)
 }
 
 /// Stays until the peer sends nothing more: it sends its last message again for as long as our acknowledgement of it is
 /// lost.
-pub(crate) async fn wait_for_quiet(link: &Link<OwnedReadHalf, OwnedWriteHalf>) {
+pub(crate) async fn wait_for_quiet(channel: &Channel<OwnedReadHalf, OwnedWriteHalf>) {
     let deadline = Instant::now() + LONGEST_STAY;
     loop {
-        let before = link.incoming.reader.stats();
+        let before = channel.incoming.reader.stats();
         time::sleep((before.path.rto * 2).clamp(SHORTEST_STAY, LONGEST_STAY)).await;
-        let heard = link.incoming.reader.stats().udp.packets_received > before.udp.packets_received;
+        let heard = channel.incoming.reader.stats().udp.packets_received > before.udp.packets_received;
         if !heard || Instant::now() >= deadline {
             return;
         }

@@ -11,7 +11,7 @@
 //! | module | what |
 //! |---|---|
 //! | `protocol` | the messages between the two ends, and their order |
-//! | `link` | messages over a stream, and signs of life |
+//! | `channel` | messages over a stream, and signs of life |
 //! | `send`, `source` | the sending end; the files it reads |
 //! | `receive`, `store` | the receiving end; the folder it writes |
 //! | `names` | which names are taken from the network |
@@ -20,13 +20,13 @@
 //! | `endpoints` | both as KCP sessions |
 //! | `demo` | the demonstration; its bad network is `tests/relay` |
 
+pub(crate) mod channel;
 mod demo;
 #[path = "../common/encryption.rs"]
 mod encryption;
 mod endpoints;
 #[path = "../common/fec.rs"]
 mod fec;
-pub(crate) mod link;
 mod names;
 mod options;
 mod progress;

@@ -57,7 +57,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "MS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=1_000))]
     pub(crate) jitter: u64,
     #[command(flatten)]
-    pub(crate) link: Link,
+    pub(crate) session: Session,
 }
 
 impl Demo {
@@ -100,7 +100,7 @@ pub(crate) struct Send {
     #[arg(value_name = "HOST:PORT")]
     pub(crate) to: String,
     #[command(flatten)]
-    pub(crate) link: Link,
+    pub(crate) session: Session,
 }
 
 #[derive(Debug, Args)]
@@ -118,13 +118,13 @@ pub(crate) struct Receive {
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]
-    pub(crate) link: Link,
+    pub(crate) session: Session,
 }
 
-/// How the link between the two ends is set up. They have to agree on the encryption, and on nothing else.
+/// Settings of a session. Both ends have to agree on the encryption, and on nothing else.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Link")]
-pub(crate) struct Link {
+#[command(next_help_heading = "Session")]
+pub(crate) struct Session {
     /// normal, fast, fast2, fast3, ikcp, or nodelay,interval,resend,nc in numbers
     #[arg(long, value_name = "NAME", default_value = "fast3")]
     preset: NoDelay,
@@ -151,7 +151,7 @@ const DEMO_FEC: Fec = Fec { data: 10, parity: 3 };
 /// What packets are encrypted with unless the command line says otherwise.
 const DEFAULT_CIPHER: Crypt = Crypt(Some(CipherKind::Aes256Gcm));
 
-impl Link {
+impl Session {
     /// The cipher's name.
     pub(crate) fn crypt(&self) -> Crypt {
         self.encryption.crypt(DEFAULT_CIPHER)
@@ -233,6 +233,6 @@ mod tests {
         else {
             panic!("not a receive");
         };
-        assert!(receive.link.config().is_err());
+        assert!(receive.session.config().is_err());
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn rate(bytes: u64, resumed: u64, time: Duration) -> String {
 }
 
 /// What a session did, for people: round-trip time, what was sent again and why, and what all that cost.
-pub(crate) fn link_report(stats: &Stats) -> String {
+pub(crate) fn session_report(stats: &Stats) -> String {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     format!(

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    link::Link,
+    channel::Channel,
     names::{RelativeName, printable},
     progress::{Screen, Tally, rate},
     protocol::{Hash, Message, VERSION, unexpected},
@@ -29,26 +29,26 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Serves one sender until it says Bye; returns what became of its files, what ended the session early, and the link.
-    pub(crate) async fn serve<R, W>(&self, link: Link<R, W>) -> (Tally, io::Result<()>, Link<R, W>)
+    /// Serves one sender until it says Bye; returns what became of its files, what ended the session early, and the channel.
+    pub(crate) async fn serve<R, W>(&self, channel: Channel<R, W>) -> (Tally, io::Result<()>, Channel<R, W>)
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let mut session = Session { receiver: self.clone(), link, tally: Tally::default() };
+        let mut session = Session { receiver: self.clone(), channel, tally: Tally::default() };
         let outcome = session.run().await;
         if let Err(error) = &outcome
             && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::Interrupted)
         {
             session.say_why(error).await;
         }
-        (session.tally, outcome, session.link)
+        (session.tally, outcome, session.channel)
     }
 }
 
 struct Session<R, W> {
     receiver: Receiver,
-    link: Link<R, W>,
+    channel: Channel<R, W>,
     tally: Tally,
 }
 
@@ -76,7 +76,7 @@ where
     async fn run(&mut self) -> io::Result<()> {
         match self.next().await? {
             Message::Hello { version: VERSION } => {
-                self.link.send(&Message::Hello { version: VERSION }).await?
+                self.channel.send(&Message::Hello { version: VERSION }).await?
             }
             Message::Hello { version } => {
                 let text = format!("this receiver speaks version {VERSION}, not {version}");
@@ -88,9 +88,9 @@ where
             match self.next().await? {
                 Message::Offer { size, name } => self.receive_file(size, &name).await?,
                 Message::Bye => {
-                    self.link.send(&Message::Bye).await?;
+                    self.channel.send(&Message::Bye).await?;
                     // The sender has all it needs: that it left before its last acknowledgement got here is no harm.
-                    let _ = self.link.shutdown().await;
+                    let _ = self.channel.shutdown().await;
                     return Ok(());
                 }
                 other => return Err(unexpected(&other)),
@@ -101,7 +101,7 @@ where
     /// The next message, unless the program is to stop.
     async fn next(&mut self) -> io::Result<Message> {
         tokio::select! {
-            message = self.link.next() => message,
+            message = self.channel.next() => message,
             () = self.receiver.stop.wait() => {
                 Err(io::Error::new(io::ErrorKind::Interrupted, "the receiver was stopped"))
             }
@@ -159,7 +159,7 @@ where
         match existing {
             Ok(Existing::Nothing) => {}
             Ok(Existing::SameSize(hash)) => {
-                self.link.send(&Message::Exists { hash }).await?;
+                self.channel.send(&Message::Exists { hash }).await?;
                 match self.next().await? {
                     Message::Compared { same: true } => return Ok(Outcome::AlreadyThere),
                     Message::Compared { same: false } if slot.overwrite() => {}
@@ -176,7 +176,7 @@ where
             Err(error) => return self.refuse(cannot_write(&error)).await,
         };
         let have = part.have();
-        self.link.send(&Message::Resume { have, hash: part.hash() }).await?;
+        self.channel.send(&Message::Resume { have, hash: part.hash() }).await?;
         match self.next().await? {
             Message::Begin { offset } if offset == 0 || offset == have => {
                 self.take_data(part, size, offset, name.as_str()).await
@@ -213,7 +213,7 @@ where
             }
             return match writing.await? {
                 Ok(()) => {
-                    self.link.send(&Message::Done).await?;
+                    self.channel.send(&Message::Done).await?;
                     Ok(Outcome::Received { bytes: size, resumed: offset })
                 }
                 Err(error) => {
@@ -239,15 +239,15 @@ where
     }
 
     async fn refuse(&self, reason: String) -> io::Result<Outcome> {
-        self.link.send(&Message::Failed(reason.clone())).await?;
+        self.channel.send(&Message::Failed(reason.clone())).await?;
         Ok(Outcome::Failed(reason))
     }
 
     /// Tells the sender why the session ends, if it listens.
     async fn say_why(&self, error: &io::Error) {
         let _ = time::timeout(LAST_WORDS, async {
-            self.link.send(&Message::Fatal(error.to_string())).await?;
-            self.link.shutdown().await
+            self.channel.send(&Message::Fatal(error.to_string())).await?;
+            self.channel.shutdown().await
         })
         .await;
     }

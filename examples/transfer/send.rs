@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    link::Link,
+    channel::Channel,
     names::printable,
     progress::{Screen, Tally, rate},
     protocol::{HEADER, Hash, Message, VERSION, unexpected},
@@ -23,7 +23,7 @@ use super::{
 
 /// One session with a receiver.
 pub(crate) struct Sender<R, W> {
-    link: Link<R, W>,
+    channel: Channel<R, W>,
     screen: Screen,
     stop: Stop,
 }
@@ -50,10 +50,10 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     /// Says Hello and waits for the answer.
-    pub(crate) async fn start(mut link: Link<R, W>, screen: Screen, stop: Stop) -> io::Result<Self> {
-        link.send(&Message::Hello { version: VERSION }).await?;
-        match link.next().await? {
-            Message::Hello { version: VERSION } => Ok(Self { link, screen, stop }),
+    pub(crate) async fn start(mut channel: Channel<R, W>, screen: Screen, stop: Stop) -> io::Result<Self> {
+        channel.send(&Message::Hello { version: VERSION }).await?;
+        match channel.next().await? {
+            Message::Hello { version: VERSION } => Ok(Self { channel, screen, stop }),
             Message::Hello { version } => Err(io::Error::other(format!(
                 "the receiver speaks version {version}, this is version {VERSION}"
             ))),
@@ -98,11 +98,11 @@ where
         Ok(())
     }
 
-    /// Ends the session in good order; returns the link for what it may tell.
-    pub(crate) async fn finish(mut self) -> io::Result<Link<R, W>> {
-        self.link.send(&Message::Bye).await?;
-        match self.link.next().await? {
-            Message::Bye => Ok(self.link),
+    /// Ends the session in good order; returns the channel for what it may tell.
+    pub(crate) async fn finish(mut self) -> io::Result<Channel<R, W>> {
+        self.channel.send(&Message::Bye).await?;
+        match self.channel.next().await? {
+            Message::Bye => Ok(self.channel),
             other => Err(unexpected(&other)),
         }
     }
@@ -114,8 +114,8 @@ where
             Err(error) => return Ok(Outcome::Failed(error.to_string())),
         };
         let size = reader.size();
-        self.link.send(&Message::Offer { size, name: source.name.as_str().to_owned() }).await?;
-        let mut answer = self.link.next().await?;
+        self.channel.send(&Message::Offer { size, name: source.name.as_str().to_owned() }).await?;
+        let mut answer = self.channel.next().await?;
         if let Message::Exists { hash } = answer {
             let compared;
             (reader, compared) = blocking(move || {
@@ -123,11 +123,11 @@ where
                 (reader, own.is_ok_and(|own| own == hash))
             })
             .await?;
-            self.link.send(&Message::Compared { same: compared }).await?;
+            self.channel.send(&Message::Compared { same: compared }).await?;
             if compared {
                 return Ok(Outcome::AlreadyThere);
             }
-            answer = self.link.next().await?;
+            answer = self.channel.next().await?;
         }
         match answer {
             Message::Resume { have, hash } => self.send_data(reader, have, hash, source).await,
@@ -150,7 +150,7 @@ where
         })
         .await?;
         let (size, offset) = (reader.size(), reader.offset());
-        self.link.send(&Message::Begin { offset }).await?;
+        self.channel.send(&Message::Begin { offset }).await?;
         if let Err(error) = skipped {
             return self.give_up(&error).await;
         }
@@ -159,7 +159,7 @@ where
         let reading = task::spawn_blocking(move || reader.read(&messages_in));
         let bar = self.screen.file(source.name.as_str(), size, offset);
         let answered = AtomicBool::new(false);
-        let (incoming, outgoing, stop) = (&mut self.link.incoming, &self.link.outgoing, &self.stop);
+        let (incoming, outgoing, stop) = (&mut self.channel.incoming, &self.channel.outgoing, &self.stop);
 
         let write = async {
             let mut end = None;
@@ -208,8 +208,8 @@ where
 
     /// Tells the receiver that a file's data will not come.
     async fn give_up(&mut self, error: &io::Error) -> io::Result<Outcome> {
-        self.link.send(&Message::Failed(error.to_string())).await?;
-        match self.link.next().await? {
+        self.channel.send(&Message::Failed(error.to_string())).await?;
+        match self.channel.next().await? {
             Message::Failed(_) => Ok(Outcome::Failed(error.to_string())),
             other => Err(unexpected(&other)),
         }

@@ -13,13 +13,13 @@ use tokio::{
 use super::protocol::{MAX_BODY, Message};
 
 /// One end of a transfer: the two halves of its stream, and a task that sends [`Message::Alive`].
-pub(crate) struct Link<R, W> {
+pub(crate) struct Channel<R, W> {
     pub(crate) incoming: Incoming<R>,
     pub(crate) outgoing: Arc<Outgoing<W>>,
     heartbeat: JoinHandle<()>,
 }
 
-impl<R, W> Link<R, W>
+impl<R, W> Channel<R, W>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
@@ -47,7 +47,7 @@ where
     }
 }
 
-impl<R, W> Drop for Link<R, W> {
+impl<R, W> Drop for Channel<R, W> {
     fn drop(&mut self) {
         self.heartbeat.abort();
     }
