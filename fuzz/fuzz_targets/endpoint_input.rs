@@ -1,0 +1,399 @@
+//! Batches of packets from several sources at an endpoint that accepts, connects and closes sessions, against a model.
+//!
+//! Proves that
+//! * nothing panics, whatever the packets are: noise, damaged, replayed, of another key, of several conversations in one
+//!   batch;
+//! * every packet is either handed to the session of its address and conv, or counted once as dropped;
+//! * handles are valid exactly as long as their sessions, an index is used again and a handle never is, and there are no
+//!   more indexes than sessions at a time;
+//! * nothing begins a session of a route that is in use or was closed a moment ago; no authenticated packet begins two; of
+//!   an address that may have one session only the latest lives.
+
+#![no_main]
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use arbitrary::Arbitrary;
+use kcp9::{
+    KcpConfig,
+    crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
+    proto::{
+        Command, ConnectError, Endpoint, Handle, Incoming, Instant, Random, Refusal, Routed, Run,
+        SegmentHeader, peek_conv,
+    },
+};
+use libfuzzer_sys::fuzz_target;
+
+const MAX_OPERATIONS: usize = 300;
+const MAX_PACKETS: usize = 24;
+/// How long an endpoint remembers the sessions that were closed.
+const MEMORY: Duration = Duration::from_secs(3);
+
+type Route = (SocketAddr, u32);
+
+#[derive(Debug, Arbitrary)]
+struct Plan {
+    accepting: bool,
+    /// Whether accepted sessions are encrypted.
+    encrypted: bool,
+    one_per_address: bool,
+    operations: Vec<Operation>,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Operation {
+    /// `answers`: what becomes of the sessions that the batch begins, two bits each.
+    Batch {
+        source: u8,
+        answers: u32,
+        packets: Vec<Packet>,
+    },
+    /// Bytes that are no packets, in whatever pieces.
+    Noise {
+        source: u8,
+        stride: u16,
+        bytes: Vec<u8>,
+    },
+    /// What was received before, again.
+    Again {
+        source: u8,
+        batch: u8,
+    },
+    Connect {
+        peer: u8,
+        conv: u8,
+        key: u8,
+    },
+    Close(u8),
+    CloseAgain(u8),
+    Wait(u16),
+    StopAccepting,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Packet {
+    conv: u8,
+    kind: Kind,
+    key: u8,
+    damaged: bool,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Kind {
+    First,
+    Push(u8),
+    Ack,
+    Garbage(u8),
+}
+
+#[derive(Debug)]
+struct NoNonces;
+
+impl NonceSource for NoNonces {
+    fn fill(&self, nonce: &mut [u8]) {
+        nonce.fill(0);
+    }
+}
+
+struct Constant;
+
+impl Random for Constant {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(5);
+    }
+}
+
+/// What is known of a session.
+struct Session {
+    handle: Handle,
+    accepted: bool,
+    key: usize,
+}
+
+struct Model {
+    endpoint: Endpoint,
+    /// Number 0 is none, number 1 that of accepted sessions where they are encrypted.
+    keys: [Option<PacketCrypto>; 3],
+    accept_key: usize,
+    one_per_address: bool,
+    now: Instant,
+    nonce: u64,
+    sessions: HashMap<Route, Session>,
+    most_sessions: usize,
+    closed: HashMap<Route, Instant>,
+    old_handles: Vec<Handle>,
+    /// Authenticated packets that have begun a session.
+    began: HashSet<Vec<u8>>,
+    /// Batches and their stride.
+    recorded: Vec<(Vec<u8>, usize)>,
+    offered: u64,
+    handed_over: u64,
+}
+
+fn address(number: u8) -> SocketAddr {
+    let number = number % 6;
+    match number {
+        0 => "[fe80::1%3]:4000".parse().unwrap(),
+        // Nobody can be answered at port 0.
+        1 => SocketAddr::from(([10, 0, 0, 1], 0)),
+        _ => SocketAddr::from(([10, 0, 0, number / 2], 4_000)),
+    }
+}
+
+impl Model {
+    fn new(plan: &Plan) -> Self {
+        let aead = |byte: u8| {
+            let cipher = CipherKind::Aes128Gcm.build(&Key::from_bytes(&[byte; 16]), Framing::KcpGo).unwrap();
+            Some(PacketCrypto::new(cipher, Arc::new(NoNonces)))
+        };
+        let keys = [None, aead(1), aead(2)];
+        let accept_key = usize::from(plan.encrypted && plan.accepting);
+        let mut config = KcpConfig::builder().one_session_per_address(plan.one_per_address);
+        if let Some(crypto) = &keys[accept_key] {
+            config = config.crypto(crypto.clone());
+        }
+        let config = config.build().unwrap();
+        let endpoint = match plan.accepting {
+            true => Endpoint::accepting(&config, &mut Constant),
+            false => Endpoint::new(&mut Constant),
+        };
+        Self {
+            endpoint,
+            keys,
+            accept_key,
+            one_per_address: plan.one_per_address,
+            now: Instant::ZERO,
+            nonce: 0,
+            sessions: HashMap::new(),
+            most_sessions: 0,
+            closed: HashMap::new(),
+            old_handles: Vec::new(),
+            began: HashSet::new(),
+            recorded: Vec::new(),
+            offered: 0,
+            handed_over: 0,
+        }
+    }
+
+    /// The key under which packets from an address are decrypted.
+    fn key_of(&self, source: SocketAddr) -> usize {
+        let connected = self.sessions.iter().find(|(route, session)| route.0 == source && !session.accepted);
+        connected.map_or(self.accept_key, |(_, session)| session.key)
+    }
+
+    fn build(&mut self, packets: &[Packet]) -> (Vec<u8>, usize) {
+        let mut built: Vec<Vec<u8>> =
+            packets.iter().take(MAX_PACKETS).map(|packet| self.packet(packet)).collect();
+        let stride = built.iter().map(Vec::len).max().unwrap_or(0);
+        // All of one size but the last, as in a batch that a socket receives.
+        if let Some((_, others)) = built.split_last_mut() {
+            others.iter_mut().for_each(|packet| packet.resize(stride, 0));
+        }
+        (built.concat(), stride)
+    }
+
+    fn packet(&mut self, packet: &Packet) -> Vec<u8> {
+        let conv = u32::from(packet.conv % 4);
+        let (cmd, sn, len) = match packet.kind {
+            Kind::First => (Command::Push, 0, 8),
+            Kind::Push(sn) => (Command::Push, u32::from(sn), 8),
+            Kind::Ack => (Command::Ack, 0, 0),
+            Kind::Garbage(len) => return vec![0xee; usize::from(len)],
+        };
+        let header = SegmentHeader { conv, cmd, frg: 0, wnd: 128, ts: 1, sn, una: 0, len };
+        let mut segment = header.to_bytes().to_vec();
+        segment.resize(segment.len() + 8, 1);
+        let Some(crypto) = self.keys[usize::from(packet.key % 3)].clone() else { return segment };
+        let cipher = crypto.cipher();
+        self.nonce += 1;
+        let mut bytes = vec![0; cipher.header_len()];
+        bytes[..8].copy_from_slice(&self.nonce.to_le_bytes());
+        bytes.extend(segment);
+        bytes.resize(bytes.len() + cipher.trailer_len(), 0);
+        cipher.seal(&mut bytes).unwrap();
+        if packet.damaged {
+            bytes[20] ^= 1;
+        }
+        bytes
+    }
+
+    fn receive(&mut self, source: SocketAddr, encrypted: &[u8], stride: usize, mut answers: u32) {
+        let key = self.key_of(source);
+        let mut bytes = encrypted.to_vec();
+        self.offered += bytes.len().div_ceil(stride.max(1)).max(1) as u64;
+        self.endpoint.receive(source, &mut bytes, stride);
+        let stride = stride.max(1);
+        let mut behind = 0;
+        while let Some(routed) = self.endpoint.poll_routed(self.now, &bytes) {
+            let run = match routed {
+                Routed::Session(run) => run,
+                Routed::Incoming(incoming) => {
+                    assert_eq!(incoming.source, source);
+                    answers >>= 2;
+                    match answers & 3 {
+                        0 => {
+                            self.endpoint.refuse(Refusal::QueueFull);
+                            continue;
+                        }
+                        // Left unanswered: that counts as refused.
+                        1 => {
+                            self.check_incoming(incoming, key);
+                            continue;
+                        }
+                        _ => self.accept(incoming, key, encrypted),
+                    }
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(run.stride, stride);
+            assert!(run.range.start >= behind && run.range.start % stride == 0, "{run:?} behind {behind}");
+            assert!(!run.range.is_empty() && run.range.end <= bytes.len(), "{run:?}");
+            behind = run.range.end;
+            let route = self.endpoint.route(run.handle).expect("the handle of a run is valid");
+            assert_eq!(self.sessions.get(&route).map(|session| session.handle), Some(run.handle));
+            assert_eq!(route.0, source);
+            for packet in bytes[run.range.clone()].chunks(stride) {
+                let (header, trailer) = match &self.keys[key] {
+                    Some(crypto) => (crypto.cipher().header_len(), crypto.cipher().trailer_len()),
+                    None => (0, 0),
+                };
+                assert_eq!(peek_conv(&packet[header..packet.len() - trailer]), Some(route.1));
+                self.handed_over += 1;
+            }
+        }
+    }
+
+    fn check_incoming(&self, incoming: Incoming, key: usize) {
+        let route = (incoming.source, incoming.conv);
+        assert!(self.endpoint.is_accepting());
+        assert_eq!(key, self.accept_key, "under a cipher that accepted sessions do not have");
+        assert!(!self.sessions.contains_key(&route), "{route:?} is in use");
+        assert_ne!(route.0.port(), 0);
+        if let Some(at) = self.closed.get(&route) {
+            assert!(*at + MEMORY <= self.now, "{route:?} was closed at {at:?}");
+        }
+    }
+
+    fn accept(&mut self, incoming: Incoming, key: usize, encrypted: &[u8]) -> Run {
+        self.check_incoming(incoming, key);
+        let route = (incoming.source, incoming.conv);
+        let accepted = self.endpoint.accept(self.now).expect("what is offered can be accepted");
+        assert_eq!(self.endpoint.accept(self.now), None);
+        let run = accepted.run;
+        if key > 0 {
+            let packets = encrypted[run.range.clone()].chunks(run.stride);
+            let new = packets.filter(|packet| self.began.insert(packet.to_vec())).count();
+            assert!(new > 0, "all packets that begin {route:?} began a session before");
+        }
+        let before = self.sessions.iter().find(|(other, session)| other.0 == route.0 && session.accepted);
+        let before = before.map(|(other, session)| (*other, session.handle)).filter(|_| self.one_per_address);
+        assert_eq!(accepted.replaced, before.map(|(_, handle)| handle));
+        if let Some((other, handle)) = before {
+            self.forget(other, handle);
+        }
+        self.insert(route, Session { handle: run.handle, accepted: true, key });
+        run
+    }
+
+    fn insert(&mut self, route: Route, session: Session) {
+        let handle = session.handle;
+        assert!(!self.old_handles.contains(&handle), "{handle:?} is used again");
+        assert!(self.sessions.values().all(|other| other.handle.index() != handle.index()));
+        self.sessions.insert(route, session);
+        self.most_sessions = self.most_sessions.max(self.sessions.len());
+        // One that ends another is there before the other goes.
+        assert!(handle.index() <= self.most_sessions, "{handle:?}: {} sessions at most", self.most_sessions);
+    }
+
+    fn forget(&mut self, route: Route, handle: Handle) {
+        self.sessions.remove(&route);
+        self.old_handles.push(handle);
+        self.closed.insert(route, self.now);
+    }
+
+    fn connect(&mut self, peer: SocketAddr, conv: u32, key: usize) {
+        let route = (peer, conv);
+        let others = || self.sessions.iter().filter(|(other, _)| other.0 == peer);
+        let used = self.sessions.get(&route).map(|session| session.handle);
+        match self.endpoint.connect(peer, conv, self.keys[key].as_ref()) {
+            Ok(handle) => {
+                assert_eq!(used, None);
+                assert!(others().all(|(_, session)| session.key == key), "{peer} has other ciphers");
+                self.insert(route, Session { handle, accepted: false, key });
+            }
+            Err(ConnectError::ConvInUse(handle)) => assert_eq!(used, Some(handle)),
+            Err(ConnectError::OtherCipher) => {
+                assert!(others().any(|(_, session)| session.key != key), "{peer} has no other cipher");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn close(&mut self, nth: u8) {
+        let mut routes: Vec<_> = self.sessions.keys().copied().collect();
+        routes.sort_unstable();
+        let Some(route) = routes.get(usize::from(nth) % routes.len().max(1)).copied() else { return };
+        let handle = self.sessions[&route].handle;
+        assert!(self.endpoint.close(self.now, handle));
+        self.forget(route, handle);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.endpoint.len(), self.sessions.len());
+        for (route, session) in &self.sessions {
+            assert_eq!(self.endpoint.find(route.0, route.1), Some(session.handle));
+            assert_eq!(self.endpoint.route(session.handle), Some(*route));
+            assert_eq!(self.endpoint.is_accepted(session.handle), Some(session.accepted));
+        }
+        let stats = self.endpoint.stats();
+        let dropped = stats.dropped_short
+            + stats.dropped_long
+            + stats.dropped_bad_checksum
+            + stats.dropped_bad_tag
+            + stats.dropped_no_session
+            + stats.dropped_recently_closed
+            + stats.dropped_replayed
+            + stats.dropped_queue_full;
+        assert_eq!(dropped + self.handed_over, self.offered, "{stats:?}");
+    }
+}
+
+fuzz_target!(|plan: Plan| {
+    let mut run = Model::new(&plan);
+    for operation in plan.operations.iter().take(MAX_OPERATIONS) {
+        match operation {
+            Operation::Batch { source, answers, packets } => {
+                let (bytes, stride) = run.build(packets);
+                run.receive(address(*source), &bytes, stride, *answers);
+                run.recorded.push((bytes, stride));
+            }
+            Operation::Noise { source, stride, bytes } => {
+                run.receive(address(*source), bytes, usize::from(*stride), u32::MAX);
+            }
+            Operation::Again { source, batch } => {
+                let index = usize::from(*batch) % run.recorded.len().max(1);
+                if let Some((bytes, stride)) = run.recorded.get(index).cloned() {
+                    run.receive(address(*source), &bytes, stride, u32::MAX);
+                }
+            }
+            Operation::Connect { peer, conv, key } => {
+                run.connect(address(*peer), u32::from(*conv % 4), usize::from(*key % 3));
+            }
+            Operation::Close(nth) => run.close(*nth),
+            Operation::CloseAgain(nth) => {
+                let index = usize::from(*nth) % run.old_handles.len().max(1);
+                if let Some(handle) = run.old_handles.get(index) {
+                    assert!(!run.endpoint.close(run.now, *handle), "{handle:?} was closed before");
+                }
+            }
+            Operation::Wait(millis) => run.now += Duration::from_millis(u64::from(*millis % 8_192)),
+            Operation::StopAccepting => run.endpoint.stop_accepting(),
+        }
+        run.check();
+    }
+});
