@@ -44,24 +44,6 @@ fn a_delayed_write_behind_a_closed_window_does_not_spin() {
     assert!(connection.poll_timeout().unwrap() > now, "{:?}", connection.poll_timeout());
 }
 
-/// A corked transmission begins with 16 segments at least, and then goes on to the last full one.
-#[test]
-fn a_corked_run_does_not_stop_in_the_middle() {
-    let mut connection = Connection::new(CONV, &KcpConfig::default(), ms(0));
-    connection.write(ms(0), b"in flight").unwrap();
-    drain(&mut connection, ms(0));
-    let mut buffer = vec![0; 65_536];
-    let mut corked = |connection: &mut Connection, bytes: usize| {
-        connection.write(ms(0), &vec![7; bytes]).unwrap();
-        let transmit = connection.poll_transmit_corked(ms(0), &mut buffer);
-        assert_eq!(connection.poll_transmit_corked(ms(0), &mut buffer), None);
-        transmit.map_or(0, |transmit| transmit.packets())
-    };
-    assert_eq!(corked(&mut connection, 15 * 1_376), 0);
-    assert_eq!(corked(&mut connection, 5 * 1_376 + 700), 20);
-    assert_eq!(drain(&mut connection, ms(0)), 1, "the rest, which fills no segment");
-}
-
 #[test]
 fn an_empty_write_sends_nothing() {
     let mut connection = Connection::new(CONV, &KcpConfig::default(), ms(0));

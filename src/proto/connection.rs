@@ -1,10 +1,16 @@
 //! One session, driven from outside: see [`Connection`].
 
 mod datagrams;
+#[cfg(feature = "tokio")]
+mod driver;
 mod input;
+mod output;
 mod settings;
+#[cfg(test)]
+mod tests;
+mod timers;
 
-pub use self::input::BatchDrops;
+pub use self::{input::BatchDrops, output::Transmit};
 
 use core::time::Duration;
 
@@ -18,33 +24,9 @@ use super::{
     fec::FecEvent,
     pipeline::Pipeline,
     stats::{Counters, Stats},
-    time::{Instant, earliest},
+    time::Instant,
 };
 use crate::crypto::PacketCrypto;
-
-/// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
-const MAX_BATCH: usize = 64;
-/// Most bytes of one [`Transmit`]: what one GSO send takes over IPv4 and IPv6.
-const MAX_BATCH_BYTES: usize = 65_487;
-
-/// Datagrams ready to be sent to the peer: the first [`len`](Self::len) bytes of the buffer that
-/// [`Connection::poll_transmit`] was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "packets that are not sent are lost until their timeout"]
-pub struct Transmit {
-    /// Bytes of all packets together.
-    pub len: usize,
-    /// Bytes of every packet but the last, which may be shorter.
-    pub stride: usize,
-}
-
-impl Transmit {
-    /// How many packets there are.
-    #[must_use]
-    pub const fn packets(&self) -> usize {
-        self.len.div_ceil(self.stride)
-    }
-}
 
 /// What the application may want to know of; from [`Connection::poll_event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +48,7 @@ pub enum Event {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Open,
+    Established,
     /// Shut down, with data still to be acknowledged until the given instant.
     Draining(Instant),
     /// Shut down and everything acknowledged.
@@ -146,7 +128,7 @@ impl Connection {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
             datagrams: Datagrams::new(config.datagram_queue),
-            state: State::Open,
+            state: State::Established,
             settings: config.settings,
             dead_timeout: config.dead_timeout,
             dead_link: config.dead_link,
@@ -185,50 +167,6 @@ impl Connection {
     }
 
     // ---- Time and end ----
-
-    /// Does what is due at `now`. Calling it early is harmless.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if let State::Closed(_) = self.state {
-            return;
-        }
-        self.arq.on_timeout(now);
-        if let Some(reason) = self.expired(now) {
-            self.close(reason);
-        }
-    }
-
-    fn expired(&self, now: Instant) -> Option<CloseReason> {
-        if self.lifetime()? <= now {
-            return self
-                .ends()
-                .into_iter()
-                .filter(|(at, _)| at.is_some())
-                .min_by_key(|(at, _)| *at)
-                .map(|(_, reason)| reason);
-        }
-        let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
-        dead.then_some(CloseReason::DeadLink)
-    }
-
-    /// When the session ends if nothing more is heard from the peer.
-    fn lifetime(&self) -> Option<Instant> {
-        earliest(self.ends().map(|(at, _)| at))
-    }
-
-    /// When which limit ends the session.
-    fn ends(&self) -> [(Option<Instant>, CloseReason); 3] {
-        let linger = match self.state {
-            State::Draining(until) => Some(until),
-            _ => None,
-        };
-        let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
-        let idle = self.idle_timeout.map(|limit| self.arq.last_heard() + limit);
-        [
-            (linger, CloseReason::LingerTimeout),
-            (dead, CloseReason::DeadLink),
-            (idle, CloseReason::IdleTimeout),
-        ]
-    }
 
     /// Ends the session at once, without telling the peer: calls fail with `reason` from here on.
     pub fn close(&mut self, reason: CloseReason) {
@@ -286,7 +224,7 @@ impl Connection {
 
     fn check_writable(&self) -> Result<(), WriteError> {
         match self.state {
-            State::Open => Ok(()),
+            State::Established => Ok(()),
             State::Draining(_) | State::Flushed => Err(WriteError::ShutDown),
             State::Closed(reason) => Err(WriteError::Closed(reason)),
         }
@@ -337,12 +275,6 @@ impl Connection {
         self.arq.has_message()
     }
 
-    /// Whether anything waits to be sent that [`flush`](Self::flush) would send, or that the windows hold up.
-    #[must_use]
-    pub const fn has_held_back(&self) -> bool {
-        self.arq.has_held_back()
-    }
-
     /// Sends what is held back with the next transmission: written data under
     /// [`write_delay`](super::KcpConfigBuilder::write_delay), and ACKs.
     pub const fn flush(&mut self) {
@@ -353,7 +285,7 @@ impl Connection {
     /// has acknowledged it. Datagrams that were queued are still sent, and not waited for. Reading goes on. The peer is not
     /// told: KCP has no segment for it.
     pub fn shutdown(&mut self, now: Instant) {
-        if self.state != State::Open {
+        if self.state != State::Established {
             return;
         }
         self.arq.flush();
@@ -376,123 +308,7 @@ impl Connection {
         }
     }
 
-    // ---- Output ----
-
-    /// Writes the next packets into `buf`, back to back and all of one size but for the last, as one GSO send takes
-    /// them: at most 64 and no more than fit. `None` when there is nothing to send, or `buf` is shorter than the mtu.
-    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
-        self.transmit(now, buf, false)
-    }
-
-    /// As [`poll_transmit`](Self::poll_transmit), but while something is in flight, less than 16 segments' worth of
-    /// written data, and the rest that does not fill a segment, is left for a later call: for a writer that is about to
-    /// write more. Follow it with a call of [`poll_transmit`](Self::poll_transmit) soon.
-    pub fn poll_transmit_corked(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
-        self.transmit(now, buf, true)
-    }
-
-    /// Whether written data waits that the window has room for: what a corked transmission left.
-    #[must_use]
-    pub fn has_sendable(&self) -> bool {
-        self.arq.has_sendable()
-    }
-
-    /// Whether nothing is in flight, and nothing waits that may be sent now: until the next deadline, which may have come
-    /// already, [`poll_transmit`](Self::poll_transmit) finds nothing. ACKs may be held back until then.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.arq.is_quiet() && !self.datagrams.has_unsent() && self.pipeline.parity_len().is_none()
-    }
-
-    /// Whether a window update waits to be sent, as it may after a read.
-    #[must_use]
-    pub const fn has_window_update(&self) -> bool {
-        self.arq.has_window_update()
-    }
-
-    /// [`poll_transmit`](Self::poll_transmit), or [`poll_transmit_corked`](Self::poll_transmit_corked).
-    pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
-        if let State::Closed(_) = self.state {
-            return None;
-        }
-        if self.datagrams.is_turn()
-            && let Some(transmit) = self.transmit_datagrams(now, buf)
-        {
-            return Some(transmit);
-        }
-        self.pipeline.skip_parity_over(self.settings.mtu);
-        self.arq.set_copies(self.pipeline.copies());
-        let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
-        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
-        let mut size = self.settings.mtu;
-        let mut len = 0;
-        let mut count = 0;
-        let mut flush = self.arq.begin_flush(now, corked);
-        // Headers change with a batch at most: when FEC is turned off, at the end of a group.
-        while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
-            let packet = if let Some(parity) = self.pipeline.parity_len() {
-                // One that is longer than these goes with the next batch.
-                if parity > size {
-                    break;
-                }
-                if self.pipeline.write_parity(&mut buf[len..len + parity]) {
-                    self.arq.on_parity(now);
-                }
-                parity
-            } else {
-                let out = &mut buf[len + head..len + size - tail];
-                let written = self.arq.fill(now, out, &mut flush);
-                if written == 0 {
-                    break;
-                }
-                let packet = head + written + tail;
-                self.pipeline.complete(now, &mut buf[len..len + packet]);
-                packet
-            };
-            len += packet;
-            count += 1;
-            if count == 1 {
-                size = packet;
-            } else if packet < size {
-                break;
-            }
-        }
-        self.arq.end_flush(now, &flush);
-        self.datagrams.after_stream();
-        if count == 0 {
-            return if self.datagrams.has_unsent() { self.transmit_datagrams(now, buf) } else { None };
-        }
-        let first = self.arq.is_first_unacknowledged();
-        let transmit = self.seal(&mut buf[..len], size, first)?;
-        if self.write_blocked && self.arq.has_much_room() {
-            self.write_blocked = false;
-            self.writable = true;
-        }
-        Some(transmit)
-    }
-
-    /// Encrypts and counts a batch of packets of `size` bytes, the last perhaps shorter; or ends the session.
-    fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
-        if let Err(reason) = self.pipeline.seal(packets, size, first) {
-            self.close(reason);
-            return None;
-        }
-        let transmit = Transmit { len: packets.len(), stride: size };
-        let udp = &mut self.arq.counters_mut().udp;
-        udp.packets_sent += transmit.packets() as u64;
-        udp.bytes_sent += transmit.len as u64;
-        Some(transmit)
-    }
-
-    /// The instant at which [`handle_timeout`](Self::handle_timeout) is to be called, `None` when the session waits for
-    /// nothing but its peer and its application.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        if let State::Closed(_) = self.state {
-            return None;
-        }
-        earliest([self.arq.next_timeout(), self.lifetime()])
-    }
+    // ---- Events, memory, statistics ----
 
     /// The next event, `None` when there is none left.
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -514,7 +330,7 @@ impl Connection {
         match self.state {
             State::Flushed => Some(Event::Flushed),
             State::Closed(reason) => Some(Event::Closed(reason)),
-            State::Open | State::Draining(_) => None,
+            State::Established | State::Draining(_) => None,
         }
     }
 

@@ -31,6 +31,7 @@ pub(crate) mod replay;
 mod seq;
 mod stats;
 pub(crate) mod time;
+mod timer;
 mod wire;
 
 pub use self::fec::packet::peek_conv;
@@ -51,5 +52,6 @@ pub use self::{
         SegmentStats, Stats, StreamStats, UdpStats,
     },
     time::Instant,
+    timer::Timer,
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };

@@ -27,6 +27,8 @@ pub struct Instant(u64);
 impl Instant {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
+    /// The end of the clock, where saturating arithmetic stops: as a deadline it never comes.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
 
     /// The instant `micros` microseconds after the origin.
     #[must_use]
@@ -59,11 +61,11 @@ impl Instant {
     }
 }
 
-/// The earliest of those deadlines that there are. One at the end of the clock never comes, as if there were none.
+/// The earliest of the deadlines that are set. A deadline at the end of the clock counts as none: it never comes.
 pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
-    const NEVER: Instant = Instant(u64::MAX);
-    let at = deadlines.iter().fold(NEVER, |earliest, at| earliest.min(at.unwrap_or(NEVER)));
-    (at < NEVER).then_some(at)
+    let never = Instant::NEVER;
+    let at = deadlines.iter().fold(never, |earliest, at| earliest.min(at.unwrap_or(never)));
+    (at < never).then_some(at)
 }
 
 impl fmt::Debug for Instant {

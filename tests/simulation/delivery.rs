@@ -99,7 +99,6 @@ fn deliver(seed: u64) {
         simulation.ends[1 - side].reader = random_reader(&mut rng, &writer);
         simulation.ends[side].writer = writer;
         simulation.ends[side].one_by_one = rng.chance(0.5);
-        simulation.ends[side].corked = rng.chance(0.3);
     }
     simulation.complete(LIMIT);
 }

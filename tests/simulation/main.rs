@@ -16,5 +16,6 @@ mod settings;
 mod sharing;
 mod snapshot;
 mod throughput;
+mod timers;
 mod windows;
 mod wrap;

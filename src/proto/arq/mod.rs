@@ -50,6 +50,7 @@ use super::{
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
+    timer::{Deadlines, Timer},
     wire::HEADER_LEN,
 };
 
@@ -247,15 +248,18 @@ impl Arq {
     }
 
     /// Whether nothing is in flight, and nothing waits that may be sent before the next deadline.
+    #[cfg(feature = "tokio")]
     pub(super) const fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.has_control()
     }
 
+    #[cfg(feature = "tokio")]
     pub(super) const fn has_window_update(&self) -> bool {
         self.tell_window
     }
 
     /// Whether written data or ACKs wait to be sent.
+    #[cfg(feature = "tokio")]
     pub(super) const fn has_held_back(&self) -> bool {
         self.queue.unsent() > 0 || !self.acks.is_empty()
     }
@@ -314,15 +318,20 @@ impl Arq {
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        earliest([
-            self.acks.deadline(),
-            self.probe.deadline(),
-            self.early_at,
-            self.flush_at,
-            self.copies.deadline(self.queue.unsent() > 0),
-            self.next_paced(),
-            self.next_rto(),
-        ])
+        earliest(self.deadlines().map(|(_, at)| at))
+    }
+
+    /// When each timer fires. Of several that fire at once, the first here is the one that is named.
+    pub(super) fn deadlines(&self) -> Deadlines<7> {
+        [
+            (Timer::Ack, self.acks.deadline()),
+            (Timer::WindowProbe, self.probe.deadline()),
+            (Timer::EarlyResend, self.early_at),
+            (Timer::WriteDelay, self.flush_at),
+            (Timer::FecFlush, self.copies.deadline(self.queue.unsent() > 0)),
+            (Timer::Pacing, self.next_paced()),
+            (Timer::Rto, self.next_rto()),
+        ]
     }
 
     /// When the next RTO passes whose resend is not held back.

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use super::{Connection, MAX_BATCH, MAX_BATCH_BYTES, State, Transmit};
+use super::{
+    Connection, State, Transmit,
+    output::{MAX_BATCH, MAX_BATCH_BYTES},
+};
 use crate::proto::{
     error::{DatagramSendError, PacketError},
     fec::OutOfBand,
@@ -76,7 +79,7 @@ impl Connection {
         match self.state {
             State::Closed(reason) => Err(DatagramSendError::Closed(reason)),
             _ if !self.datagrams.is_enabled() => Err(DatagramSendError::Disabled),
-            State::Open => Ok(()),
+            State::Established => Ok(()),
             State::Draining(_) | State::Flushed => Err(DatagramSendError::ShutDown),
         }
     }

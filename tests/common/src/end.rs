@@ -37,8 +37,6 @@ pub struct End {
     pub clock_offset: Duration,
     /// Drive the connection after every packet, even when several arrive at once.
     pub one_by_one: bool,
-    /// Transmit corked first, as a writer that is about to write more.
-    pub corked: bool,
     pub activity: Activity,
     /// Every event, in simulation time.
     pub events: Vec<(Instant, Event)>,
@@ -65,7 +63,6 @@ impl End {
             link,
             clock_offset,
             one_by_one: false,
-            corked: false,
             activity: Activity::default(),
             events: Vec::new(),
             sent: None,
@@ -131,6 +128,8 @@ impl End {
                 break;
             }
         }
+        let next = self.connection.next_timer();
+        assert_eq!(next.map(|(_, at)| at), self.connection.poll_timeout(), "{next:?}");
         self.check_stats();
     }
 
@@ -152,20 +151,7 @@ impl End {
     fn transmit(&mut self, now: Instant, buffer: &mut [u8], arrivals: &mut Vec<Arrival>) -> bool {
         let local = self.local(now);
         let mut any = false;
-        let mut corked = self.corked;
-        loop {
-            let transmit = if corked {
-                self.connection.poll_transmit_corked(local, buffer)
-            } else {
-                self.connection.poll_transmit(local, buffer)
-            };
-            let Some(transmit) = transmit else {
-                if !corked {
-                    break;
-                }
-                corked = false;
-                continue;
-            };
+        while let Some(transmit) = self.connection.poll_transmit(local, buffer) {
             any = true;
             self.activity.transmits += 1;
             self.check_transmit(&transmit, buffer.len());

@@ -1,0 +1,30 @@
+//! What only the driver of the Tokio layer asks.
+//!
+//! The answers save it work: a look at the clock, a system call, a turn of the driver. A caller without them is as correct,
+//! so that they are no part of the public interface.
+
+use super::Connection;
+
+impl Connection {
+    /// Whether anything waits to be sent: what [`flush`](Self::flush) would send, or what the windows hold up.
+    pub(crate) const fn has_held_back(&self) -> bool {
+        self.arq.has_held_back()
+    }
+
+    /// Whether written data waits that the windows have room for: what a corked transmission has left.
+    pub(crate) fn has_sendable(&self) -> bool {
+        self.arq.has_sendable()
+    }
+
+    /// Whether nothing is in flight and nothing waits that may be sent now. Then
+    /// [`poll_transmit`](Self::poll_transmit) finds nothing until the next deadline, which may have come already. ACKs may
+    /// be held back until then.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.arq.is_quiet() && !self.datagrams.has_unsent() && self.pipeline.parity_len().is_none()
+    }
+
+    /// Whether a window update waits to be sent, as it may after a read.
+    pub(crate) const fn has_window_update(&self) -> bool {
+        self.arq.has_window_update()
+    }
+}

@@ -1,0 +1,114 @@
+//! What a connection sends: batches of packets, laid out for one system call.
+
+use super::{Connection, State};
+use crate::proto::time::Instant;
+
+/// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
+pub(super) const MAX_BATCH: usize = 64;
+/// Most bytes of one [`Transmit`]: what one GSO send takes over IPv4 and IPv6.
+pub(super) const MAX_BATCH_BYTES: usize = 65_487;
+
+/// Packets ready to be sent to the peer: the first [`len`](Self::len) bytes of the buffer that
+/// [`Connection::poll_transmit`] was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "packets that are not sent are lost until their timeout"]
+pub struct Transmit {
+    /// Bytes of all packets together.
+    pub len: usize,
+    /// Bytes of every packet but the last, which may be shorter.
+    pub stride: usize,
+}
+
+impl Transmit {
+    /// How many packets there are.
+    #[must_use]
+    pub const fn packets(&self) -> usize {
+        self.len.div_ceil(self.stride)
+    }
+}
+
+impl Connection {
+    /// Writes the next packets into `buf`, back to back, as one GSO send takes them: all of one size, but the last may be
+    /// shorter. It writes at most 64 packets and no more than fit. `None` when there is nothing to send, or when `buf` is
+    /// shorter than the mtu.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        self.transmit(now, buf, false)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit). A `corked` call is for a writer that is about to write more. While
+    /// something is in flight, it holds back less than 16 segments of written data, and the rest that does not fill a
+    /// segment. A call that is not corked must follow soon.
+    pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
+        if let State::Closed(_) = self.state {
+            return None;
+        }
+        if self.datagrams.is_turn()
+            && let Some(transmit) = self.transmit_datagrams(now, buf)
+        {
+            return Some(transmit);
+        }
+        self.pipeline.skip_parity_over(self.settings.mtu);
+        self.arq.set_copies(self.pipeline.copies());
+        let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
+        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
+        let mut size = self.settings.mtu;
+        let mut len = 0;
+        let mut count = 0;
+        let mut flush = self.arq.begin_flush(now, corked);
+        // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.
+        while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
+            let packet = if let Some(parity) = self.pipeline.parity_len() {
+                // A parity packet that is longer than the packets of this batch goes with the next one.
+                if parity > size {
+                    break;
+                }
+                if self.pipeline.write_parity(&mut buf[len..len + parity]) {
+                    self.arq.on_parity(now);
+                }
+                parity
+            } else {
+                let out = &mut buf[len + head..len + size - tail];
+                let written = self.arq.fill(now, out, &mut flush);
+                if written == 0 {
+                    break;
+                }
+                let packet = head + written + tail;
+                self.pipeline.complete(now, &mut buf[len..len + packet]);
+                packet
+            };
+            len += packet;
+            count += 1;
+            if count == 1 {
+                size = packet;
+            } else if packet < size {
+                break;
+            }
+        }
+        self.arq.end_flush(now, &flush);
+        self.datagrams.after_stream();
+        if count == 0 {
+            return if self.datagrams.has_unsent() { self.transmit_datagrams(now, buf) } else { None };
+        }
+        let first = self.arq.is_first_unacknowledged();
+        let transmit = self.seal(&mut buf[..len], size, first)?;
+        if self.write_blocked && self.arq.has_much_room() {
+            self.write_blocked = false;
+            self.writable = true;
+        }
+        Some(transmit)
+    }
+
+    /// Encrypts and counts a batch of packets of `size` bytes each, of which the last may be shorter. Ends the session where
+    /// the cipher can encrypt no more.
+    pub(super) fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
+        if let Err(reason) = self.pipeline.seal(packets, size, first) {
+            self.close(reason);
+            return None;
+        }
+        let transmit = Transmit { len: packets.len(), stride: size };
+        let udp = &mut self.arq.counters_mut().udp;
+        udp.packets_sent += transmit.packets() as u64;
+        udp.bytes_sent += transmit.len as u64;
+        Some(transmit)
+    }
+}

@@ -1,0 +1,100 @@
+//! What a connection waits for, and what it does when the time has come.
+
+use super::{Connection, State};
+use crate::proto::{
+    error::CloseReason,
+    time::{Instant, earliest},
+    timer::{Deadlines, Timer},
+};
+
+impl Connection {
+    /// The instant at which [`handle_timeout`](Self::handle_timeout) is to be called. `None` when the session waits only for
+    /// its peer and its application.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if let State::Closed(_) = self.state {
+            return None;
+        }
+        earliest([self.arq.next_timeout(), self.lifetime()])
+    }
+
+    /// Does what is due at `now`. Calling it early is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let State::Closed(_) = self.state {
+            return;
+        }
+        self.arq.on_timeout(now);
+        if let Some(reason) = self.expired(now) {
+            self.close(reason);
+        }
+    }
+
+    /// Which timer fires next, and when: as [`poll_timeout`](Self::poll_timeout), with the reason. Of timers that fire at the
+    /// same instant, one that ends the session is named first.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<(Timer, Instant)> {
+        self.timers().min_by_key(|(_, at)| *at)
+    }
+
+    /// The timers whose time has come by `now`. Ask before [`handle_timeout`](Self::handle_timeout) to trace why it is
+    /// called; what they are due for is sent by the calls of [`poll_transmit`](Self::poll_transmit) that follow.
+    ///
+    /// ```
+    /// use kcp9::{KcpConfig, proto::{Connection, Instant, Timer}};
+    ///
+    /// let mut connection = Connection::new(7, &KcpConfig::default(), Instant::ZERO);
+    /// connection.write(Instant::ZERO, b"hello")?;
+    /// let mut buffer = [0; 2_048];
+    /// assert!(connection.poll_transmit(Instant::ZERO, &mut buffer).is_some());
+    ///
+    /// // Nobody answers.
+    /// let (timer, at) = connection.next_timer().unwrap();
+    /// assert_eq!((timer, Some(at)), (Timer::Rto, connection.poll_timeout()));
+    /// assert!(connection.due_timers(at).eq([Timer::Rto]));
+    /// connection.handle_timeout(at);
+    /// assert!(connection.poll_transmit(at, &mut buffer).is_some());
+    /// assert_eq!(connection.stats().recovery.timeout_resends, 1);
+    /// # Ok::<(), kcp9::proto::WriteError>(())
+    /// ```
+    pub fn due_timers(&self, now: Instant) -> impl Iterator<Item = Timer> {
+        self.timers().filter(move |(_, at)| *at <= now).map(|(timer, _)| timer)
+    }
+
+    /// The timers that are set. An instant at the end of the clock never comes.
+    fn timers(&self) -> impl Iterator<Item = (Timer, Instant)> {
+        let all = self.ends().into_iter().chain(self.arq.deadlines());
+        let lives = !matches!(self.state, State::Closed(_));
+        all.filter_map(move |(timer, at)| Some((timer, at.filter(|at| lives && *at < Instant::NEVER)?)))
+    }
+
+    /// Why the session ends at `now`, if it does.
+    fn expired(&self, now: Instant) -> Option<CloseReason> {
+        if self.lifetime()? > now {
+            // `dead_link` counts transmissions without an answer, and while one is due, `DeadPeer` is set.
+            let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
+            return dead.then_some(CloseReason::DeadLink);
+        }
+        let first = self.ends().into_iter().filter(|(_, at)| at.is_some()).min_by_key(|(_, at)| *at);
+        first.map(|(timer, _)| match timer {
+            Timer::Linger => CloseReason::LingerTimeout,
+            Timer::Idle => CloseReason::IdleTimeout,
+            _ => CloseReason::DeadLink,
+        })
+    }
+
+    /// When the session ends if nothing more is heard from the peer.
+    fn lifetime(&self) -> Option<Instant> {
+        earliest(self.ends().map(|(_, at)| at))
+    }
+
+    /// The timers that end the session.
+    fn ends(&self) -> Deadlines<3> {
+        let linger = match self.state {
+            State::Draining(until) => Some(until),
+            _ => None,
+        };
+        let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
+        let idle = self.idle_timeout.map(|limit| self.arq.last_heard() + limit);
+        [(Timer::Linger, linger), (Timer::DeadPeer, dead), (Timer::Idle, idle)]
+    }
+}

@@ -1,0 +1,35 @@
+//! The timers of a connection, by name.
+
+use super::time::Instant;
+
+/// What a connection waits for: from [`Connection::next_timer`](super::Connection::next_timer) and
+/// [`Connection::due_timers`](super::Connection::due_timers), for traces and tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Timer {
+    /// ACKs have waited for [`interval`](crate::NoDelay::interval) and are to be sent.
+    Ack,
+    /// The peer's window is closed, and it is time to ask for it.
+    WindowProbe,
+    /// A segment's retransmission timeout passes.
+    Rto,
+    /// A later segment was acknowledged, and the time that reordering on the path may take is over.
+    EarlyResend,
+    /// The pacer lets the next segments go.
+    Pacing,
+    /// Data has waited for [`write_delay`](crate::KcpConfigBuilder::write_delay) to fill a segment and is to be sent.
+    WriteDelay,
+    /// Segments have waited for [`fec_flush`](crate::KcpConfigBuilder::fec_flush) for the parity of their group and are to be
+    /// copied.
+    FecFlush,
+    /// After a shutdown, the session ends at the end of [`linger`](crate::KcpConfigBuilder::linger).
+    Linger,
+    /// The peer owes an answer and has been silent: the session ends after
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    DeadPeer,
+    /// Nothing was heard from the peer: the session ends after [`idle_timeout`](crate::KcpConfigBuilder::idle_timeout).
+    Idle,
+}
+
+/// When each timer of a layer fires; `None` for one that is not set.
+pub(super) type Deadlines<const N: usize> = [(Timer, Option<Instant>); N];
