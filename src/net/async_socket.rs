@@ -1,7 +1,8 @@
-//! A UDP socket that the runtime watches: for packets always, for room in its buffer only while somebody waits for it.
+//! A UDP socket registered with the runtime: always for packets to receive, and for room to send only while somebody waits
+//! for it.
 //!
-//! Linux tells of room whenever a packet has left the buffer, be it almost empty: watched for both, a driver would be
-//! woken once more for each one sent.
+//! Linux reports room each time that a packet has left the socket's buffer, even if the buffer is almost empty. A socket that
+//! is registered for both would wake its driver once more for each packet that it sends.
 
 #[cfg(not(unix))]
 pub(super) use other::AsyncSocket;
@@ -22,12 +23,12 @@ mod unix {
     #[derive(Debug)]
     pub(in crate::net) struct AsyncSocket {
         readable: AsyncFd<UdpSocket>,
-        /// The same socket by another descriptor, while somebody waits for room.
+        /// The same socket with a second descriptor, registered while somebody waits for room.
         writable: Mutex<Option<AsyncFd<UdpSocket>>>,
     }
 
     impl AsyncSocket {
-        /// Of a socket that does not block. Panics outside of a runtime.
+        /// Registers a socket, which must be in non-blocking mode. Panics outside a Tokio runtime.
         pub(in crate::net) fn new(socket: UdpSocket) -> io::Result<Self> {
             let readable = watch(socket, Interest::READABLE)?;
             Ok(Self { readable, writable: Mutex::new(None) })
@@ -42,7 +43,7 @@ mod unix {
             self.socket().send_to(packet, peer)
         }
 
-        /// Calls `recv` when something may have arrived, which tells whether that was all.
+        /// Calls `recv` when something may have arrived. `recv` returns whether it has received everything there was.
         pub(in crate::net) fn poll_recv(
             &self,
             cx: &mut Context<'_>,
@@ -53,7 +54,7 @@ mod unix {
                 let outcome = recv();
                 let nothing = outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
                 if nothing || matches!(outcome, Ok(true)) {
-                    // Takes back the readiness from before the call only: what came since makes the socket ready anew.
+                    // This clears the readiness from before `recv` only. What has arrived since makes the socket ready again.
                     guard.clear_ready();
                 }
                 if !nothing {
@@ -62,16 +63,17 @@ mod unix {
             }
         }
 
-        /// Calls `send`, whose `WouldBlock` says that there is no room.
+        /// Calls `send`, which fails with `WouldBlock` when there is no room.
         pub(in crate::net) fn try_send(&self, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
             send()
         }
 
-        /// Waits until there is room. Pending for ever where the system has no descriptor left for that.
+        /// Waits until there is room. If the system has no descriptor left to wait with, this stays pending: the driver tries
+        /// again after a while whatever the socket reports.
         pub(in crate::net) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
             let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
             if writable.is_none() {
-                // Room that came before is told of at once.
+                // A socket that already has room is reported at once.
                 *writable =
                     self.socket().try_clone().and_then(|socket| watch(socket, Interest::WRITABLE)).ok();
             }
@@ -84,7 +86,7 @@ mod unix {
 
     #[allow(
         deprecated,
-        reason = "its successor is `unsafe`, for types that may lose their descriptor: no `UdpSocket` does"
+        reason = "its successor is `unsafe`, for types that may close their descriptor early. A `UdpSocket` does not"
     )]
     fn watch(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
         AsyncFd::with_interest(socket, interest)
@@ -106,7 +108,7 @@ mod other {
     pub(in crate::net) struct AsyncSocket(UdpSocket);
 
     impl AsyncSocket {
-        /// Of a socket that does not block. Panics outside of a runtime.
+        /// Registers a socket, which must be in non-blocking mode. Panics outside a Tokio runtime.
         pub(in crate::net) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
             UdpSocket::from_std(socket).map(Self)
         }
@@ -120,7 +122,7 @@ mod other {
             SockRef::from(&self.0).send_to(packet, &peer.into())
         }
 
-        /// Calls `recv` when something may have arrived, which tells whether that was all.
+        /// Calls `recv` when something may have arrived. `recv` returns whether it has received everything there was.
         pub(in crate::net) fn poll_recv(
             &self,
             cx: &mut Context<'_>,
@@ -129,7 +131,7 @@ mod other {
             loop {
                 ready!(self.0.poll_recv_ready(cx))?;
                 let mut all = false;
-                // Takes back the readiness from before the call only: what came since makes the socket ready anew.
+                // This clears the readiness from before `recv` only. What has arrived since makes the socket ready again.
                 let outcome = self.0.try_io(Interest::READABLE, || {
                     all = recv()?;
                     if all { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -141,10 +143,11 @@ mod other {
             }
         }
 
-        /// Calls `send`, whose `WouldBlock` says that there is no room.
+        /// Calls `send`, which fails with `WouldBlock` when there is no room.
         pub(in crate::net) fn try_send(&self, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
-            // Tokio learns of a new socket's readiness only in time, so ask the socket itself. When it is full, ask again
-            // by way of Tokio: a readiness that came between the two calls must not be taken for one from before them.
+            // Tokio learns only after a while that a new socket is ready, so the first call goes to the socket itself. If
+            // that one is full, the second goes through Tokio, which then clears the readiness from before this call. A
+            // readiness that came between the two calls is kept.
             match send() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.0.try_io(Interest::WRITABLE, send)
@@ -175,8 +178,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// Two sockets of which one is full while the other does not read. Those of UDP are not on loopback: there a packet
-    /// leaves the sender's buffer as it is sent.
+    /// Two connected sockets. The first is full when the second does not read. UDP sockets on loopback are never full, since a
+    /// packet leaves the sender's buffer as it is sent; so these are Unix sockets.
     fn pair() -> (AsyncSocket, UdpSocket) {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -188,9 +191,9 @@ mod tests {
         outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Time and again: what is watched once the buffer is full tells of room, and of room that came before.
+    /// Also when the wait begins after there is room, and time after time.
     #[tokio::test]
-    async fn room_is_waited_for() {
+    async fn a_full_socket_reports_room_after_its_peer_has_read() {
         let (socket, peer) = pair();
         for round in 0..20 {
             let mut sent = 0;
@@ -211,9 +214,9 @@ mod tests {
         }
     }
 
-    /// Whether `recv` says that it has received all, or finds nothing, or is given up on in the middle.
+    /// `recv` may take one packet a call and say that there may be more, or that this was the last.
     #[tokio::test]
-    async fn all_that_arrives_is_told() {
+    async fn every_packet_that_arrives_is_reported() {
         let (socket, peer) = pair();
         let mut received = 0;
         for round in 0..100 {
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_are_handed_on() {
+    async fn errors_are_returned_and_leave_the_socket_ready() {
         let (socket, peer) = pair();
         peer.send(&[1]).unwrap();
         let outcome =

@@ -1,21 +1,21 @@
-//! The operating system's monotonic clock, as the core wants it.
+//! Reads the operating system's monotonic clock, in the core's units.
 
 use std::{sync::OnceLock, time::Instant as StdInstant};
 
 use crate::proto::Instant;
 
-/// The origin of [`Instant`]s in this process.
+/// The time that [`Instant::ZERO`] stands for in this process: that of the first call.
 fn epoch() -> StdInstant {
     static EPOCH: OnceLock<StdInstant> = OnceLock::new();
     *EPOCH.get_or_init(StdInstant::now)
 }
 
-/// Now.
+/// The present time.
 pub(super) fn now() -> Instant {
     Instant::ZERO + epoch().elapsed()
 }
 
-/// The same point in time for Tokio's timers.
+/// The same time, for Tokio's timers.
 pub(super) fn to_tokio(instant: Instant) -> tokio::time::Instant {
     (epoch() + (instant - Instant::ZERO)).into()
 }

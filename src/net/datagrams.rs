@@ -1,4 +1,4 @@
-//! The application's handle of a session's datagrams.
+//! The application's handle for the datagrams of a session.
 
 use std::{
     fmt, io,
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use super::session::Session;
 use crate::proto::CloseReason;
 
-/// The datagrams of a [`KcpStream`](crate::KcpStream), apart from its bytes: for tasks of their own, while others read and
-/// write. From [`KcpStream::datagrams`](crate::KcpStream::datagrams).
+/// Sends and receives the datagrams of a [`KcpStream`](crate::KcpStream), in tasks of their own while others read and write its
+/// bytes. From [`KcpStream::datagrams`](crate::KcpStream::datagrams).
 ///
-/// It does not keep the session: once the stream is dropped, every call fails with `ConnectionAborted`.
+/// It does not keep the session alive: after the stream is dropped, every call fails with `ConnectionAborted`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -53,31 +53,31 @@ impl KcpDatagrams {
         Self { session: Arc::downgrade(session) }
     }
 
-    /// Sends one: see [`KcpStream::send_datagram`](crate::KcpStream::send_datagram).
+    /// Sends a datagram: see [`KcpStream::send_datagram`](crate::KcpStream::send_datagram).
     ///
     /// # Errors
-    /// As [`KcpStream::send_datagram`](crate::KcpStream::send_datagram).
+    /// Those of [`KcpStream::send_datagram`](crate::KcpStream::send_datagram).
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.session()?.send_datagram(datagram)
     }
 
-    /// Receives one: see [`KcpStream::recv_datagram`](crate::KcpStream::recv_datagram).
+    /// Receives a datagram: see [`KcpStream::recv_datagram`](crate::KcpStream::recv_datagram).
     ///
     /// # Errors
-    /// As [`KcpStream::recv_datagram`](crate::KcpStream::recv_datagram).
+    /// Those of [`KcpStream::recv_datagram`](crate::KcpStream::recv_datagram).
     pub async fn recv(&self) -> io::Result<Bytes> {
         std::future::poll_fn(|cx| self.poll_recv(cx)).await
     }
 
-    /// As [`recv`](Self::recv), for use in a `poll` function.
+    /// The same as [`recv`](Self::recv), for use in a `poll` function.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Those of [`recv`](Self::recv).
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         self.session()?.poll_recv_datagram(cx)
     }
 
-    /// The longest that can be sent now, in bytes: see
+    /// The longest datagram that can be sent now, in bytes: see
     /// [`KcpStream::max_datagram_len`](crate::KcpStream::max_datagram_len).
     #[must_use]
     pub fn max_len(&self) -> Option<usize> {

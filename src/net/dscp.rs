@@ -1,4 +1,7 @@
-//! Sending with the socket's own DSCP, which `quinn-udp` overrides.
+//! Sending with the socket's own DSCP.
+//!
+//! `quinn-udp` sets the ECN field of every packet, and with it overwrites the DSCP that the socket was given. So these packets
+//! are sent with `socket2`, and with the same control messages but for that one.
 
 use std::{
     io,
@@ -7,12 +10,13 @@ use std::{
 
 use socket2::SockRef;
 
+/// Sends packets that lie back to back in `contents`, `stride` bytes each; a single one without a stride.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn send(
     socket: SockRef<'_>,
     peer: SocketAddr,
     local_ip: Option<IpAddr>,
-    segment_size: Option<usize>,
+    stride: Option<usize>,
     contents: &[u8],
 ) -> io::Result<()> {
     let addr = peer.into();
@@ -22,8 +26,8 @@ pub(super) fn send(
     if let Some(ip) = local_ip {
         control.push_source(ip);
     }
-    if let Some(size) = segment_size {
-        control.push_segment_size(size as u16);
+    if let Some(stride) = stride {
+        control.push_stride(stride as u16);
     }
     match control.bytes() {
         [] => socket.sendmsg(&message, 0),
@@ -34,19 +38,19 @@ pub(super) fn send(
 
 /// Whether an error may mean that GSO does not work here.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn tells_of_gso(error: &io::Error) -> bool {
+pub(super) fn may_be_gso(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     const EINVAL: i32 = 22;
     matches!(error.raw_os_error(), Some(EIO | EINVAL))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn tells_of_gso(_: &io::Error) -> bool {
+pub(super) fn may_be_gso(_: &io::Error) -> bool {
     false
 }
 
-/// Control messages, as the kernel lays them out: a `cmsghdr` (length, level, type) and the data, padded to the size
-/// of a pointer.
+/// Control messages in the kernel's layout: each is a `cmsghdr` (length, level, type) and its data, padded to the size of a
+/// pointer.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod control {
     use std::net::IpAddr;
@@ -60,7 +64,7 @@ mod control {
 
     const WORD: usize = size_of::<usize>();
     const HEADER_LEN: usize = WORD + 8;
-    /// The segment size and the longer kind of source address.
+    /// Room for the stride, and for a source address of IPv6, which is the longer kind.
     const MAX_LEN: usize = HEADER_LEN + WORD + HEADER_LEN + 24;
 
     pub(super) struct Control {
@@ -93,9 +97,9 @@ mod control {
             }
         }
 
-        /// Has the kernel cut the payload into packets of `size` bytes.
-        pub(super) fn push_segment_size(&mut self, size: u16) {
-            self.push(SOL_UDP, UDP_SEGMENT, &size.to_ne_bytes());
+        /// Has the kernel cut the payload into packets of `stride` bytes (GSO).
+        pub(super) fn push_stride(&mut self, stride: u16) {
+            self.push(SOL_UDP, UDP_SEGMENT, &stride.to_ne_bytes());
         }
 
         fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
@@ -109,17 +113,17 @@ mod control {
     }
 }
 
-/// Elsewhere, one packet a call, from the address that the system chooses.
+/// On other systems: one packet a call, from the address that the system chooses.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn send(
     socket: SockRef<'_>,
     peer: SocketAddr,
     _: Option<IpAddr>,
-    segment_size: Option<usize>,
+    stride: Option<usize>,
     contents: &[u8],
 ) -> io::Result<()> {
     let addr = peer.into();
-    for packet in contents.chunks(segment_size.unwrap_or(contents.len()).max(1)) {
+    for packet in contents.chunks(stride.unwrap_or(contents.len()).max(1)) {
         socket.send_to(packet, &addr)?;
     }
     Ok(())

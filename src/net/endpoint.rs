@@ -16,10 +16,10 @@ use super::{
 };
 use crate::proto::{Connection, KcpConfig};
 
-/// A UDP socket over which any number of streams are opened, to one peer or to many.
+/// A UDP socket that any number of streams share, to one peer or to many.
 ///
-/// [`KcpStream::connect`] opens a socket for each stream; an endpoint shares one, and takes one that the application
-/// made. Dropping it leaves its streams as they are.
+/// [`KcpStream::connect`] makes a socket for each stream. An endpoint has one for all of its streams, and can take one that the
+/// application made. When it is dropped, its streams go on.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -37,15 +37,16 @@ use crate::proto::{Connection, KcpConfig};
 #[derive(Debug)]
 pub struct KcpEndpoint {
     shared: Arc<Shared>,
-    /// The conv of the next stream: from a random start, in steps that come round only after all 2^32.
+    /// The conv of the next stream. The first is random, and [`CONV_STEP`] leads to the others.
     next_conv: AtomicU32,
 }
 
-/// Odd, and far from its neighbours' multiples: convs of one endpoint look as unlike as those of many.
+/// The difference of two convs. It is odd, so that a conv comes again only after all other 2^32 - 1. It is the golden ratio of
+/// 2^32, so that the convs of one endpoint lie far apart, as random ones would.
 const CONV_STEP: u32 = 0x9e37_79b1;
 
 impl KcpEndpoint {
-    /// Opens a socket on the first of the addresses that `addr` resolves to that can be bound.
+    /// Makes a socket on the first address that can be bound, of those that `addr` resolves to.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
@@ -54,7 +55,7 @@ impl KcpEndpoint {
         Self::start(socket)
     }
 
-    /// Takes over a socket, with its options as they are.
+    /// Takes a socket that the application made. The socket's options stay as they are.
     ///
     /// # Errors
     /// Those of the socket; `Other` outside a Tokio runtime.
@@ -68,8 +69,8 @@ impl KcpEndpoint {
         Ok(Self { shared: Shared::start(socket, None)?, next_conv })
     }
 
-    /// Opens a stream with a conv that no other call of this method was given, from a random start. Nothing is sent
-    /// until something is written.
+    /// Makes a stream to `peer`, with a conv that no other stream of this method has. Nothing is sent until something is
+    /// written.
     ///
     /// # Errors
     /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, or its port is 0.
@@ -81,13 +82,13 @@ impl KcpEndpoint {
         self.connect_with_conv(peer, conv, config)
     }
 
-    /// Opens a stream with a conv that both ends know.
+    /// Makes a stream to `peer` with a conv that both ends know.
     ///
     /// # Errors
-    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address. A conv that the endpoint already uses with
-    /// this peer shows in the stream's calls, as `AddrInUse`.
+    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, or its port is 0. If the endpoint already has a
+    /// stream with this peer and conv, the calls of the new stream fail with `AddrInUse`.
     pub fn connect_with_conv(&self, peer: SocketAddr, conv: u32, config: KcpConfig) -> io::Result<KcpStream> {
-        open(&self.shared, peer, conv, &config)
+        connect(&self.shared, peer, conv, &config)
     }
 
     /// The address that the socket is bound to.
@@ -104,7 +105,7 @@ impl KcpEndpoint {
         self.shared.counters.snapshot()
     }
 
-    super::socket_options!(shared);
+    super::socket_options!(self => self.shared);
 }
 
 impl Drop for KcpEndpoint {
@@ -113,8 +114,8 @@ impl Drop for KcpEndpoint {
     }
 }
 
-/// Opens a session over the socket of `shared`.
-pub(super) fn open(
+/// Begins a session over the socket of `shared`. The driver learns of it from the run queue.
+pub(super) fn connect(
     shared: &Arc<Shared>,
     peer: SocketAddr,
     conv: u32,
@@ -127,13 +128,13 @@ pub(super) fn open(
     Ok(KcpStream::new(session))
 }
 
-/// `peer` as a socket bound to `local` names it.
+/// The address of `peer` as a socket that is bound to `local` writes it.
 fn reachable(local: SocketAddr, mut peer: SocketAddr) -> io::Result<SocketAddr> {
     if peer.port() == 0 {
-        // The system's answer would be `EINVAL`, which quinn-udp takes for a lack of GSO, for the socket as a whole.
+        // The system would answer `EINVAL`, and quinn-udp would take that for a lack of GSO and turn it off for the socket.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the peer's port is 0"));
     }
-    // The system sends these to itself, and the answers come from there.
+    // The system takes these for its own loopback address. The answers come from that one, so packets must be routed by it.
     match peer.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => peer.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => peer.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -148,7 +149,7 @@ fn reachable(local: SocketAddr, mut peer: SocketAddr) -> io::Result<SocketAddr> 
     }
 }
 
-/// Binds the first of several addresses that can be.
+/// Binds a socket to the first address that can be bound.
 pub(super) async fn bind_first<A: ToSocketAddrs>(addr: A) -> io::Result<Socket> {
     let mut outcome = Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to"));
     for addr in lookup_host(addr).await? {

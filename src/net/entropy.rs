@@ -1,10 +1,10 @@
-//! The operating system's randomness, as the core wants it.
+//! Random bytes of the operating system, for the core.
 
 use std::io;
 
 use crate::proto::{Random, random_conv};
 
-/// Bytes drawn from the operating system beforehand, so that the core's draw cannot fail.
+/// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail.
 pub(super) struct Drawn<const N: usize>([u8; N]);
 
 impl<const N: usize> Random for Drawn<N> {

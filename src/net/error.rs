@@ -1,4 +1,4 @@
-//! Why a session ended for a reason that is not the protocol's.
+//! Why a session ends when the reason lies outside of its connection: in the socket, its driver, or another session.
 
 use std::{fmt, io};
 
@@ -6,15 +6,15 @@ use std::{fmt, io};
 pub(super) enum Failure {
     /// The listener that accepted it was closed.
     ListenerClosed,
-    /// Another conversation took its place.
+    /// The peer began another session from the same address, and the listener allows only one.
     Replaced,
-    /// The socket already has a session of the same peer and conversation.
+    /// The socket already has a session with the same peer and conv.
     ConvInUse,
-    /// The socket has a session with the same peer under another cipher.
+    /// The socket has a session with the same peer and another cipher. Their packets could not be told apart.
     OtherCipher,
     /// The task that serves the socket has ended, with its runtime.
     DriverGone,
-    /// Every send has failed for a while.
+    /// Every send has failed for a while; the last with this error.
     Send { kind: io::ErrorKind, code: Option<i32> },
 }
 

@@ -22,11 +22,11 @@ use super::{
 };
 use crate::proto::KcpConfig;
 
-/// A UDP socket on which peers open sessions.
+/// A UDP socket on which peers begin sessions.
 ///
-/// A session begins with the packet of a new conversation that carries its first PUSH; one peer may hold many. It is a [`Stream`] of
-/// connections too, which ends behind the error that says why. Dropping the listener lets the accepted sessions go on;
-/// [`close`](Self::close) ends them.
+/// A session begins with the first PUSH segment of a new conversation. One peer may have many sessions. The listener is also a
+/// [`Stream`] of [`KcpStream`]s: its last item is the error that says why it ended. When the listener is dropped, the accepted
+/// sessions go on; [`close`](Self::close) ends them.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,13 +48,13 @@ use crate::proto::KcpConfig;
 /// ```
 pub struct KcpListener {
     shared: Arc<Shared>,
-    /// Whether the [`Stream`] has told why it ends.
+    /// Whether the [`Stream`] has returned the error that is its last item.
     stream_ended: bool,
 }
 
 impl KcpListener {
-    /// Listens on the first of the addresses that `addr` resolves to that can be bound. `config` is that of every
-    /// session accepted.
+    /// Listens on the first address that can be bound, of those that `addr` resolves to. Every accepted session has the
+    /// configuration `config`.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
@@ -63,7 +63,7 @@ impl KcpListener {
         Self::start(socket, config)
     }
 
-    /// Listens on a socket that the application made, with its options as they are.
+    /// Listens on a socket that the application made. The socket's options stay as they are.
     ///
     /// # Errors
     /// Those of the socket; `Other` outside a Tokio runtime.
@@ -75,7 +75,7 @@ impl KcpListener {
         Ok(Self { shared: Shared::start(socket, Some(AcceptQueue::new(config)))?, stream_ended: false })
     }
 
-    /// Waits for the next session. Cancelling it loses none, and several tasks may wait at once.
+    /// Waits for the next session. A call that is cancelled loses none. Several tasks may wait at once.
     ///
     /// # Errors
     /// `ConnectionAborted` once the listener is closed.
@@ -85,10 +85,10 @@ impl KcpListener {
         Ok((stream, peer))
     }
 
-    /// As [`accept`](Self::accept), for use in a `poll` function.
+    /// The same as [`accept`](Self::accept), for use in a `poll` function.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// Those of [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<KcpStream>> {
         let waiting = match &self.shared.accept_queue {
             Some(queue) => queue.pop(cx.waker()),
@@ -110,7 +110,7 @@ impl KcpListener {
         self.shared.socket.local_addr()
     }
 
-    /// Stops listening and ends the accepted sessions: what is pending, on them and in [`accept`](Self::accept), fails
+    /// Stops listening and ends the accepted sessions. Every call that waits, on them and in [`accept`](Self::accept), fails
     /// with `ConnectionAborted`.
     pub fn close(&self) {
         self.end(Ended::Closed);
@@ -131,7 +131,7 @@ impl KcpListener {
         self.shared.counters.snapshot()
     }
 
-    super::socket_options!(shared);
+    super::socket_options!(self => self.shared);
 }
 
 impl Stream for KcpListener {

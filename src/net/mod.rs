@@ -22,47 +22,55 @@
 //! Between the two tasks there is no channel, only the session's lock. It is released for every system call, but for one:
 //! the second attempt at a batch that found the socket full.
 
-/// The options of the UDP socket, on everything that has one.
+/// The methods that set and read options of the UDP socket. A stream, a listener and an endpoint all have a socket, so each
+/// of them has these methods: `socket_options!(self => self.shared)`, where the expression is the socket's [`Shared`].
+///
+/// [`Shared`]: shared::Shared
 macro_rules! socket_options {
-    ($($shared:ident).+) => {
-        /// Asks the operating system for a receive buffer of `bytes` for the UDP socket. It may grant less.
+    ($self:ident => $shared:expr) => {
+        /// Asks the operating system for a receive buffer of `bytes` for the UDP socket. The system may grant less:
+        /// [`recv_buffer_size`](Self::recv_buffer_size) tells what it granted.
         ///
         /// # Errors
         /// Those of the socket.
-        pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-            self.$($shared).+.socket.options().set_recv_buffer_size(bytes)
+        pub fn set_recv_buffer_size(&$self, bytes: usize) -> io::Result<()> {
+            $shared.socket.options().set_recv_buffer_size(bytes)
         }
 
-        /// Asks the operating system for a send buffer of `bytes` for the UDP socket. It may grant less.
+        /// Asks the operating system for a send buffer of `bytes` for the UDP socket. The system may grant less:
+        /// [`send_buffer_size`](Self::send_buffer_size) tells what it granted.
         ///
         /// # Errors
         /// Those of the socket.
-        pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-            self.$($shared).+.socket.options().set_send_buffer_size(bytes)
+        pub fn set_send_buffer_size(&$self, bytes: usize) -> io::Result<()> {
+            $shared.socket.options().set_send_buffer_size(bytes)
         }
 
-        /// Bytes that the UDP socket's receive buffer holds, as the operating system counts them.
+        /// Bytes of the UDP socket's receive buffer, as the operating system counts them. Linux reports twice what was
+        /// granted, because it counts its own bookkeeping.
         ///
         /// # Errors
         /// Those of the socket.
-        pub fn recv_buffer_size(&self) -> io::Result<usize> {
-            self.$($shared).+.socket.options().recv_buffer_size()
+        pub fn recv_buffer_size(&$self) -> io::Result<usize> {
+            $shared.socket.options().recv_buffer_size()
         }
 
-        /// Bytes that the UDP socket's send buffer holds, as the operating system counts them.
+        /// Bytes of the UDP socket's send buffer, as the operating system counts them. Linux reports twice what was
+        /// granted, because it counts its own bookkeeping.
         ///
         /// # Errors
         /// Those of the socket.
-        pub fn send_buffer_size(&self) -> io::Result<usize> {
-            self.$($shared).+.socket.options().send_buffer_size()
+        pub fn send_buffer_size(&$self) -> io::Result<usize> {
+            $shared.socket.options().send_buffer_size()
         }
 
-        /// Marks what the UDP socket sends with a DSCP, 0 to 63 (46 is expedited forwarding).
+        /// Sets the DSCP of every packet that the UDP socket sends: 0 to 63, where 46 asks for expedited forwarding. All
+        /// streams of the socket share it.
         ///
         /// # Errors
         /// `InvalidInput` for a larger one; those of the socket.
-        pub fn set_dscp(&self, dscp: u8) -> io::Result<()> {
-            self.$($shared).+.socket.set_dscp(dscp)
+        pub fn set_dscp(&$self, dscp: u8) -> io::Result<()> {
+            $shared.socket.set_dscp(dscp)
         }
     };
 }
@@ -85,6 +93,7 @@ mod socket;
 mod split;
 mod stats;
 mod stream;
+mod stream_handle;
 mod sync;
 mod waiters;
 mod wake_list;

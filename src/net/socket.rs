@@ -1,8 +1,7 @@
-//! The UDP socket: batches in, batches out.
+//! The UDP socket: receives and sends packets in batches.
 //!
-//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It marks every packet with an ECN
-//! field of its own, which overrides a socket's DSCP on Linux; with a DSCP set, batches go out through `socket2`
-//! instead, with the same GSO.
+//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It also sets the ECN field of every packet, which
+//! overwrites a socket's DSCP on Linux. So with a DSCP, batches are sent by [`dscp`] instead, with GSO all the same.
 
 mod slots;
 
@@ -28,43 +27,44 @@ use self::slots::Slots;
 use super::{async_socket::AsyncSocket, dscp};
 use crate::proto::{Block, Transmit};
 
-/// What is asked of the operating system for the buffers of a socket that this crate opens: room for what arrives in a
-/// few milliseconds on a fast link. It grants as much as it allows.
+/// The bytes that this crate asks for, for each buffer of a socket that it makes: as much as arrives in a few milliseconds on a
+/// fast link. The operating system grants as much of that as it allows.
 const BUFFER_SIZE: usize = 4 << 20;
-/// Whether one system call receives several packets: `quinn-udp` knows others that take one, and has slots for more.
+/// Whether one system call receives several packets. On other systems `quinn-udp` receives one, whatever room it is given.
 const RECEIVES_MANY: bool = cfg!(any(target_os = "linux", target_os = "android", target_os = "freebsd"));
-/// Receive slots of one system call. With GRO they are a megabyte: twice as much would leave the caches before it is read.
+/// Receive slots of one system call. With GRO they hold a megabyte. Twice as much would leave the processor's caches before it is
+/// read.
 const SLOTS: usize = if RECEIVES_MANY { 16 } else { 1 };
-/// Slots of a call behind one that found a single packet: most find another then, and to lay out all slots takes longer
-/// than to receive it.
+/// Slots of a call after one that received a single packet. Most such calls receive a single one again, and to prepare all slots
+/// takes longer than to receive it.
 const FEW_SLOTS: usize = if SLOTS < 2 { SLOTS } else { 2 };
-/// Bytes that one transmission may take.
+/// Bytes of a batch, at most.
 const TRANSMIT_SIZE: usize = 65_536;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     io: AsyncSocket,
     state: UdpSocketState,
-    /// Bound to all addresses: what is sent may have to say from which.
+    /// The socket is bound to all addresses of this machine, so an answer has to say from which it is sent.
     any_ip: bool,
-    /// The last receive call found a single packet.
+    /// The last receive call received a single packet.
     was_single: AtomicBool,
     /// A DSCP was set.
     has_dscp: AtomicBool,
-    /// A marked batch showed that GSO does not work; quinn-udp sees only its own.
+    /// A batch that was sent with a DSCP showed that GSO does not work here. `quinn-udp` knows this only of its own batches.
     dscp_without_gso: AtomicBool,
 }
 
-/// One receive slot's packets: equal in size, but for the last.
+/// The packets of one receive slot, of one peer. They have the same size, but the last may be shorter.
 pub(super) struct Received<'a> {
     pub(super) peer: SocketAddr,
     /// The address that the peer sent to.
     pub(super) local_ip: Option<IpAddr>,
-    /// They lie at its start. Nobody else refers to it at first.
+    /// The memory at whose start they lie. At first nobody else refers to it.
     pub(super) block: &'a mut Block,
-    /// Bytes of them all.
+    /// Bytes of all packets.
     pub(super) len: usize,
-    /// Bytes of each but the last.
+    /// Bytes of each packet but the last.
     pub(super) size: usize,
 }
 
@@ -73,7 +73,7 @@ impl Received<'_> {
         &self.block[..self.len]
     }
 
-    /// To be opened in place; `None` once somebody else refers to them.
+    /// The bytes, to be decrypted in place. `None` once somebody else refers to the block.
     pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         Arc::get_mut(self.block).map(|block| &mut block[..self.len])
     }
@@ -86,25 +86,25 @@ struct RecvBuffers {
 }
 
 std::thread_local! {
-    // Both are used within one call only, so that a socket or session that is idle holds no buffer.
+    // A call needs them until it returns, and no longer. So they belong to threads: sockets and sessions have no buffers.
     static RECV: RefCell<Option<Box<RecvBuffers>>> = const { RefCell::new(None) };
     static TRANSMIT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends this thread's transmit buffer.
-pub(super) fn with_transmit_buffer<R>(lend: impl FnOnce(&mut [u8]) -> R) -> R {
+/// Calls `work` with this thread's transmit buffer.
+pub(super) fn with_transmit_buffer<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
     TRANSMIT.with(|buffer| {
         let mut buffer = buffer.borrow_mut();
         if buffer.is_empty() {
             *buffer = vec![0; TRANSMIT_SIZE];
         }
-        lend(&mut buffer)
+        work(&mut buffer)
     })
 }
 
-/// Turns off what quinn-udp asks the system to tell of each packet and nobody here looks at: control messages take time,
-/// and with the hour of arrival asked for, the kernel reads its clock for every packet of the machine. What fails stays on.
-fn ask_for_less(socket: &std::net::UdpSocket, any_ip: bool) {
+/// Turns off the control messages that quinn-udp asks for with each packet and nobody here reads. They take time, and for the
+/// time of arrival the kernel reads its clock for every packet of the machine. An option that cannot be turned off stays on.
+fn turn_off_unread_messages(socket: &std::net::UdpSocket, any_ip: bool) {
     let options = SockRef::from(socket);
     let _ = options.set_recv_tos_v4(false);
     let _ = options.set_recv_tclass_v6(false);
@@ -125,31 +125,31 @@ fn set_tclass_v6(options: &SockRef<'_>, tclass: u32) -> io::Result<()> {
     options.set_tclass_v6(tclass)
 }
 
-/// Windows has no such option.
+/// Windows does not have this option.
 #[cfg(not(unix))]
 fn set_tclass_v6(_: &SockRef<'_>, _: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 impl Socket {
-    /// Opens a socket with large buffers.
+    /// Makes a socket with large buffers.
     pub(super) fn bind(addr: SocketAddr) -> io::Result<Self> {
         let socket = std::net::UdpSocket::bind(addr)?;
         let options = SockRef::from(&socket);
-        // As much as the system allows; a small buffer is slower, not wrong.
+        // The system may grant less, or refuse. A small buffer is slower, but not wrong.
         let _ = options.set_recv_buffer_size(BUFFER_SIZE);
         let _ = options.set_send_buffer_size(BUFFER_SIZE);
         Self::from_std(socket)
     }
 
-    /// Takes a socket over as it is.
+    /// Takes a socket that the application made. Its options stay as they are.
     pub(super) fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
-        // Tokio's own call panics without one.
+        // Without a runtime, Tokio's registration below would panic.
         tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let any_ip = socket.local_addr()?.ip().is_unspecified();
-        ask_for_less(&socket, any_ip);
+        turn_off_unread_messages(&socket, any_ip);
         Ok(Self {
             any_ip,
             io: AsyncSocket::new(socket)?,
@@ -168,7 +168,7 @@ impl Socket {
         SockRef::from(self.io.socket())
     }
 
-    /// Sets the DSCP (0 to 63) of what is sent.
+    /// Sets the DSCP (0 to 63) of the packets to be sent.
     pub(super) fn set_dscp(&self, dscp: u8) -> io::Result<()> {
         if dscp > 63 {
             let message = format!("dscp is {dscp}, outside 0..=63");
@@ -178,7 +178,7 @@ impl Socket {
         let options = self.options();
         if self.local_addr()?.is_ipv6() {
             set_tclass_v6(&options, tos)?;
-            // Reaches IPv4 peers of a dual-stack socket; an IPv6-only one refuses it.
+            // For the IPv4 peers of a dual-stack socket. A socket of IPv6 only refuses it.
             let _ = options.set_tos_v4(tos);
         } else {
             options.set_tos_v4(tos)?;
@@ -187,7 +187,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Datagrams that one system call takes.
+    /// Packets that one system call can send.
     fn max_packets(&self) -> usize {
         if self.has_dscp.load(Ordering::Relaxed) && self.dscp_without_gso.load(Ordering::Relaxed) {
             return 1;
@@ -195,11 +195,12 @@ impl Socket {
         self.state.max_gso_segments().max(1)
     }
 
-    /// Sends the packets of `transmit`, which lie in `bytes`; `sent` counts the bytes of those that it is done with.
+    /// Sends the packets of `transmit`, which lie in `bytes`. `sent` is set to the bytes of the packets that the socket is done
+    /// with, sent or lost.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket's buffer is full: what lies behind `sent` was not sent. Others when all
-    /// packets were lost.
+    /// `WouldBlock` when the socket's buffer is full: the packets behind `sent` are still to be sent. Any other error when every
+    /// packet was lost.
     pub(super) fn try_send(
         &self,
         peer: SocketAddr,
@@ -219,7 +220,7 @@ impl Socket {
         self.send_parts(peer, local_ip, transmit, bytes, sent)
     }
 
-    /// Sends them in as many parts as it takes.
+    /// Sends the packets in as many system calls as it takes.
     fn send_parts(
         &self,
         peer: SocketAddr,
@@ -237,9 +238,9 @@ impl Socket {
             match self.send_batch(peer, local_ip, transmit.stride, part) {
                 Ok(()) => any = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // The kernel or the interface cannot do GSO after all, and that was noted. One by one, then.
+                // The kernel or the interface cannot do GSO after all. That is now known: the packets go one by one.
                 Err(_) if part.len() > transmit.stride && self.max_packets() == 1 => continue,
-                // These are lost; those behind them may fare better.
+                // These are lost. The packets behind them may still be sent.
                 Err(error) => outcome = Err(error),
             }
             *sent += part.len();
@@ -247,7 +248,7 @@ impl Socket {
         if any { Ok(()) } else { outcome }
     }
 
-    /// Sends a packet that there is nothing to say about: without control messages.
+    /// Sends a single packet without control messages.
     fn send_plain(&self, peer: SocketAddr, packet: &[u8]) -> io::Result<()> {
         self.io.try_send(|| self.io.send_to(packet, peer).map(drop))
     }
@@ -256,17 +257,17 @@ impl Socket {
         &self,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
-        segment_size: usize,
+        stride: usize,
         contents: &[u8],
     ) -> io::Result<()> {
-        let segment_size = (contents.len() > segment_size).then_some(segment_size);
-        if segment_size.is_none() && local_ip.is_none() {
+        let stride = (contents.len() > stride).then_some(stride);
+        if stride.is_none() && local_ip.is_none() {
             return self.send_plain(peer, contents);
         }
         let send = || {
             if self.has_dscp.load(Ordering::Relaxed) {
-                let outcome = dscp::send(self.options(), peer, local_ip, segment_size, contents);
-                if segment_size.is_some() && outcome.as_ref().is_err_and(dscp::tells_of_gso) {
+                let outcome = dscp::send(self.options(), peer, local_ip, stride, contents);
+                if stride.is_some() && outcome.as_ref().is_err_and(dscp::may_be_gso) {
                     self.dscp_without_gso.store(true, Ordering::Relaxed);
                 }
                 return outcome;
@@ -275,7 +276,7 @@ impl Socket {
                 destination: peer,
                 ecn: None,
                 contents,
-                segment_size,
+                segment_size: stride,
                 src_ip: local_ip,
             };
             self.state.try_send(UdpSockRef::from(self.io.socket()), &transmit)
@@ -288,7 +289,7 @@ impl Socket {
         self.io.poll_send_ready(cx)
     }
 
-    /// Receives what has arrived, at most one system call's worth, and hands it out slot by slot.
+    /// Receives with one system call, and calls `handle` for each slot that it filled.
     pub(super) fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -304,7 +305,8 @@ impl Socket {
         self.io.poll_recv(cx, receive)
     }
 
-    /// Receives into up to `N` slots, at most [`SLOTS`], and hands them out; returns whether that was all there is.
+    /// Receives into `N` slots, at most [`SLOTS`], and calls `handle` for each that was filled. Returns whether nothing was left
+    /// to receive.
     fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<bool> {
         RECV.with_borrow_mut(|buffers| {
             let RecvBuffers { slots, meta } = &mut **buffers.get_or_insert_default();
@@ -322,7 +324,7 @@ impl Socket {
                 handle(Received { peer, local_ip, block, len: meta.len, size: meta.stride.max(1) });
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
-            // With slots to spare nothing was left, and to say so spares a call that finds that out. Of one slot none is.
+            // A slot that stayed empty shows that nothing was left. That saves the call that would find nothing.
             Ok(count < N)
         })
     }

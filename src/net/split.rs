@@ -1,4 +1,4 @@
-//! The two directions of a stream, apart.
+//! The two directions of a stream as separate halves.
 
 use std::{
     error::Error,
@@ -12,47 +12,44 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{
-    datagrams::KcpDatagrams,
-    stream::{Handle, KcpStream},
-};
+use super::{datagrams::KcpDatagrams, stream::KcpStream, stream_handle::StreamHandle};
 use crate::proto::{SessionSettings, Stats};
 
 /// The reading half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
 #[derive(Debug)]
-pub struct ReadHalf<'a>(&'a Arc<Handle>);
+pub struct ReadHalf<'a>(&'a Arc<StreamHandle>);
 
 /// The writing half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
 #[derive(Debug)]
-pub struct WriteHalf<'a>(&'a Arc<Handle>);
+pub struct WriteHalf<'a>(&'a Arc<StreamHandle>);
 
 /// The reading half of a [`KcpStream`], owned; from [`KcpStream::into_split`].
 #[derive(Debug)]
-pub struct OwnedReadHalf(Arc<Handle>);
+pub struct OwnedReadHalf(Arc<StreamHandle>);
 
 /// The writing half of a [`KcpStream`], owned; from [`KcpStream::into_split`].
 ///
-/// Dropping it shuts the writing direction down in the background, as far as the reading half outlives it: the session
-/// ends with the last of the two.
+/// Dropping it begins a shutdown that nobody waits for. The session ends when the reading half is dropped too, whether or not
+/// the peer has acknowledged everything by then.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
-    handle: Arc<Handle>,
+    handle: Arc<StreamHandle>,
     shutdown_on_drop: bool,
 }
 
-pub(super) const fn split(handle: &Arc<Handle>) -> (ReadHalf<'_>, WriteHalf<'_>) {
+pub(super) const fn split(handle: &Arc<StreamHandle>) -> (ReadHalf<'_>, WriteHalf<'_>) {
     (ReadHalf(handle), WriteHalf(handle))
 }
 
-pub(super) fn into_split(handle: Arc<Handle>) -> (OwnedReadHalf, OwnedWriteHalf) {
+pub(super) fn into_split(handle: Arc<StreamHandle>) -> (OwnedReadHalf, OwnedWriteHalf) {
     (OwnedReadHalf(Arc::clone(&handle)), OwnedWriteHalf { handle, shutdown_on_drop: true })
 }
 
 impl OwnedReadHalf {
-    /// Puts the two halves of one stream together again.
+    /// Makes a stream of its two halves again.
     ///
     /// # Errors
-    /// Returns both when they are of different streams.
+    /// Both halves, if they are of different streams.
     pub fn reunite(self, other: OwnedWriteHalf) -> Result<KcpStream, ReuniteError> {
         if !Arc::ptr_eq(&self.0, &other.handle) {
             return Err(ReuniteError(self, other));
@@ -63,15 +60,15 @@ impl OwnedReadHalf {
 }
 
 impl OwnedWriteHalf {
-    /// Puts the two halves of one stream together again.
+    /// Makes a stream of its two halves again.
     ///
     /// # Errors
-    /// Returns both when they are of different streams.
+    /// Both halves, if they are of different streams.
     pub fn reunite(self, other: OwnedReadHalf) -> Result<KcpStream, ReuniteError> {
         other.reunite(self)
     }
 
-    /// Drops the half and leaves the stream open, as tokio's half of the same name.
+    /// Drops the half without a shutdown, as Tokio's `forget` of a `TcpStream`'s half does.
     pub fn forget(mut self) {
         self.shutdown_on_drop = false;
     }
@@ -85,7 +82,7 @@ impl Drop for OwnedWriteHalf {
     }
 }
 
-/// Two halves that are not of one stream; from [`OwnedReadHalf::reunite`].
+/// The error of [`OwnedReadHalf::reunite`]: the two halves, which are not of one stream.
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What has happened on one UDP socket and the driver that serves it, over all of its sessions.
+        /// What has happened on one UDP socket and the driver that serves it, in all of its sessions.
         ///
-        /// A snapshot; but for `sessions`, counters start at zero with the socket and only grow.
+        /// A snapshot. `sessions` is a gauge; all others are counters, which start at zero with the socket and only grow.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct EndpointStats {
@@ -29,39 +29,39 @@ macro_rules! counters {
 counters! {
     /// Sessions that the driver serves now.
     sessions,
-    /// Sessions opened by packets from new peers.
+    /// Sessions that peers began.
     accepted,
-    /// Times that the driver task ran: none while every session is idle.
+    /// Times that the driver's task was polled. It is not while every session is idle.
     wakeups,
-    /// Deadlines of sessions that came.
+    /// Times that the deadline of a session came.
     timeouts,
     /// Receive system calls that returned packets.
     recv_calls,
-    /// Datagrams received.
+    /// Packets received.
     packets_received,
     /// Send system calls.
     send_calls,
-    /// Datagrams sent.
+    /// Packets sent.
     packets_sent,
-    /// Datagrams dropped: too short for a segment header, or for what encryption puts around it.
+    /// Packets dropped: too short for a segment header, or for what encryption puts around it.
     dropped_short,
-    /// Datagrams dropped: longer than the cipher takes.
+    /// Packets dropped: longer than the cipher takes.
     dropped_long,
-    /// Datagrams dropped: they belong to no session and do not open one.
+    /// Packets dropped: they belong to no session and do not begin one.
     dropped_no_session,
-    /// Datagrams dropped: they would open a session, but too many wait to be accepted.
+    /// Packets dropped: they would begin a session, but too many wait to be accepted.
     dropped_backlog,
-    /// Datagrams dropped, or their rest: a session could not make sense of them.
+    /// Packets dropped from the first byte on that their session could not read.
     dropped_malformed,
-    /// Datagrams dropped: their checksum was wrong. They are damaged, or sealed with another key.
+    /// Packets dropped: their checksum was wrong. They are damaged, or encrypted with another key.
     dropped_bad_checksum,
-    /// Datagrams dropped: their tag was wrong. They are forged, damaged, or sealed with another key.
+    /// Packets dropped: their tag was wrong. They are forged, damaged, or encrypted with another key.
     dropped_bad_tag,
-    /// Datagrams dropped: the very same were received before.
+    /// Packets dropped: they are copies of packets that were received before.
     dropped_replayed,
     /// Receive system calls that failed.
     recv_errors,
-    /// Send system calls that failed; their packets are lost, as any may be.
+    /// Send system calls that failed. Their packets are lost, and resent as other lost packets are.
     send_errors,
     /// Sends that had to wait for room in the socket's buffer.
     send_blocked,

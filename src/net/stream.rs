@@ -1,18 +1,17 @@
-//! The application's handle of a session.
+//! A stream: the application's side of a session.
 
 use std::{
     fmt, io,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{ToSocketAddrs, lookup_host},
-    task::coop,
 };
 
 use super::{
@@ -23,19 +22,20 @@ use super::{
     socket::Socket,
     split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
     stats::EndpointStats,
+    stream_handle::StreamHandle,
 };
-use crate::proto::{Connection, Instant, KcpConfig, SessionSettings, Stats, WriteError};
+use crate::proto::{KcpConfig, SessionSettings, Stats};
 
 /// A reliable, ordered stream of bytes (or messages) to a peer, over UDP.
 ///
-/// It has a `TcpStream`'s manners where the protocol allows: reads and writes wait and are safe to cancel, a full peer
-/// holds the writer back, and [`shutdown`](tokio::io::AsyncWrite::poll_shutdown) returns when the peer has acknowledged
+/// It behaves as a `TcpStream` where the protocol allows that. Reads and writes wait and are safe to cancel. A peer that does
+/// not read holds the writer back. [`shutdown`](tokio::io::AsyncWrite::poll_shutdown) returns when the peer has acknowledged
 /// everything. Two things differ, because KCP has no segment for them:
 ///
-/// * **Connecting** sends nothing. A peer that is not there shows once data has waited for
-///   [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout): every call then fails with `TimedOut`.
-/// * **Closing** is not told to the peer. Applications say in their own bytes where their data ends; reads never return
-///   0 bytes. Dropping a stream releases everything at once, unacknowledged data included: call `shutdown` first.
+/// * **Connecting** sends nothing. That nobody answers shows only after data has waited for
+///   [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout): from then on every call fails with `TimedOut`.
+/// * **Closing** is not told to the peer. Applications say in their own bytes where their data ends, and reads never return
+///   0 bytes. Dropping a stream gives up everything at once, unacknowledged data included: call `shutdown` first.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -57,37 +57,25 @@ use crate::proto::{Connection, Instant, KcpConfig, SessionSettings, Stats, Write
 /// # }
 /// ```
 pub struct KcpStream {
-    handle: Arc<Handle>,
+    handle: Arc<StreamHandle>,
 }
 
-/// What a stream, or its two halves, hold of a session; the last one releases it.
-#[derive(Debug)]
-pub(super) struct Handle {
-    session: Arc<Session>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.session.release();
-    }
-}
-
-/// Whether the system knows a way to `peer`. Nothing is sent.
+/// Fails if the system knows no route to `peer`. Sends nothing.
 fn has_route(any: SocketAddr, peer: SocketAddr) -> io::Result<()> {
     std::net::UdpSocket::bind(any)?.connect(peer)
 }
 
 impl KcpStream {
     pub(super) fn new(session: Arc<Session>) -> Self {
-        Self { handle: Arc::new(Handle { session }) }
+        Self { handle: Arc::new(StreamHandle::new(session)) }
     }
 
-    pub(super) const fn from_handle(handle: Arc<Handle>) -> Self {
+    pub(super) const fn from_handle(handle: Arc<StreamHandle>) -> Self {
         Self { handle }
     }
 
-    /// Opens a socket and on it a stream to the first of the addresses that `addr` resolves to and the system knows a way
-    /// to, with a random conv. Nothing is sent until something is written: whether anyone answers there shows only then.
+    /// Makes a socket, and on it a stream with a random conv. Of the addresses that `addr` resolves to, the first is taken to
+    /// which the system knows a route. Nothing is sent until something is written, so whether anyone answers shows only then.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
@@ -118,7 +106,7 @@ impl KcpStream {
         outcome
     }
 
-    /// Takes over a socket, with its options as they are, for one stream to `peer`.
+    /// Makes a stream to `peer` on a socket that the application made. The socket's options stay as they are.
     ///
     /// # Errors
     /// Those of the socket; `InvalidInput` when it cannot reach `peer`'s kind of address; `Other` outside a Tokio
@@ -134,31 +122,35 @@ impl KcpStream {
 
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
         let shared = Shared::start(socket, None)?;
-        let stream = endpoint::open(&shared, peer, conv, config);
+        let stream = endpoint::connect(&shared, peer, conv, config);
+        // The driver ends with this stream.
         shared.run_queue.remove_owner();
         stream
     }
 
-    /// Sends one message, whole; the peer's [`recv`](Self::recv) returns it as it is. Cancelling it sends nothing.
+    /// Sends one message as a whole, and waits while there is no room for it. The peer's [`recv`](Self::recv) returns the same
+    /// bytes. A call that is cancelled has sent nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for no bytes or more than 255 segments' worth; else as writes.
+    /// `InvalidInput` for a message of no bytes, or one that fills more than 255 segments. Otherwise those of a write.
     pub async fn send(&self, message: &[u8]) -> io::Result<()> {
         std::future::poll_fn(|cx| self.handle.poll_send(cx, message)).await
     }
 
-    /// Receives the next whole message; from a peer that writes a stream, what one segment carried. It is not copied
-    /// when its segments arrived in order. Cancelling it loses nothing.
+    /// Receives the next whole message. From a peer that writes a byte stream, that is what one segment carried. Nothing is
+    /// copied when the segments of a message arrived in order. A call that is cancelled loses nothing.
     ///
     /// # Errors
-    /// As reads.
+    /// Those of a read.
     pub async fn recv(&self) -> io::Result<Bytes> {
         std::future::poll_fn(|cx| self.handle.poll_recv(cx)).await
     }
 
-    /// Sends a datagram beside the stream, to a peer that knows them: whole, once, and without waiting for anything. It
-    /// may be lost, overtake others, and arrive more than once where nothing is encrypted. While the socket is full it waits in
-    /// a queue of [`datagram_queue`](crate::KcpConfigBuilder::datagram_queue) bytes, from which newer ones drive it.
+    /// Sends a datagram beside the stream: whole, once, and without waiting. The peer must know datagrams too.
+    ///
+    /// A datagram may be lost or overtake others. Without encryption it may also arrive more than once. While the socket is
+    /// full, datagrams wait in a queue of [`datagram_queue`](crate::KcpConfigBuilder::datagram_queue) bytes; when that is full
+    /// too, the oldest are dropped for new ones.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -169,7 +161,7 @@ impl KcpStream {
     /// let config = KcpConfig::builder().datagram_queue(65_536).build()?;
     /// let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
     /// let mut client = KcpStream::connect(listener.local_addr()?, config).await?;
-    /// client.write_all(b"hello").await?; // opens the session: no datagram does
+    /// client.write_all(b"hello").await?; // begins the session: no datagram does
     ///
     /// let (server, _) = listener.accept().await?;
     /// server.send_datagram(b"tick")?;
@@ -179,32 +171,33 @@ impl KcpStream {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` where none are configured, `InvalidInput` past [`max_datagram_len`](Self::max_datagram_len),
-    /// `BrokenPipe` after a shutdown; else as writes.
+    /// `Unsupported` if the configuration has no datagrams, `InvalidInput` for one longer than
+    /// [`max_datagram_len`](Self::max_datagram_len), `BrokenPipe` after a shutdown. Otherwise those of a write.
     pub fn send_datagram(&self, datagram: &[u8]) -> io::Result<()> {
-        self.handle.session.send_datagram(datagram)
+        self.handle.session().send_datagram(datagram)
     }
 
-    /// Receives the datagram that has waited longest. Where the queue is full, the oldest make room for new ones. Cancelling
-    /// it loses nothing.
+    /// Receives the datagram that has waited longest. They wait in a queue of
+    /// [`datagram_queue`](crate::KcpConfigBuilder::datagram_queue) bytes; when it is full, the oldest are dropped for new ones.
+    /// A call that is cancelled loses nothing.
     ///
     /// # Errors
-    /// `Unsupported` where none are configured; else as reads.
+    /// `Unsupported` if the configuration has no datagrams. Otherwise those of a read.
     pub async fn recv_datagram(&self) -> io::Result<Bytes> {
-        std::future::poll_fn(|cx| self.handle.session.poll_recv_datagram(cx)).await
+        std::future::poll_fn(|cx| self.handle.session().poll_recv_datagram(cx)).await
     }
 
-    /// The longest datagram that can be sent now, in bytes: 12 less than the mtu leaves behind encryption. `None` when none
-    /// can be: they are not configured, or the session is shut down or has ended.
+    /// The longest datagram that can be sent now, in bytes: the mtu without what encryption needs and a header of 12 bytes.
+    /// `None` if the configuration has no datagrams, and after a shutdown or the end of the session.
     #[must_use]
     pub fn max_datagram_len(&self) -> Option<usize> {
-        self.handle.session.max_datagram_len()
+        self.handle.session().max_datagram_len()
     }
 
-    /// A handle of the datagrams, for tasks of their own: reads and writes of bytes borrow the stream meanwhile.
+    /// A handle for datagrams alone. Another task can use it while reads and writes borrow the stream.
     #[must_use]
     pub fn datagrams(&self) -> KcpDatagrams {
-        KcpDatagrams::new(&self.handle.session)
+        KcpDatagrams::new(self.handle.session())
     }
 
     /// Splits the stream into halves that borrow it.
@@ -235,7 +228,7 @@ impl KcpStream {
     /// The conversation number.
     #[must_use]
     pub fn conv(&self) -> u32 {
-        self.handle.session.conv
+        self.handle.session().conv
     }
 
     /// Counters and gauges of the session.
@@ -247,7 +240,7 @@ impl KcpStream {
     /// Counters of the socket and its driver, over all of its sessions.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.handle.session.shared.counters.snapshot()
+        self.handle.session().shared.counters.snapshot()
     }
 
     /// The settings as they are now: those of the configuration, with the changes made since.
@@ -283,109 +276,7 @@ impl KcpStream {
         self.handle.update_settings(change)
     }
 
-    super::socket_options!(handle.session.shared);
-}
-
-impl Handle {
-    pub(super) fn peer_addr(&self) -> SocketAddr {
-        let peer = self.session.peer;
-        (peer.ip().to_canonical(), peer.port()).into()
-    }
-
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.session.shared.socket.local_addr()
-    }
-
-    pub(super) fn settings(&self) -> SessionSettings {
-        self.session.with(false, |connection| connection.settings())
-    }
-
-    pub(super) fn update_settings(&self, change: impl FnOnce(&mut SessionSettings)) -> io::Result<()> {
-        Ok(self.session.with(true, |connection| connection.update_settings(change))?)
-    }
-
-    pub(super) fn stats(&self) -> Stats {
-        self.session.with(false, |connection| connection.stats())
-    }
-
-    pub(super) fn poll_send(&self, cx: &mut Context<'_>, message: &[u8]) -> Poll<io::Result<()>> {
-        self.poll_write_with(cx, |connection, now| connection.send(now, message))
-    }
-
-    pub(super) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.session.poll_recv(cx);
-        if outcome.is_ready() {
-            budget.made_progress();
-        }
-        outcome
-    }
-
-    pub(super) const fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    pub(super) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if buf.remaining() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        let budget = ready!(coop::poll_proceed(cx));
-        ready!(self.session.poll_read(cx, buf))?;
-        budget.made_progress();
-        Poll::Ready(Ok(()))
-    }
-
-    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |connection, now| connection.write(now, bytes))
-    }
-
-    pub(super) fn poll_write_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |connection, now| {
-            let mut written = 0;
-            for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-                match connection.write(now, slice) {
-                    Ok(count) => {
-                        written += count;
-                        if count < slice.len() {
-                            break;
-                        }
-                    }
-                    Err(WriteError::Blocked) if written > 0 => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(written)
-        })
-    }
-
-    fn poll_write_with<R>(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
-    ) -> Poll<io::Result<R>> {
-        let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.session.poll_write(cx, write);
-        if outcome.is_ready() {
-            budget.made_progress();
-        }
-        outcome
-    }
-
-    pub(super) fn flush(&self) -> io::Result<()> {
-        self.session.flush()
-    }
-
-    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.poll_shutdown(cx)
-    }
-
-    pub(super) fn start_shutdown(&self) {
-        self.session.start_shutdown();
-    }
+    super::socket_options!(self => self.handle.session().shared);
 }
 
 impl AsyncRead for KcpStream {
@@ -411,13 +302,13 @@ impl AsyncWrite for KcpStream {
         true
     }
 
-    /// Sends what is held back; does not wait for it to arrive.
+    /// Sends what waits for further writes. Does not wait for it to arrive.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.handle.flush())
     }
 
-    /// Waits until the peer has acknowledged everything, at most [`linger`](crate::KcpConfigBuilder::linger). Reading
-    /// goes on.
+    /// Waits until the peer has acknowledged everything, but no longer than [`linger`](crate::KcpConfigBuilder::linger).
+    /// Reading goes on.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.handle.poll_shutdown(cx)
     }
