@@ -125,7 +125,7 @@ fn session(c: &mut Criterion) {
         });
     });
 
-    // Numbers wrap to 0 after a multiple of 13 that no run comes near: packets are numbered anew as they go by.
+    // Each packet gets the next number. Numbers wrap only after more packets than a run has.
     let mut encoder = SessionEncoder::new(DATA, PARITY).expect("a code");
     let mut packets = Vec::new();
     for sn in 0..DATA as u32 {

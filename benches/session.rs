@@ -1,7 +1,7 @@
 //! Whole sessions over loopback sockets, by the names of kcp-go's benchmarks.
 //!
-//! `EchoSpeed*`: one connection writes so many bytes and reads them back. `SinkSpeed*`: it writes them, and waits until
-//! the server has counted them; kcp-go's own stops at the write.
+//! `EchoSpeed*`: one connection writes the bytes and reads them back. `SinkSpeed*`: it writes them and waits until the server
+//! has counted them; kcp-go's benchmark does not wait.
 
 use std::{hint::black_box, io};
 
@@ -28,7 +28,7 @@ fn echo(c: &mut Criterion) {
         let mut group = c.benchmark_group("session");
         group.throughput(Throughput::Bytes(size as u64)).bench_function(name, |b| {
             b.iter(|| {
-                // At the same time: more than both windows hold cannot be written before it is read.
+                // At the same time: more than both windows cannot be written before it is read.
                 let both = async {
                     tokio::try_join!(writer.write_all(black_box(&message)), reader.read_exact(&mut back))
                 };

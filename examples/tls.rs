@@ -1,11 +1,10 @@
 //! TLS over KCP: `cargo run --release --example tls --features tls`.
 //!
-//! A shared key keeps strangers out, but whoever has it reads everything, whenever it was recorded, and every client can
-//! pass for the server. Where that will not do, TLS goes over the stream as it goes over TCP: certificates say who the
-//! server is, and each session has keys that are gone when it ends (forward secrecy). Its `close_notify` is also the end
-//! of stream that KCP lacks.
+//! A shared key keeps strangers out. But everyone who has it can read everything, recordings included, and every client can
+//! pass for the server. TLS over the stream solves both, as it does over TCP: certificates say who the server is, and the keys
+//! of a session are gone when it ends (forward secrecy). Its `close_notify` is also the end of stream that KCP lacks.
 //!
-//! The packet cipher below stays: strangers do not even get to talk to TLS.
+//! The packets are encrypted below TLS all the same, so that strangers do not even reach it.
 
 use std::{io, sync::Arc};
 
@@ -59,7 +58,7 @@ async fn main() -> io::Result<()> {
     server.await?
 }
 
-/// Answers one client in capitals, once it has said all that it has to say.
+/// Reads all that a client sends, and answers in capitals.
 async fn serve(listener: KcpListener, acceptor: TlsAcceptor) -> io::Result<()> {
     let (stream, _) = listener.accept().await?;
     let mut tls = acceptor.accept(stream).await?;

@@ -1,4 +1,4 @@
-//! Datagrams beside the stream: limits, bounds, ends and what is no sign of life, one connection at a time.
+//! Datagrams beside the stream, one connection at a time: limits, queues, shutdown, and what keeps a session alive.
 #![allow(missing_docs, reason = "a test")]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ const fn at(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-/// What one call transmits, datagram by datagram.
+/// What one call transmits, packet by packet.
 fn batch(connection: &mut Connection, now: Instant) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; 65_536];
     let Some(transmit) = connection.poll_transmit(now, &mut buffer) else { return Vec::new() };
@@ -113,7 +113,7 @@ fn datagrams_and_the_stream_send_in_turns() {
     assert_eq!(first.len() + rest.iter().filter(|packet| is_datagram(packet)).count(), 300);
 }
 
-/// What is sent beside the stream is of no group, whenever it comes.
+/// Datagrams belong to no FEC group, whenever they are sent.
 #[test]
 fn parity_covers_the_stream_and_no_datagrams() {
     let run = |datagrams: bool| {
@@ -219,7 +219,7 @@ fn after_a_shutdown_datagrams_are_received_but_not_sent() {
     assert!(transmit(&mut session, at(3)).is_empty());
 }
 
-/// Whom nobody vouches for keeps no session alive, and nobody's datagram answers for a segment.
+/// Anyone could have sent a datagram without a cipher, so it keeps no session alive. No datagram acknowledges a segment.
 #[test]
 fn datagrams_without_a_cipher_do_not_keep_a_session_alive() {
     let limits = config().dead_timeout(Duration::from_secs(5)).idle_timeout(Some(Duration::from_secs(8)));
@@ -269,7 +269,7 @@ fn authenticated_datagrams_hold_off_the_idle_timeout_but_not_the_dead_timeout() 
         session.handle_timeout(at(second * 1_000));
     }
     assert_eq!(session.close_reason(), Some(CloseReason::DeadLink));
-    // One that was seen before is none.
+    // A replayed one does not count.
     let mut other =
         connection(config().crypto(session.crypto().cloned()).idle_timeout(Some(Duration::from_secs(8))));
     for second in 0..8 {

@@ -1,4 +1,4 @@
-//! The `perf` example, as its users run it: what it prints, and that it does not call a run good that is not.
+//! The `perf` example, as its users run it: what it prints, and that a run that went wrong is reported as failed.
 
 #![cfg(feature = "tokio")]
 
@@ -149,7 +149,7 @@ async fn serve<F: Future<Output = ()> + Send + 'static>(serve: fn(KcpStream) -> 
     addr
 }
 
-/// Echoes, but for one bit of the first byte.
+/// Echoes with one bit of the first byte flipped.
 async fn flip(mut stream: KcpStream) {
     let mut buffer = vec![0; 65_536];
     let mut first = true;
@@ -174,7 +174,7 @@ async fn cut(mut stream: KcpStream) {
     }
 }
 
-/// A sink that says it got one byte less.
+/// A sink that reports one byte less than it got.
 async fn miscount(mut stream: KcpStream) {
     let Ok(announced) = stream.read_u64_le().await else { return };
     let mut rest = vec![0; announced as usize];

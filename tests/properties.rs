@@ -42,7 +42,7 @@ fn packet(segments: Vec<(SegmentHeader, Vec<u8>)>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of any kind: noise, and packets that pass for the peer's.
+/// Bytes of any kind: random ones, and packets that look like the peer's.
 fn any_packet() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => vec(any::<u8>(), 0..100),
@@ -57,13 +57,13 @@ fn any_packet() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// `count` cases. The generator is the fastest: unoptimised, the others take longer than what is tested.
+/// `count` cases, with the fastest generator: unoptimised, the others take longer than the code under test.
 fn cases(count: u32) -> ProptestConfig {
     let rng_algorithm = RngAlgorithm::XorShift;
     ProptestConfig { failure_persistence: None, rng_algorithm, ..ProptestConfig::with_cases(count) }
 }
 
-/// Drains a connection; fails when it does not come to rest, as it must whatever it was fed.
+/// Drains a connection. It must come to rest, whatever it was fed.
 fn drain(connection: &mut Connection, now: Instant) {
     let mut buffer = vec![0; 65_536];
     let mut rounds = 0;

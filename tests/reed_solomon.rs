@@ -23,7 +23,7 @@ impl Noise {
         (0..count).map(|_| self.bytes(len)).collect()
     }
 
-    /// So many different numbers below `end`.
+    /// Distinct numbers below `end`.
     fn choose(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
         let mut chosen = BTreeSet::new();
         while chosen.len() < count {
@@ -54,7 +54,7 @@ fn by_oracle(parity_shards: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parity
 }
 
-/// Loses `lost` of the group and checks every way to get them back.
+/// Loses `lost` of the group and checks every way to recover them.
 fn check_loss(
     code: &ReedSolomon,
     cache: &mut DecodeCache,
@@ -165,7 +165,7 @@ fn losses_of_large_codes_are_recovered() {
         let data: Vec<_> = (0..d).map(|n| noise.bytes(if n % 9 == 4 { 20 } else { 70 })).collect();
         let parity = encoded(&code, &data);
         for round in 0..12 {
-            // As many as can be on every other round, and all of the first ones on the first.
+            // As many as can be recovered in every other round, and all of the first shards in the first.
             let count = if round % 2 == 0 { p } else { 1 + noise.below(p) };
             let lost = if round == 0 { (0..p).collect() } else { noise.choose(count, d + p) };
             check_loss(&code, &mut cache, &data, &parity, &lost);

@@ -105,7 +105,7 @@ fn a_killed_sender_leaves_nothing_half_done_and_is_resumed() {
     sender.wait().unwrap();
     assert!(!receiver.path("large file.bin").exists());
 
-    // At once: the receiver does not know yet that the first sender is dead.
+    // Immediately: the receiver does not know yet that the first sender is dead.
     let output = receiver.send(&[file]);
     assert!(output.status.success(), "{output:?}");
     let resumed: u64 = number_after(&text(&output), "resumed after ");
@@ -158,7 +158,7 @@ fn the_demo_shows_that_a_file_arrives() {
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "what it made is gone");
 }
 
-/// Two receivers share a folder: the second takes no file that the first is writing.
+/// Two receivers share a folder: the second leaves a file alone that the first is writing.
 #[test]
 fn a_file_on_its_way_to_another_receiver_is_left_alone() {
     let first = Receiver::start(&[]);
@@ -322,7 +322,7 @@ fn interrupts_are_told_to_the_other_end() {
     let kept = receiver.wait_for_part(PART);
 
     let sender = receiver.start_slow_sender(&file);
-    // More than the sender before had sent until it stopped: this one is at it.
+    // More than the first sender had sent when it stopped: so the second one is sending.
     receiver.wait_for_part(kept + PART);
     interrupt(&receiver.child);
     let output = sender.wait_with_output().unwrap();
@@ -397,7 +397,7 @@ impl Receiver {
         command
     }
 
-    /// A sender whose window is too small for its ACKs to come at once: some 800 kB/s.
+    /// A sender that is slow, some 800 kB/s: its window is so small that the receiver does not acknowledge it at once.
     fn start_slow_sender(&self, file: &str) -> Child {
         self.sender(&[file.to_owned()], &["--window", "6"]).spawn().unwrap()
     }
@@ -471,7 +471,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What every program here is given.
+/// Arguments of every program here.
 const KEY: &str = "thirty-two bytes of a secret key";
 
 /// The settings of a session with one of them.
@@ -507,11 +507,11 @@ fn number_after(text: &str, label: &str) -> u64 {
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
-/// What the demo says of its transfer.
+/// What the demo prints about its transfer.
 const DEMO_FIGURES: [&str; 5] = ["the same at both ends", "\nrate ", "\nrtt ", "\nresent ", "\non wire "];
 
-/// Bytes of an unfinished file by which its transfer has begun for good.
+/// An unfinished file of so many bytes shows that the transfer is under way.
 const PART: u64 = 512 << 10;
 
-/// For what should take far less.
+/// A limit for what should take far less.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -70,7 +70,7 @@ fn opened<'a>(crypto: Option<&PacketCrypto>, packet: &'a mut [u8]) -> &'a [u8] {
     behind_fec(&packet[cipher.header_len()..packet.len() - cipher.trailer_len()])
 }
 
-/// What stands behind an FEC header, if there is one.
+/// The bytes after the FEC header, if there is one.
 fn behind_fec(payload: &[u8]) -> &[u8] {
     match payload[4] {
         0xf1 => &payload[8..],
@@ -79,7 +79,7 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
     }
 }
 
-/// For a receiver that nobody listens to.
+/// For a receiver whose packets are dropped.
 #[derive(Debug)]
 struct SameNonce;
 
@@ -104,7 +104,7 @@ fn crypto(session: &Vector) -> Result<Option<PacketCrypto>, CipherError> {
 fn recorded_sessions_yield_their_stream() {
     let sessions = kcp9_vectors::client_transcripts();
     let mut ciphers = Vec::new();
-    // A receiver that is told how the client corrects errors, and one that finds out.
+    // One receiver is told the client's numbers of shards, the other finds them out.
     for (session, told) in sessions.iter().flat_map(|session| [(session, true), (session, false)]) {
         let Ok(crypto) = crypto(session) else { continue };
         let shards: (usize, usize) = (session.number("data_shards"), session.number("parity_shards"));
@@ -188,7 +188,7 @@ fn datagrams_equal_the_out_of_band_packets_of_kcp_go() {
     for recorded in recorded.iter().filter(|recorded| recorded.has("payload_conv_and_data")) {
         let (packet, payload) = (recorded.bytes("packet"), recorded.bytes("payload_conv_and_data"));
         let (conv, datagram) = payload.split_first_chunk().unwrap();
-        // Whatever FEC there is.
+        // With FEC and without.
         for (data, parity) in [(0, 0), (10, 3)] {
             let config = KcpConfig::builder().fec(data, parity).datagram_queue(65_536).build().unwrap();
             let conv = u32::from_le_bytes(*conv);
@@ -205,7 +205,7 @@ fn datagrams_equal_the_out_of_band_packets_of_kcp_go() {
     assert_eq!(runs, 2);
 }
 
-/// A server that only receives answers with ACKs, whose `una` never goes back.
+/// A server that only receives sends only ACKs, and their `una` never goes back.
 fn check_reply(header: &SegmentHeader, conv: u32, una: &mut u32) {
     assert_eq!((header.conv, header.cmd, header.len), (conv, Command::Ack, 0));
     assert!(header.wnd > 0);

@@ -21,7 +21,7 @@ use crate::{
     sleep_or_forever,
 };
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Bytes of the connections that did not fail.
@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) failed: usize,
 }
 
-/// Runs all connections, and holds them open as long as told.
+/// Runs all connections, and keeps them open for as long as `--hold` says.
 pub(crate) async fn drive(options: &Drive) -> io::Result<Outcome> {
     let config = options.session.config(None)?;
     let peer = resolve(&options.addr).await?;
@@ -139,7 +139,7 @@ impl Task {
             Mode::Sink => self.sink(&mut stream).await?,
             Mode::Echo => {
                 let (mut reader, mut writer) = stream.into_split();
-                // Not in this task: both directions may then use a core each.
+                // In a task of its own, so that each direction may use a core.
                 let (payload, bytes, msg) = (self.payload.clone(), self.bytes, self.msg);
                 let writing = tokio::spawn(async move {
                     write_payload(&mut writer, payload, bytes, msg).await?;

@@ -69,7 +69,7 @@ pub(crate) struct Drive {
     /// Seconds to keep the connections open and idle afterwards. They count in `cpu_s`, not in `secs`.
     #[arg(long, default_value_t = 0.0)]
     hold: f64,
-    /// Open all connections over one socket instead of one each.
+    /// All connections over one socket instead of one each.
     #[arg(long)]
     pub(crate) one_socket: bool,
     #[command(flatten)]

@@ -1,7 +1,8 @@
-//! What is sent, and how it is checked: a sequence that anyone can make again from its seed, at the speed of memory.
+//! The bytes that are sent, and the check of those that arrive: a sequence that both ends make from a seed, at the speed of
+//! memory.
 
-/// A stream of 64-bit words of which no two are equal, so that no byte can be moved, repeated, left out or changed
-/// without a difference. It is split anywhere: bytes, not words, are its unit.
+/// A stream of 64-bit words, no two of them equal: bytes that were moved, repeated, left out or changed are found. It can be
+/// split at any byte.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     seed: u64,
@@ -23,7 +24,7 @@ impl Payload {
 
     /// The next bytes.
     pub(crate) fn fill(&mut self, out: &mut [u8]) {
-        // The rest of a word begun before, whole words, and the beginning of one.
+        // The rest of the last word, whole words, and the beginning of the next.
         let into = (self.position % 8) as usize;
         let rest = if into == 0 { 0 } else { out.len().min(8 - into) };
         let (head, out) = out.split_at_mut(rest);
@@ -60,7 +61,7 @@ impl Payload {
     }
 }
 
-/// One to one, so that what is distinct stays so; only operations that every vector unit has.
+/// One to one, so that different words stay different, and only with operations that every vector unit has.
 const fn mix(state: u64) -> u64 {
     let x = state ^ state >> 29;
     x ^ x << 17

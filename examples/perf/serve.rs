@@ -42,7 +42,7 @@ impl Served {
     }
 }
 
-/// Accepts and serves for as long as it is polled, or until accepting fails. Ends the sessions when it is dropped.
+/// Accepts and serves until accepting fails. Dropping the future ends all sessions.
 pub(crate) async fn serve(listener: &KcpListener, session: &Session, served: &Served) -> io::Error {
     let mut sessions = JoinSet::new();
     loop {
@@ -69,7 +69,7 @@ pub(crate) async fn serve(listener: &KcpListener, session: &Session, served: &Se
 async fn echo(mut stream: KcpStream, served: &Served) -> io::Result<()> {
     let mut buffer = vec![0; READ_SIZE];
     loop {
-        // KCP has no end of stream: idleness ends the session.
+        // KCP has no end of stream: the idle timeout ends the session.
         let Ok(count) = stream.read(&mut buffer).await else { return Ok(()) };
         served.received(count);
         stream.write_all(&buffer[..count]).await?;

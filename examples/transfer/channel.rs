@@ -61,11 +61,11 @@ pub(crate) struct Incoming<R> {
 }
 
 impl<R: AsyncRead + Unpin> Incoming<R> {
-    /// The next message; [`Message::Alive`] is passed over. Safe to cancel.
+    /// The next message; skips [`Message::Alive`]. Safe to cancel.
     ///
     /// # Errors
-    /// `TimedOut` when the peer is silent for the timeout, `UnexpectedEof` when the stream ends, `InvalidData` for what
-    /// is no message.
+    /// `TimedOut` when the peer is silent for the timeout, `UnexpectedEof` when the stream ends, `InvalidData` for bytes that
+    /// are no message.
     pub(crate) async fn next(&mut self) -> io::Result<Message> {
         loop {
             match Message::decode(&mut self.buffer)? {
@@ -92,14 +92,14 @@ pub(crate) struct Outgoing<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Outgoing<W> {
-    /// Writes one encoded message. Not to be cancelled, unless nothing is sent after it.
+    /// Writes one encoded message. May be cancelled only if nothing is sent afterwards.
     pub(crate) async fn send(&self, message: &[u8]) -> io::Result<()> {
         self.writer.lock().await.write_all(message).await
     }
 }
 
-/// Tells the peer that this end lives while it hashes, waits for its disk or has nothing to say. When a message is being
-/// written already, that is sign enough.
+/// Tells the peer that this end is alive while it hashes, waits for its disk or has nothing to send. Does nothing while a
+/// message is being written: that shows it as well.
 async fn send_alive<W: AsyncWrite + Unpin>(outgoing: Arc<Outgoing<W>>, period: Duration) {
     let alive = Message::Alive.encode();
     loop {

@@ -1,4 +1,4 @@
-//! The product in a few seconds: a file through a bad network on this machine.
+//! The demonstration: a file goes through a bad network on this machine, in a few seconds.
 
 use std::{
     fs::{self, File},
@@ -26,8 +26,8 @@ use super::{
     store::{Store, hash_up_to},
 };
 
-/// Sends a file from here to here, through a [`Relay`], and tells what that took. The files it makes are removed,
-/// however it ends.
+/// Sends a file to this machine itself, through a [`Relay`], and prints what that took. Removes the files it made, however it
+/// ends.
 pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) -> io::Result<bool> {
     let folder = tempfile::Builder::new().prefix("kcp9-transfer-").tempdir()?;
     let path = match &options.file {
@@ -121,7 +121,7 @@ fn hash_of(path: &Path) -> io::Result<Hash> {
     Ok(digest(&hasher))
 }
 
-/// Of the sample's bytes and of the relay's losses.
+/// Seed of the sample's bytes and of the relay's losses.
 const SEED: u64 = 9;
 /// Bytes of the file that is made when none is given.
 const SAMPLE: usize = 64 * 1_024 * 1_024;

@@ -1,4 +1,4 @@
-//! What people see: bars on a terminal, now and then a line elsewhere.
+//! Output for people: bars on a terminal, and a line now and then where there is none.
 
 use std::{
     fmt::Display,
@@ -32,7 +32,7 @@ impl Screen {
         if self.silent {
             return;
         }
-        // Output that nobody reads any more is no reason to stop.
+        // A closed output is no reason to stop.
         self.bars.suspend(|| {
             let _ = writeln!(std::io::stdout(), "{text}");
         });
@@ -65,7 +65,7 @@ impl Screen {
 pub(crate) struct Bar {
     bar: ProgressBar,
     screen: Screen,
-    /// When a line last told of it, off a terminal.
+    /// When the last line was printed, without a terminal.
     told: Mutex<Instant>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Tally {
     pub(crate) failed: usize,
     /// Bytes of the files transferred.
     pub(crate) bytes: u64,
-    /// Those of them that an earlier transfer had left at the receiver.
+    /// Bytes of these that an earlier transfer had left at the receiver.
     pub(crate) resumed: u64,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn rate(bytes: u64, resumed: u64, time: Duration) -> String {
     format!("{bytes} in {:.1} s ({per_second}/s){resumed}", time.as_secs_f64())
 }
 
-/// What a session did, for people: round-trip time, what was sent again and why, and what all that cost.
+/// A session in a few lines: round-trip time, what was resent and why, and how many bytes that took.
 pub(crate) fn session_report(stats: &Stats) -> String {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
@@ -179,5 +179,5 @@ pub(crate) fn fec_report(stats: &Stats) -> Option<String> {
     })
 }
 
-/// Off a terminal, how often a file in transfer is told of.
+/// How often a line about a file is printed, without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -29,7 +29,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Serves one sender until it says Bye; returns what became of its files, what ended the session early, and the channel.
+    /// Serves one sender until it sends Bye. Returns what became of its files, the error that ended the session early if one did,
+    /// and the channel.
     pub(crate) async fn serve<R, W>(&self, channel: Channel<R, W>) -> (Tally, io::Result<()>, Channel<R, W>)
     where
         R: AsyncRead + Unpin,

@@ -24,8 +24,8 @@ pub(crate) struct Source {
     pub(crate) name: RelativeName,
 }
 
-/// The files that the arguments stand for: folders for everything in them, under the folder's name. Links inside folders
-/// are passed over. The errors name what cannot be sent.
+/// The files that the arguments name. A folder means everything in it, under the folder's name, without links. The errors name
+/// what cannot be sent.
 pub(crate) fn list(arguments: &[PathBuf]) -> (Vec<Source>, Vec<String>) {
     let mut found = Listing::default();
     for argument in arguments {
@@ -86,7 +86,7 @@ impl Listing {
     }
 }
 
-/// An open file, of the size it had when it was opened: any other is an error. Its methods block.
+/// An open file. It is an error if its size changes. Its methods block.
 pub(crate) struct Reader {
     file: File,
     path: PathBuf,
@@ -98,7 +98,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Before it is opened: that of a pipe would wait for a writer.
+        // Checked before it is opened: opening a pipe would wait for a writer.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a file"));
         }
@@ -132,7 +132,7 @@ impl Reader {
         Ok(digest(&hasher))
     }
 
-    /// Moves on behind the first `length` bytes if `hash` is theirs; else stays at the beginning.
+    /// Skips the first `length` bytes if `hash` is theirs; otherwise stays at the beginning.
     pub(crate) fn skip(&mut self, length: u64, hash: &Hash) -> io::Result<()> {
         if length == 0 || length > self.size {
             return Ok(());
@@ -145,8 +145,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the rest and hands it on as Data messages, ready to be sent; returns the hash of the whole file. Stops early
-    /// when nobody listens any more.
+    /// Reads the rest and hands it on as encoded Data messages; returns the hash of the whole file. Stops early when nobody takes
+    /// them any more.
     pub(crate) fn read(mut self, messages: &mpsc::Sender<Vec<u8>>) -> io::Result<Hash> {
         while self.offset < self.size {
             let room = MAX_BODY.min(usize::try_from(self.size - self.offset).unwrap_or(usize::MAX));
@@ -171,7 +171,7 @@ impl Reader {
 
     fn check_unchanged(&self) -> io::Result<()> {
         let same = |now: Metadata| now.len() == self.size && now.modified().ok() == self.modified;
-        // The open file, for one that is written to; the path, for one that was replaced.
+        // The open file shows whether it was written to, the path whether it was replaced.
         if same(self.file.metadata()?) && same(fs::metadata(&self.path)?) {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use kcp9::{
 use crate::settings;
 
 const WRITE: usize = 65_536;
-/// Rounds until what grows with the packets seen, up to a limit, has grown: the windows that tell replays, which the few
-/// packets with acknowledgements fill the slowest.
+/// Rounds after which everything has its final size. The replay windows take longest: they grow with the packets seen, and
+/// packets with acknowledgements are few.
 const WARM_UP: usize = 60;
 const ROUNDS: usize = 40;
 
@@ -20,7 +20,7 @@ struct Pair {
     payload: Vec<u8>,
     transmit: Vec<u8>,
     out: Vec<u8>,
-    /// Segments that arrived at the reader before one that they follow.
+    /// Segments that arrived at the reader out of order.
     early: u64,
 }
 
@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// Writes as much as fits in writes of `size`, lets everything arrive but one packet in `loses`, and reads it.
+    /// Writes as much as fits, `size` bytes at a time, loses one packet in `loses` (0: none), and reads what arrives.
     fn round(&mut self, size: usize, loses: usize) {
         while self.ends[0].write(self.now, &self.payload[..size]).is_ok() {}
         let mut count = 0;

@@ -1,6 +1,6 @@
 //! A session in steady state allocates nothing, whatever protects its packets: the core by itself, and over sockets.
 //!
-//! Counted are the allocations of the thread that measures. So both ends run in that thread, over sockets as well.
+//! Only the allocations of the measuring thread are counted, so both ends run in that thread, over sockets as well.
 
 mod core;
 mod settings;

@@ -17,7 +17,7 @@ const BYTES: &str = "10485760";
 const LOSS: f64 = 0.05;
 const KEY: &str = "0123456789abcdefFEDCBA9876543210";
 
-/// Those that Debian's kcp-go has.
+/// The ciphers of Debian's kcp-go.
 fn kinds() -> impl Iterator<Item = CipherKind> {
     CipherKind::all().filter(|kind| !kind.is_aead())
 }
@@ -56,7 +56,7 @@ async fn kcp_go_connects_with_every_cipher() {
     }
 }
 
-/// A kcp-go client with another key opens no session here, and is counted.
+/// No session is accepted for a kcp-go client with another key, and its packets are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn no_session_comes_about_between_different_keys() {
@@ -69,7 +69,7 @@ async fn no_session_comes_about_between_different_keys() {
         assert!(stats.dropped_bad_checksum > 0, "{stats:?}");
         assert_eq!((stats.accepted, stats.sessions), (0, 0), "{stats:?}");
 
-        // And ours is deaf to a server with another key.
+        // Our client drops what a server with another key sends.
         let server = go_peer::serve(&peer, "echo", &["--crypt", "aes-128", "--key", KEY]).await;
         let config = config(CipherKind::Aes128, "another key of 16 bytes")
             .to_builder()

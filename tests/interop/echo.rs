@@ -18,10 +18,10 @@ use kcp9_simulator::payload::Payload;
 
 /// How long one run may take.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// Bytes of a write: below the 127 segments that tokio_kcp takes at once.
+/// Bytes of a write: fewer than the 127 segments that tokio_kcp takes at once.
 const WRITE: usize = 64 << 10;
 
-/// The windows of every peer here: small enough for what the others do for each segment in flight.
+/// The windows of every peer here: small, because some of the others scan all that is in flight for each segment.
 pub const WINDOW: u16 = 512;
 
 /// Our settings: the defaults, with the window of the peers.

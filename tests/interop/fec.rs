@@ -122,8 +122,8 @@ async fn kcp_go_connects_with_fec_through_losses() {
     }
 }
 
-/// Parity that follows losses which come and go, and copies of what groups leave waiting: kcp-go with the same numbers
-/// follows both, as server and as client.
+/// With the same numbers of shards, kcp-go understands parity that follows the losses, and copies of segments whose group
+/// stays incomplete, as server and as client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_understands_adaptive_parity() {
@@ -146,7 +146,7 @@ async fn kcp_go_understands_adaptive_parity() {
     }
 }
 
-/// Small messages at a slow pace: kcp-go takes the copies for resends, and its echo is right.
+/// Small messages at a slow pace: kcp-go treats the copies as resends, and its echo is right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_understands_copies_of_incomplete_groups() {
@@ -177,7 +177,7 @@ async fn kcp_go_understands_copies_of_incomplete_groups() {
     }
 }
 
-/// Other shards on a live session: kcp-go finds them out on a clean path, and recovers from them then.
+/// A live session changes its shards: kcp-go finds the new numbers out on a clean path, and can then recover packets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_follows_a_change_of_shards() {

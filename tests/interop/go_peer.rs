@@ -15,12 +15,12 @@ use tokio::{
 
 use crate::echo::within;
 
-/// Where Debian's Go packages lie.
+/// Where Debian puts Go packages.
 const GOPATH: &str = "/usr/share/gocode";
-/// Names a go-peer that was built elsewhere, of another release of kcp-go say.
+/// The environment variable for a go-peer built elsewhere, for example with another release of kcp-go.
 const OTHER: &str = "KCP9_GO_PEER";
 
-/// The go-peers to meet: Debian's, built here, and the one that `KCP9_GO_PEER` names.
+/// The go-peers to test with: one built here from Debian's package, and the one that `KCP9_GO_PEER` names.
 pub fn all() -> Vec<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let mut peers = vec![BUILT.get_or_init(build).clone()];
@@ -103,7 +103,7 @@ pub async fn drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) ->
     Report(stdout.into_owned())
 }
 
-/// As [`drive`], for a run that cannot end well.
+/// As [`drive`], for a run that is expected to fail.
 pub async fn fail_to_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) {
     let output = run_drive(peer, mode, addr, flags).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -1,9 +1,8 @@
-//! kcp-go, by the program in `go-peer`, which compares SHA-256 sums of what it drives itself.
+//! kcp-go, as the program in `go-peer`, which compares SHA-256 sums of what it sends and gets back.
 //!
-//! What it needs to be met with: a session that it accepts starts with a receive window of 32, and what it later raises
-//! it does not announce (`SetWindowSize` after `Accept`). A client that has 32 segments under way before that waits for
-//! its own window probe. Ours takes 31 for the window of a peer that has told none, so its first flight never fills that
-//! one.
+//! A session that kcp-go accepts starts with a receive window of 32. When the server raises it later (`SetWindowSize` after
+//! `Accept`), kcp-go does not announce that. A client that has 32 segments under way by then waits for its own window probe.
+//! Ours assumes a window of 31 until the peer has announced one, so its first flight never fills kcp-go's.
 
 use std::{
     path::Path,
@@ -105,7 +104,7 @@ async fn kcp_go_connects_to_a_sink() {
     }
 }
 
-/// Messages of up to a segment come back with their boundaries; longer ones as pieces (kcp-go cuts what it writes).
+/// Messages of up to a segment come back as they were; longer ones come back in pieces, since kcp-go cuts what it writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_serves_messages() {
@@ -155,7 +154,7 @@ async fn kcp_go_connects_with_messages() {
     }
 }
 
-/// A client that sends a full window before the server has raised its own: see the module's page.
+/// A client sends a first flight before the server has raised its window (see above).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn the_first_flight_goes_on_although_kcp_go_announces_no_window() {

@@ -1,17 +1,16 @@
 //! [`kcp_tokio`] 0.7, an engine of its own.
 //!
-//! What it needs to be met with:
+//! How it differs from others, and what the tests do about it:
 //!
-//! * its listener drops what arrives for a session between the first packet and `accept`, and later whatever finds
-//!   256 packets waiting: both are loss to the sender. So is what finds its socket full, as it never sets the size
-//!   that `socket_buffer_size` asks for;
-//! * its reader gets no more than the 256 messages that wait in its channel until something else wakes the session's
-//!   task, a packet or the deadline that it sleeps to: what the engine holds beyond them (received, acknowledged, in
-//!   order) is handed on only then, not when the reader makes room. When nothing is under way any more, that deadline is
-//!   the `keep_alive` period, 30 s by default, which looks like a stall with everything acknowledged. Without
-//!   `keep_alive` it is 1 s;
-//! * it ends a session after `max_retries` transmissions of one segment, however live the peer: raised here;
-//! * with `keep_alive` it ends a session that heard nothing for three such periods, idle or not.
+//! * Its listener drops packets that arrive for a session between the first one and `accept`, and later packets that find 256
+//!   waiting. Its socket drops some too, since it never sets the size that `socket_buffer_size` asks for. To the sender all of
+//!   this is loss.
+//! * Its reader gets at most the 256 messages that wait in a channel. The engine may hold more, received and acknowledged. It
+//!   does not hand them on when the reader makes room, but when a packet or a deadline wakes the session's task. When nothing
+//!   else is under way, that deadline is the `keep_alive` period, 30 s by default, which looks like a stall. Without
+//!   `keep_alive`, as here, it is 1 s.
+//! * It ends a session after `max_retries` transmissions of one segment, even if the peer answers others. The tests raise it.
+//! * With `keep_alive` it ends a session that received nothing for three such periods, idle or not.
 
 use std::net::SocketAddr;
 

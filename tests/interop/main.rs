@@ -1,8 +1,8 @@
-//! Live peers of other makes, over real sockets: `tokio_kcp` and `kcp-tokio` always, kcp-go where Go is installed.
+//! Other implementations, live over real sockets: `tokio_kcp` and `kcp-tokio` always, kcp-go where Go is installed.
 //!
-//! Each is met in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
+//! Each is tested in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
 //! drops 10 % of all packets each way. A run echoes a payload of some megabytes and compares every byte that comes
-//! back with the byte that was sent. kcp-go is met with every packet cipher as well ([`ciphers`]), and with
+//! back with the byte that was sent. kcp-go is tested with every packet cipher as well ([`ciphers`]), and with
 //! forward error correction ([`fec`]).
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.

@@ -1,11 +1,11 @@
 //! [`tokio_kcp`] 0.9, a port of the C library.
 //!
-//! What it needs to be met with:
+//! How it differs from others, and what the tests do about it:
 //!
-//! * a write of 128 segments or more fails with `UserBufTooBig`, whole: ours here are of 64 KiB;
-//! * it sends what was written at the next `interval` only, unless `flush_write` is on, and acknowledges as slowly
-//!   unless `flush_acks_input` is;
-//! * its stream's drop discards what is unacknowledged, and its `shutdown` does nothing: the driving end goes first here.
+//! * A write of 128 segments or more fails with `UserBufTooBig`. The tests write 64 KiB at a time.
+//! * It sends and acknowledges at the next `interval` only, unless `flush_write` and `flush_acks_input` are on, as here.
+//! * Dropping its stream discards what is unacknowledged, and its `shutdown` does nothing. Here the end that drives the echo,
+//!   and has got everything back, is dropped first.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Datagrams beside a stream, over bad paths: some arrive, none is wrong, and the stream goes on.
+//! Datagrams beside a stream, over bad paths: some arrive, all of them undamaged, and the stream goes on.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +30,7 @@ fn datagram(from: usize, n: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// How often each datagram arrived that the ends sent each other, beside streams of `bytes` each way.
+/// How often each datagram arrived, in each direction, beside streams of `bytes` each way.
 fn exchange(seed: u64, config: &KcpConfig, link: &LinkSettings, bytes: u64) -> [BTreeMap<u64, u32>; 2] {
     const COUNT: u64 = 600;
     let mut simulation = Simulation::new(seed, config, link);
@@ -44,7 +44,7 @@ fn exchange(seed: u64, config: &KcpConfig, link: &LinkSettings, bytes: u64) -> [
         for side in [CLIENT, SERVER] {
             let max = simulation.ends[side].connection.max_datagram_len().unwrap();
             if n < COUNT {
-                // Several at once as often as one, of the same length as often as not.
+                // One or several at once, of equal or different lengths, with equal chances.
                 let mut sent = vec![datagram(side, n, rng.size(0..=max - 8))];
                 if rng.chance(0.5) {
                     sent.push(datagram(side, COUNT + n, sent[0].len() - 8));
@@ -121,7 +121,7 @@ fn encrypted_datagrams_arrive_once_despite_duplicates() {
     }
 }
 
-/// Neither end takes a datagram that says what another said for a replay of it, or for its own sent back.
+/// Two datagrams with the same bytes are no replay, and the peer's is not taken for the own one sent back.
 #[cfg(all(feature = "kcptun-ciphers", feature = "highway"))]
 #[test]
 fn equal_datagrams_all_arrive() {

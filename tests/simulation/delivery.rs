@@ -78,7 +78,7 @@ fn random_reader(rng: &mut Rng, from: &Writer) -> Reader {
 
 fn deliver(seed: u64) {
     let mut rng = Rng::new(seed);
-    // Drawn apart, so that all else of a seed is the same whatever the control.
+    // From a generator of its own, so that the congestion control changes nothing else of a seed.
     let mut controls = Rng::new(!seed);
     let configs = [0, 1].map(|_| {
         let control = controls.choose(&[CongestionControl::Kcp, CongestionControl::BbrLike]).clone();

@@ -25,7 +25,7 @@ pub(crate) fn encrypted((kind, framing): (CipherKind, Framing)) -> KcpConfigBuil
     KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
 }
 
-/// Whether packets of equal payload pass for one another (see [`Framing::Highway`]).
+/// Whether packets of equal payload have the same identity (see [`Framing::Highway`]).
 fn is_known_by_tag_alone((kind, framing): (CipherKind, Framing)) -> bool {
     use CipherKind::{Blowfish, Cast5, Tea, TripleDes, Xor, Xtea};
     framing == Framing::Highway && matches!(kind, Blowfish | Cast5 | Tea | TripleDes | Xor | Xtea)
@@ -45,7 +45,7 @@ fn transfer(seed: u64, config: &KcpConfig, link: &LinkSettings) -> Simulation {
     simulation
 }
 
-/// A duplicate of the network's is dropped before its segments are looked at.
+/// A packet that the network duplicated is dropped before its segments are read.
 #[test]
 fn duplicates_are_dropped_as_replays() {
     let link = LinkSettings {
@@ -62,7 +62,7 @@ fn duplicates_are_dropped_as_replays() {
             let duplicated = simulation.ends[1 - side].link.counts.duplicated;
             let stats = simulation.ends[side].connection.stats();
             assert!(duplicated > 8, "{cipher:?}");
-            // An ACK said once more in a packet of its own may equal the one before.
+            // An ACK that is repeated in a packet of its own may equal the one before.
             let equal = if is_known_by_tag_alone(cipher) {
                 stats.udp.replayed.saturating_sub(duplicated).min(1)
             } else {
@@ -70,7 +70,7 @@ fn duplicates_are_dropped_as_replays() {
             };
             assert_eq!((stats.udp.replayed - equal, stats.udp.forged), (duplicated, 0), "{cipher:?}");
         }
-        // Without a window they reach the segments.
+        // Without a replay window the duplicates reach the segments.
         let open = encrypted(cipher).replay_window(0).build().unwrap();
         simulation = transfer(seed as u64, &open, &link);
         let stats = simulation.ends[SERVER].connection.stats();
@@ -100,7 +100,7 @@ fn damaged_packets_are_dropped() {
     }
 }
 
-/// Datagrams of an encrypted session are no longer than its mtu, and use all of it.
+/// Packets of an encrypted session are no longer than its mtu, and use all of it.
 #[test]
 fn packets_keep_to_the_mtu_with_what_encryption_adds() {
     for cipher in ciphers() {
@@ -122,7 +122,7 @@ fn packets_keep_to_the_mtu_with_what_encryption_adds() {
     }
 }
 
-/// A peer with another key, or none, is not heard at all.
+/// Packets of a peer with another key, or with none, are dropped.
 #[test]
 fn packets_under_another_key_or_none_are_refused() {
     for cipher in ciphers().into_iter().filter(|(kind, _)| *kind != CipherKind::None) {

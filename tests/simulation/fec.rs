@@ -60,7 +60,7 @@ fn without_losses_fec_costs_only_its_parity() {
     assert_eq!((server.fec_state.peer_data_shards, server.fec_state.peer_parity_shards), (10, 3));
 }
 
-/// A sender that changes its shards is followed, and no byte is wrong on the way.
+/// The receiver follows a sender that changes its shards, and no byte is wrong meanwhile.
 #[test]
 fn shards_change_while_the_session_lives() {
     let config = KcpConfig::builder().fec(10, 3).build().unwrap();
@@ -95,7 +95,7 @@ fn shards_change_while_the_session_lives() {
     assert!(simulation.ends[SERVER].connection.stats().fec.recovered > 100);
 }
 
-/// Whatever was lost around a change, and however early it came: what is recovered is what was sent.
+/// However early the shards change and whatever is lost around it: recovered packets are those that were sent.
 #[test]
 fn a_change_of_shards_at_the_start_loses_nothing_over_a_lossy_path() {
     let mut rng = Rng::new(77);
@@ -114,7 +114,7 @@ fn a_change_of_shards_at_the_start_loses_nothing_over_a_lossy_path() {
     }
 }
 
-/// Parity that is due for a group of longer packets does not fit any more.
+/// The parity of a group with longer packets no longer fits the mtu.
 #[test]
 fn a_smaller_mtu_within_a_group_does_not_stop_delivery() {
     let config = KcpConfig::builder().stream(false).fec(10, 3).build().unwrap();

@@ -17,7 +17,7 @@ fn adaptive(limits: AdaptiveFec) -> KcpConfig {
     KcpConfig::builder().fec(10, 10).fec_adaptive(Some(limits)).build().unwrap()
 }
 
-/// A stream of messages at a pace, or bulk that the path's rate limits; both for ever.
+/// Messages at a steady pace, or bulk that the path's rate limits; both for ever.
 fn begin(config: &KcpConfig, loss: f64, pace: Option<Duration>) -> Simulation {
     let link = LinkSettings::delay(ms(50)).loss(loss).rate(500_000, 60_000);
     let mut simulation = Simulation::new(5, config, &link);
@@ -31,7 +31,7 @@ fn sent(simulation: &Simulation) -> FecState {
     simulation.ends[CLIENT].connection.stats().fec_state
 }
 
-/// Parity as it stands each second for half a minute, and the mean of the losses seen.
+/// The parity of each second for half a minute, and the mean of the losses seen.
 fn watch(simulation: &mut Simulation) -> (Vec<u32>, f64) {
     let (mut parity, mut seen) = (Vec::new(), 0.0);
     for _ in 0..30 {
@@ -46,7 +46,7 @@ fn set_loss(simulation: &mut Simulation, loss: f64) {
     simulation.ends.iter_mut().for_each(|end| end.link.settings.loss = loss);
 }
 
-/// Once it has met the losses for `warm_up` it stays with what they call for, and in the end it goes back.
+/// `warm_up` after the losses begin the parity suits them and stays so. After the losses end it goes back.
 fn follows(pace: Option<Duration>, loss: f64, warm_up: Duration, expected: RangeInclusive<u32>) {
     let mut simulation = begin(&adaptive(AdaptiveFec::default()), loss, pace);
     simulation.run_for(warm_up);
@@ -76,7 +76,7 @@ fn parity_of_messages_follows_the_losses_and_goes_back() {
     follows(Some(ms(2)), 0.1, 20 * SECOND, 4..=8);
 }
 
-/// Bulk fills the queue of the path, and loses more for it; parity must not fill it further.
+/// Bulk fills the path's queue and loses packets there too; parity must not fill it further.
 #[test]
 fn parity_of_bulk_follows_the_losses_and_goes_back() {
     for (loss, expected) in [(0.0, 0..=0), (0.05, 0..=6), (0.2, 3..=10)] {
@@ -140,7 +140,7 @@ fn latencies(config: &KcpConfig, loss: f64, pace: Duration) -> Vec<Duration> {
     latencies
 }
 
-/// What the copies are for: a lost message of sparse traffic does not wait for a round trip.
+/// The purpose of copies: in sparse traffic, a lost message does not wait for a round trip.
 #[test]
 fn sparse_messages_are_repaired_within_a_round_trip() {
     let builder = KcpConfig::builder().nodelay(NoDelay::FAST3);
@@ -157,7 +157,7 @@ fn sparse_messages_are_repaired_within_a_round_trip() {
     }
 }
 
-/// No copy where groups are completed by what is sent anyway, nor once everything is acknowledged.
+/// No copies are made where other traffic completes the groups, nor once everything is acknowledged.
 #[test]
 fn copies_are_made_of_incomplete_groups_only() {
     let config = KcpConfig::builder().fec(10, 3).fec_flush(Some(ms(10))).build().unwrap();
@@ -166,7 +166,7 @@ fn copies_are_made_of_incomplete_groups_only() {
     simulation.complete(LIMIT);
     let copies = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies;
     assert!(copies <= 30, "{copies} copies of {} segments", 5_000_000 / 1_368);
-    // One message more: copied once, and then the session is at rest.
+    // One more message is copied once. Then the session is at rest.
     simulation.client().writer.total += 100;
     simulation.complete(LIMIT);
     let more = simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies - copies;
@@ -180,7 +180,7 @@ fn copies_are_made_of_incomplete_groups_only() {
     assert!(stats.recovery.fec_flush_copies <= 50 && stats.recovery.resends() == 0, "{stats:?}");
 }
 
-/// Both may be changed on a live session.
+/// Adaptive parity and copies can be changed on a live session.
 #[test]
 fn settings_change_while_the_session_lives() {
     let config = KcpConfig::builder().fec(10, 3).build().unwrap();
@@ -210,7 +210,7 @@ fn settings_change_while_the_session_lives() {
     assert_eq!(simulation.ends[CLIENT].connection.stats().recovery.fec_flush_copies, copies);
 }
 
-/// Each end is told that the other's shards are not its own, once for each change.
+/// Each end gets one event for each change when the other's shards differ from its own.
 #[test]
 fn ends_with_different_shards_get_an_event() {
     let config = |data, parity| KcpConfig::builder().fec(data, parity).build().unwrap();

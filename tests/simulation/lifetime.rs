@@ -31,7 +31,7 @@ fn an_idle_session_has_no_deadline_and_sends_nothing() {
         assert_eq!(simulation.now - before, 3_600 * SECOND);
         assert_eq!(sent, [0, 1].map(|side| simulation.ends[side].connection.stats().udp.packets_sent));
         simulation.check_at_rest();
-        // And it is as alive as before.
+        // It still works.
         simulation.client().writer.total += 10_000;
         simulation.complete(60 * SECOND);
     }
@@ -67,7 +67,7 @@ fn shutdown_reports_the_end_when_everything_is_delivered() {
         assert_eq!(simulation.flows[CLIENT].read, 1_000_000);
         let refused = simulation.call(CLIENT, |connection, now| connection.write(now, b"late"));
         assert_eq!(refused, Err(WriteError::ShutDown));
-        // Its reading half goes on.
+        // It can still read.
         simulation.server().writer = Writer::bulk(100_000);
         simulation.complete(120 * SECOND);
         assert_eq!(simulation.events(CLIENT).len(), 1);

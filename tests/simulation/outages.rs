@@ -30,7 +30,7 @@ fn a_blackout_of_ten_seconds_is_survived() {
         assert!(read < 2_000_000, "{read}");
         simulation.complete(60 * SECOND);
         assert_eq!((simulation.events(CLIENT), simulation.events(SERVER)), (&[][..], &[][..]));
-        // Backed off, not hammering: a silent peer costs a few transmissions of what is in flight.
+        // Timeouts back off: a silent peer costs a few transmissions of what is in flight.
         let stats = simulation.client().connection.stats();
         assert!(stats.udp.bytes_sent < 9_000_000, "{nodelay:?}: {stats:?}");
     }
@@ -64,7 +64,7 @@ fn a_transfer_survives_the_loss_of_nine_acks_in_ten() {
         let mut simulation = Simulation::with(3, [&config, &config], links, 0, [Duration::ZERO; 2]);
         simulation.client().writer = Writer::bulk(if nodelay.nc { 1_000_000 } else { 50_000 });
         simulation.complete(600 * SECOND);
-        // `una` makes up for lost ACKs: a round of resends asks for ten before one is heard, and confirms them all.
+        // `una` makes up for lost ACKs: of ten that a round of resends causes one arrives, and confirms everything.
         let stats = simulation.client().connection.stats();
         assert!(stats.recovery.resends() < 15 * stats.segments.push_sent, "{nodelay:?}: {stats:?}");
     }
@@ -106,7 +106,7 @@ fn a_vanished_peer_closes_the_session_at_the_dead_timeout() {
 fn the_dead_timeout_counts_from_the_first_unanswered_transmission() {
     let config = KcpConfig::builder().dead_timeout(30 * SECOND).build().unwrap();
     let mut simulation = Simulation::new(5, &config, &LinkSettings::delay(ms(20)).loss(1.0));
-    // Idle for an hour: silence alone kills nothing.
+    // Idle for an hour: silence alone ends no session.
     simulation.run_for(3_600 * SECOND);
     simulation.call(CLIENT, |connection, now| connection.write(now, b"anyone?")).unwrap();
     simulation.run_for(60 * SECOND);

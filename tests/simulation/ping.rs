@@ -1,7 +1,7 @@
 //! How long one message and its answer take where packets get lost, and what that costs.
 //!
-//! Nothing follows a lost message that could tell of the loss: only its RTO resends it, so the tail of the distribution is that
-//! of the RTO and of what is added to it from one timeout to the next.
+//! Nothing follows a lost message, so no later ACK can show the loss and only the RTO resends it. The tail of the distribution
+//! is therefore the RTO and how it grows from one timeout to the next.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kcp9::{KcpConfig, NoDelay};
 use kcp9_simulator::{CLIENT, LinkSettings, SERVER, Simulation, ms};
 
 const MESSAGE: u64 = 64;
-/// Sessions of each measurement, each of them new: the first round trips, before the RTO has settled, are part of it.
+/// Sessions of each measurement. All are new, so the first round trips, before the RTO has settled, are measured too.
 const SESSIONS: u64 = 300;
 const SESSION_TIME: Duration = Duration::from_secs(4);
 /// IPv4 and UDP.
@@ -26,7 +26,7 @@ struct Figures {
     resent: u64,
 }
 
-/// 64 B there and back again over a path of 50 ms, as an application that waits for each answer.
+/// 64 B go there and back over a round trip of 50 ms; the application waits for each answer.
 fn measure(link: &LinkSettings) -> Figures {
     let config = KcpConfig::builder().nodelay(NoDelay::FAST3).build().unwrap();
     let mut trips = Vec::new();

@@ -1,4 +1,4 @@
-//! When exactly what is sent, against traces worked out by hand from the rules of the wire description (section 3).
+//! The exact times of all transmissions, against traces worked out by hand from KCP's rules.
 //!
 //! The path takes 50 ms each way and the server acknowledges at once, so a round trip is 100 ms. Numbers that recur:
 //!
@@ -246,9 +246,9 @@ fn each_hole_is_resent_on_its_own_evidence() {
     // Segments 1, 3 and 5 of 1..=8 are lost once.
     lose_each_once(&mut simulation, &[1, 3, 5]);
     send_every(&mut simulation, ms(5), 8);
-    // Acknowledged: 2 at 1,105, 4 at 1,115, 6 at 1,125, 7 at 1,130, 8 at 1,135. Segment 1 has its second skip at
-    // 1,115. Segment 3 has its first then, which is also when the early wait that began at 1,105 ends. Segment 5 has
-    // its first at 1,125, its second at 1,130.
+    // ACKs: 2 at 1,105, 4 at 1,115, 6 at 1,125, 7 at 1,130, 8 at 1,135. Segment 1 is skipped for the second time at 1,115.
+    // Segment 3 is then skipped for the first time, and the early wait that began at 1,105 ends. Segment 5 is skipped at
+    // 1,125 and 1,130.
     assert_eq!(transmissions(&simulation, 1), [1_000_000, 1_115_000]);
     assert_eq!(transmissions(&simulation, 3), [1_010_000, 1_115_000]);
     assert_eq!(transmissions(&simulation, 5), [1_020_000, 1_130_000]);
@@ -277,7 +277,7 @@ fn acks_wait_for_the_interval_unless_there_is_a_reason() {
         send(&mut simulation);
         simulation.run_for(ms(500));
         assert_eq!(acks(&simulation)[2..], [550_000], "{nodelay:?}");
-        // A gap is told at once.
+        // A gap is reported at once.
         simulation.update_settings(SERVER, |settings| settings.ack_no_delay = false).unwrap();
         lose(&mut simulation, 3, 1);
         send(&mut simulation);

@@ -66,7 +66,7 @@ fn a_window_raised_from_closed_is_announced() {
         .update_settings(SERVER, |settings| (settings.send_window, settings.recv_window) = (8, 1_024))
         .unwrap();
     simulation.run_for(ms(11));
-    // Told within the time a packet takes, before the client would ask.
+    // Announced within the time of one packet, before the client would probe.
     let stats = simulation.client().connection.stats();
     assert!(stats.queues.peer_window > 500, "{stats:?}");
     assert_eq!(stats.segments.window_probes, 0);
@@ -122,7 +122,7 @@ fn an_mtu_below_what_is_queued_changes_nothing() {
     });
     assert_eq!(refused, Err(SettingError::MtuBelowQueued { min: 1_408 }), "room for the header of FEC");
     assert_eq!(simulation.client().connection.settings(), full);
-    // Both at once are taken: larger packets have room for it.
+    // Both changes at once are accepted: larger packets have room for the segments.
     let taken = simulation.update_settings(CLIENT, |settings| {
         settings.mtu = 1_408;
         settings.fec = (10, 3);

@@ -1,4 +1,4 @@
-//! Windows that close and open, peers that are not there, and the memory that either may cost.
+//! Windows that close and open, absent peers, and how much memory both may cost.
 
 use std::time::Duration;
 
@@ -31,14 +31,14 @@ fn a_window_that_a_sleeping_reader_closed_opens_when_it_reads() {
     let (client, server) = (simulation.client().connection.stats(), simulation.server().connection.stats());
     assert_eq!(client.queues.peer_window, 0);
     assert_eq!((server.queues.unread_segments, server.queues.recv_window), (128, 128));
-    // No more than a second window waits beyond the queue.
+    // At most one more window waits beyond the queue.
     assert!(server.queues.out_of_order <= 128, "{server:?}");
     assert!(client.segments.window_probes >= 8, "{client:?}");
     assert_eq!(client.queues.in_flight, 0, "nothing is resent into a closed window: {client:?}");
     assert_eq!(simulation.events(CLIENT), []);
     let woken = simulation.now;
     simulation.complete(minute);
-    // The window update is sent unasked: no probe has to be waited for.
+    // The window update is sent without a probe.
     let done = simulation.events(SERVER).len();
     assert_eq!(done, 0);
     let probes = simulation.client().connection.stats().segments.window_probes;
@@ -131,7 +131,7 @@ fn segments_past_the_window_are_refused_without_memory() {
         assert!(simulation.ends[SERVER].connection.stats().queues.out_of_order <= 8);
         simulation.is_complete()
     });
-    // The first flight did not know of the small window: what was refused had to come again.
+    // The first flight did not know of the small window, so the refused segments had to be resent.
     assert!(simulation.server().connection.stats().segments.out_of_window > 0);
     assert!(transmissions_of(simulation.client().sent.as_ref().unwrap(), 20).len() > 1);
 }
@@ -153,7 +153,7 @@ fn a_peer_that_ignores_the_window_gets_exactly_two_windows_in() {
             acknowledged.extend(acks.map(|header| header.sn));
         }
     }
-    // One window in order, for the reader; one beyond it, as in kcp-go, of which each ACK is said twice. The rest was not even
+    // One window in order, for the reader, and one beyond it, as in kcp-go, each of whose ACKs is sent twice. The rest is not
     // acknowledged.
     let expected: Vec<u32> = (0..8).chain((8..16).flat_map(|sn| [sn, sn])).collect();
     assert_eq!(acknowledged, expected);

@@ -37,7 +37,7 @@ fn sequence_numbers_wrap() {
 fn timestamps_wrap() {
     let config = KcpConfig::default();
     for before in [0, 1, 150, 1_000] {
-        // A multiple of 2^32 ms, later by a little; and 2^31, where signed comparisons change sign.
+        // Shortly before a multiple of 2^32 ms, and 2^31, where signed comparisons change sign.
         for wrap in [1_u64 << 32, 1 << 31, 7 << 32] {
             let clocks = [ms(wrap - before), ms(wrap - before / 2)];
             let mut simulation = Simulation::with(2, [&config, &config], [lossy(), lossy()], 0, clocks);

@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::support::{PAYLOAD, Pair, ms, pair_with, read_payload, within};
 
-/// Writes pieces of the payload from `at` on until a write waits for 300 ms; returns where it stopped.
+/// Writes the payload from `at` on until a write waits for 300 ms; returns how far it got.
 async fn write_until_stalled(writer: &mut (impl AsyncWriteExt + Unpin), mut at: usize) -> usize {
     let mut piece = vec![0; 10_000];
     loop {
@@ -28,7 +28,7 @@ async fn a_reader_that_stops_stalls_the_writer() {
         let from = at;
         at = within(20, "the writer is held back", write_until_stalled(&mut client, from)).await;
         let (sender, receiver) = (client.stats(), server.stats());
-        // A window queued, one in flight, one in the receiver's queue and one out of order behind it: 64 x 1,376 B each.
+        // One window is queued, one in flight, one in the receiver's queue and one out of order: 64 x 1,376 B each.
         assert!(at - from <= 4 * 64 * 1_376, "{} bytes were taken", at - from);
         assert!(sender.queues.unsent_bytes <= 64 * 1_376, "{sender:?}");
         assert!(receiver.queues.unread_segments <= 64 && receiver.queues.out_of_order <= 64, "{receiver:?}");
@@ -41,7 +41,7 @@ async fn a_reader_that_stops_stalls_the_writer() {
     }
 }
 
-/// The writer's task is woken by the reader alone, without writing again itself.
+/// The reader alone wakes the writer's task, which does not try again by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_resumes_wakes_the_writer() {
     const LEN: usize = 4 << 20;

@@ -1,6 +1,6 @@
-//! Every future dropped at every point: no byte is lost, sent twice or out of order.
+//! Every future is dropped at every point: no byte is lost, sent twice or delivered out of order.
 //!
-//! Windows are small here, so that calls wait often.
+//! The windows are small, so that calls wait often.
 
 use std::{future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll};
 
@@ -157,7 +157,7 @@ async fn a_cancelled_accept_loses_no_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_shutdown_can_be_called_again() {
     const LEN: usize = 300_000;
-    // More than the receive window holds, and no more than it and the send window do.
+    // More than the receive window, but at most the receive and the send window together.
     const UNREAD: usize = 16_000;
     let Pair { mut client, mut server, listener: _listener } = pair_with(narrow()).await;
     let waited = Arc::new(Notify::new());
@@ -203,7 +203,7 @@ async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     .await
 }
 
-/// Names are looked up on another thread, so that these calls wait. What was cancelled holds no port.
+/// Names are looked up on another thread, so these calls wait. A cancelled call keeps no port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_connects_and_binds_leave_no_socket() {
     const ROUNDS: usize = 50;
@@ -219,7 +219,7 @@ async fn cancelled_connects_and_binds_leave_no_socket() {
             let connect = || KcpStream::connect(name.as_str(), KcpConfig::default());
             let listen = || KcpListener::bind(own_name.as_str(), KcpConfig::default());
             let bind = || KcpEndpoint::bind(own_name.as_str());
-            // While they wait for the look-up, and at any time.
+            // Cancelled while they wait for the look-up, and at any other time.
             connects += u32::from(poll_once(connect()).await.is_none());
             listeners += u32::from(poll_once(listen()).await.is_none());
             endpoints += u32::from(poll_once(bind()).await.is_none());

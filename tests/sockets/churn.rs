@@ -1,4 +1,4 @@
-//! Sessions that come and go by the thousand leave nothing behind: no session, no route, no task, no memory.
+//! Thousands of sessions come and go and leave nothing behind: no session, no route, no task, no memory.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::support::{ANY, listen_with, until, within};
 
 const ENDPOINTS: usize = 4;
-/// Sessions that an endpoint opens before it waits for their answers: what the sockets' buffers hold.
+/// Sessions that an endpoint begins before it waits for their answers: as many as the sockets' buffers hold.
 const BURST: usize = 250;
 
 /// Set in the process that runs one of these tests by itself, so that nothing else changes its memory.
@@ -50,9 +50,9 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// Opens `sessions` sessions, has each carry a message both ways, and drops them all at once.
+/// Begins `sessions` sessions, has each carry a message both ways, and drops them all at once.
 ///
-/// Their convs are counted from `conv` on: among so many random ones of one address, two would be equal now and then.
+/// Their convs are consecutive, from `conv` on: of so many random ones, two would be equal now and then.
 async fn wave(listener: &KcpListener, endpoints: &[KcpEndpoint], sessions: usize, conv: usize) {
     let addr = listener.local_addr().unwrap();
     let mut clients = Vec::new();

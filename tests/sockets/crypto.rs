@@ -46,7 +46,7 @@ async fn every_cipher_carries_a_stream() {
     }
 }
 
-/// What two clients of different keys say to one listener.
+/// Two clients with different keys, at one listener.
 #[tokio::test]
 async fn no_session_is_accepted_under_another_key() {
     tokio::join!(
@@ -119,7 +119,7 @@ async fn the_wire_carries_no_plaintext() {
     }
 }
 
-/// A first packet opens one session, whoever sends it again.
+/// One session is accepted for a first packet, whoever sends it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_session_is_accepted_for_a_replayed_first_packet() {
     let with_tags =
@@ -141,7 +141,7 @@ async fn no_session_is_accepted_for_a_replayed_first_packet() {
             send(&first[0]);
         }
         until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 20).await;
-        // Nor once the session is long gone.
+        // Not even long after the session has ended.
         drop(stream);
         until(5, "the session is gone", || listener.endpoint_stats().sessions == 0).await;
         send(&first[0]);
@@ -151,13 +151,13 @@ async fn no_session_is_accepted_for_a_replayed_first_packet() {
     }
 }
 
-/// Both ends have one key: what one of them sent is not taken for the other's, by itself or by its listener.
+/// Both ends have the same key. A packet that comes back to its sender is not taken for the peer's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reflected_packet_is_dropped() {
     let with_tags =
         KcpConfig::builder().crypto(crypto(CipherKind::Salsa20, Framing::Highway, KEY)).build().unwrap();
     for config in [config(CipherKind::Aes256Gcm), config(CipherKind::XChaCha20Poly1305), with_tags] {
-        // Between client and server, an attacker that sends the server's packets back.
+        // An attacker between client and server sends the server's packets back.
         let listener = listen_with(config.clone()).await;
         let addr = listener.local_addr().unwrap();
         let tap = tokio::net::UdpSocket::bind(ANY).await.unwrap();
@@ -165,11 +165,11 @@ async fn a_reflected_packet_is_dropped() {
         client.write_all(b"who is there?").await.unwrap();
         let mut buffer = [0; 2_000];
         let (len, client_addr) = within(5, "the client speaks", tap.recv_from(&mut buffer)).await.unwrap();
-        // To itself.
+        // The client's packet back to the client.
         tap.send_to(&buffer[..len], client_addr).await.unwrap();
         until(5, "the client drops its own packet", || client.stats().udp.replayed == 1).await;
         assert_eq!(client.stats().segments.push_received, 0);
-        // And the server's answer to the server, from elsewhere.
+        // The server's answer to the server, from another address.
         tap.send_to(&buffer[..len], addr).await.unwrap();
         let (mut server, _) = within(5, "the client is accepted", listener.accept()).await.unwrap();
         server.write_all(b"a secret greeting").await.unwrap();
@@ -188,7 +188,7 @@ async fn a_reflected_packet_is_dropped() {
     }
 }
 
-/// The same packet twice within a session counts once.
+/// A packet that arrives twice within a session is used once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_within_a_session_is_dropped() {
     for kind in [CipherKind::Aes128Gcm, CipherKind::Aes128, CipherKind::Salsa20] {

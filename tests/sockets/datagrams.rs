@@ -49,7 +49,7 @@ async fn datagrams_travel_both_ways_beside_the_stream() {
     }
 }
 
-/// Ticks at their own pace beside a transfer: all arrive in order on a path that loses none.
+/// Datagrams at a steady pace beside a transfer: all arrive, in order, on a path that loses none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn datagrams_arrive_while_the_stream_is_busy() {
     const COUNT: u32 = 300;
@@ -149,7 +149,7 @@ async fn no_session_is_accepted_for_a_datagram() {
     until(5, "they are dropped", || listener.endpoint_stats().dropped_no_session == 10).await;
     let stats = listener.endpoint_stats();
     assert_eq!((stats.sessions, stats.accepted), (0, 0), "{stats:?}");
-    // A client's own before its first PUSH are lost, and the session begins all the same.
+    // What a client sends before its first PUSH is lost, and the session begins all the same.
     let client = KcpStream::connect(addr, config().build().unwrap()).await.unwrap();
     client.send_datagram(b"too early").unwrap();
     until(5, "it is dropped", || listener.endpoint_stats().dropped_no_session == 11).await;
@@ -172,7 +172,7 @@ async fn foreign_and_broken_datagrams_are_dropped() {
     }
     assert_eq!(within(5, "the whole one", server.recv_datagram()).await.unwrap(), "whole");
     let stats = listener.endpoint_stats();
-    // Whose the broken one was, nobody can tell.
+    // Nobody can tell whose session the broken one was for.
     assert_eq!((stats.dropped_no_session, stats.dropped_short), (1, 1), "{stats:?}");
     assert_arrives(&client, &server, b"and on").await;
 }
@@ -204,7 +204,7 @@ async fn datagrams_end_with_their_session() {
     assert_eq!(kind(second), Some(ErrorKind::ConnectionAborted));
     assert_eq!(kind(server.send_datagram(b"x")), Some(ErrorKind::ConnectionAborted));
     assert_eq!(server.max_datagram_len(), None);
-    // The peer that nobody answers any more.
+    // Nobody answers the peer any more.
     let mut client = client;
     client.write_all(b"anybody there?").await.unwrap();
     let failed = within(10, "a dead peer is noticed", client.recv_datagram()).await;
@@ -230,7 +230,7 @@ async fn a_datagram_handle_ends_with_its_stream() {
     assert_eq!(kind(handle.send(b"x")), Some(ErrorKind::ConnectionAborted));
     assert_eq!(kind(handle.recv().await), Some(ErrorKind::ConnectionAborted));
     assert_eq!(handle.max_len(), None);
-    // Nor does it keep the socket.
+    // The handle does not keep the socket either.
     drop((server, listener));
     drop(rebind(addr).await);
 }
@@ -280,7 +280,7 @@ async fn a_cancelled_recv_loses_no_datagram() {
     drop(sending.await.unwrap());
 }
 
-/// A sender that nobody holds back keeps no more than its queue, and the stream goes on.
+/// Sending never waits, but no more than the queue is kept, and the stream goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_datagrams_does_not_stop_the_stream() {
     let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();

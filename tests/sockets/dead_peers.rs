@@ -23,7 +23,7 @@ async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
     let client = KcpStream::connect(relay.addr(), config).await.unwrap();
     let (mut client, mut server) = greet(&listener, client).await;
     crate::support::assert_alive(&mut client, &mut server).await;
-    // The server stays there, as behind a broken line.
+    // The server is still there, but the line to it is broken.
     spawn(async move {
         let _listener = listener;
         server.read_u8().await
@@ -101,7 +101,7 @@ async fn what_arrived_is_read_before_the_error() {
     assert_eq!(kind(within(1, "the error", server.read_u8()).await), Some(ErrorKind::TimedOut));
 }
 
-/// The peer's process is gone: nothing listens at its port, and the system says so by ICMP.
+/// The peer's process is gone: nothing listens on its port, and the system answers with ICMP errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_time_out_when_the_server_was_killed() {
     let server = EchoServer::start().await;
@@ -138,7 +138,7 @@ async fn an_absent_peer_holds_the_writer_back_and_then_times_out() {
     assert!(taken <= 2 * 64 * 1_376, "{taken} bytes were taken");
 }
 
-/// Without anything sent, there is nothing that a peer could leave unanswered.
+/// A session that sends nothing waits for no answer, so it cannot time out.
 #[tokio::test]
 async fn a_silent_session_does_not_time_out() {
     let absent = UdpSocket::bind(ANY).unwrap();
@@ -158,7 +158,7 @@ async fn the_idle_timeout_ends_a_silent_session() {
     assert!(begun.elapsed() >= ms(390), "after {:?} already", begun.elapsed());
 }
 
-/// A stream to where nothing can be sent: broadcasting is not allowed on the socket. `connect` would say so.
+/// A stream to an address where every send fails: the socket may not broadcast. `connect` would report that.
 fn to_broadcast() -> KcpStream {
     let udp = UdpSocket::bind("0.0.0.0:0").unwrap();
     let peer = "127.255.255.255:9".parse().unwrap();
@@ -179,7 +179,7 @@ async fn a_session_ends_when_every_send_fails() {
     assert!(stats.send_errors > 1 && stats.packets_sent == 0, "{stats:?}");
 }
 
-/// Whatever waits learns of it: a message that finds no room, one that is expected, and a shutdown.
+/// Every pending call fails: a `send` that waits for room, a `recv` and a `shutdown`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_socket_ends_every_pending_call() {
     let stream = Arc::new(to_broadcast());
@@ -205,7 +205,7 @@ async fn a_failing_socket_ends_every_pending_call() {
     assert_eq!(within(8, "all of them fail", outcomes).await, (Some(denied), denied, Some(denied)));
 }
 
-/// A reader in another task learns of it too, though it is the writer whose sends fail.
+/// A reader in another task fails too, although only the writer's sends did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_writer_wakes_the_reader() {
     let client = to_broadcast();
@@ -221,7 +221,7 @@ async fn a_failing_writer_wakes_the_reader() {
     assert_eq!(read.unwrap(), Some(ErrorKind::PermissionDenied));
 }
 
-/// A short outage is no death, whatever is in flight.
+/// A short outage does not end a session, whatever is in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_outage_is_survived() {
     let server = EchoServer::start().await;

@@ -119,7 +119,7 @@ async fn halves_of_different_streams_do_not_reunite() {
     drop(other_reader);
 }
 
-/// A half dropped and not forgotten begins a shutdown; the other half goes on.
+/// Dropping a half (other than by `forget`) begins a shutdown; the other half goes on.
 #[tokio::test]
 async fn dropping_the_write_half_leaves_the_read_half() {
     let Pair { client, mut server, listener: _listener } = pair().await;
@@ -161,7 +161,7 @@ async fn vectored_writes_keep_their_order() {
     within(10, "what they wrote", reading).await.unwrap().unwrap();
 }
 
-/// An empty buffer is neither an end of stream nor a wait, and takes nothing.
+/// Reading into or writing from an empty buffer returns 0 at once, and moves no byte.
 #[tokio::test]
 async fn empty_buffers_are_ready_at_once() {
     let Pair { mut client, mut server, listener: _listener } = pair().await;

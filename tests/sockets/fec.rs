@@ -20,7 +20,7 @@ fn config(data: usize, parity: usize) -> KcpConfig {
 async fn lost_packets_are_recovered() {
     let server = EchoServer::over(listen_with(config(10, 3)).await);
     let relay = Relay::lossy(server.addr, LOSS).unwrap();
-    // The ends need not agree.
+    // The ends may have different settings.
     for client in [config(10, 3), config(3, 2), config(0, 0)] {
         let sends = client.fec();
         let stream = KcpStream::connect(relay.addr(), client).await.unwrap();
@@ -34,13 +34,13 @@ async fn lost_packets_are_recovered() {
     }
 }
 
-/// Parity of the very packets that open a session, which come in one batch with it.
+/// Parity for the first packets of a session reaches it, although all of them come in one batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parity_of_the_first_flight_reaches_its_session() {
     let listener = listen_with(config(10, 3)).await;
     for _ in 0..10 {
         let mut client = KcpStream::connect(listener.local_addr().unwrap(), config(10, 3)).await.unwrap();
-        // More than the first flight holds.
+        // More than is sent before the first ACK.
         write_payload(&mut client, 60_000).await.unwrap();
         let (mut server, _) = within(5, "a session", listener.accept()).await.unwrap();
         within(5, "the payload", read_payload(&mut server, 60_000)).await.unwrap();
@@ -52,7 +52,7 @@ async fn parity_of_the_first_flight_reaches_its_session() {
     assert_eq!(listener.endpoint_stats().dropped_short, 0);
 }
 
-/// Settings of a live stream: parity that follows the losses, and copies of small messages.
+/// A live stream turns on parity that follows the losses, and copies of small messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn adaptive_parity_and_copies_work_over_sockets() {
     let server = EchoServer::over(listen_with(config(10, 6)).await);
@@ -81,7 +81,7 @@ async fn adaptive_parity_and_copies_work_over_sockets() {
     assert!(stream.stats().recovery.fec_flush_copies >= bulk + 5, "{:?}", stream.stats());
 }
 
-/// Parity finds its way among the sessions of one address, however near to each other their numbers are.
+/// Parity carries no conversation number. It reaches the right one of two sessions of one address all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_one_address_have_their_own_parity() {
     let server = EchoServer::over(listen_with(config(10, 3)).await);

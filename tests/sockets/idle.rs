@@ -19,7 +19,7 @@ async fn assert_quiet(quiet: Duration, counters: impl Fn() -> Vec<EndpointStats>
     assert_eq!(before, counters(), "in {quiet:?}");
 }
 
-/// A pair that is open both ways, and one of which an end is shut down: both have moved 1 MB.
+/// A pair of which both directions are in use, and a pair of which one end has shut down. Both have moved 1 MB.
 async fn idle_pairs(quiet: Duration) {
     let mut pairs = Vec::new();
     for shuts_down in [false, true] {
@@ -33,7 +33,7 @@ async fn idle_pairs(quiet: Duration) {
         };
         let transfer = async { tokio::join!(end, crate::support::read_payload(&mut server, 1 << 20)).1 };
         within(10, "1 MB", transfer).await.unwrap();
-        // A pending read is no work either.
+        // A pending read causes no work either.
         let (mut reader, writer) = server.into_split();
         let pending = spawn(async move { reader.read_u8().await });
         pairs.push((client, listener, writer, pending));

@@ -52,7 +52,7 @@ async fn closing_the_listener_ends_every_pending_call() {
     };
     within(1, "further calls fail at once", further).await;
 
-    // New clients find nobody, and the port is free once the streams are gone.
+    // Nobody answers new clients, and the port is free once the streams are dropped.
     let _late = knock(listener.local_addr().unwrap()).await;
     until(2, "a late client is turned away", || listener.endpoint_stats().dropped_no_session > 0).await;
     assert_eq!(listener.endpoint_stats().accepted, 1);
@@ -149,7 +149,7 @@ async fn the_listener_is_a_stream_of_sessions() {
     assert!(end().await.is_none(), "it goes on behind its error");
 }
 
-/// Several tasks accept from one listener: each session goes to one, and none waits while one is there.
+/// Several tasks accept from one listener: each session goes to one task, and no session waits while a task does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_tasks_accept() {
     let listener = std::sync::Arc::new(listen().await);
@@ -191,7 +191,7 @@ async fn no_session_is_accepted_for_garbage() {
     for _ in 0..2_000 {
         let mut garbage = vec![0; rng.size(1..=1_500)];
         garbage.fill_with(|| rng.next() as u8);
-        // Never a PUSH by chance.
+        // Not a PUSH, not even by chance.
         if let Some(cmd) = garbage.get_mut(4) {
             *cmd |= 0x80;
         }
@@ -201,7 +201,7 @@ async fn no_session_is_accepted_for_garbage() {
             tokio::time::sleep(ms(1)).await;
         }
     }
-    // Well-formed, but none of them begins a session; and a PUSH that claims more bytes than it has.
+    // Well-formed segments that begin no session, and a PUSH that claims more bytes than it has.
     for (cmd, sn, len) in [
         (Command::Ack, 0, 0),
         (Command::Wask, 0, 0),
@@ -227,7 +227,7 @@ async fn no_session_is_accepted_for_garbage() {
     assert_alive(&mut client, &mut server).await;
 }
 
-/// Bad packets from the very address of a live session do not harm it.
+/// Bad packets from the address of a live session do not harm that session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_from_a_peer_does_not_harm_its_session() {
     let listener = listen().await;
@@ -263,7 +263,7 @@ async fn a_vanished_client_does_not_stop_the_listener() {
     ask_for_icmp_errors(&socket);
     let listener = KcpListener::from_socket(socket, quick().build().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
-    // All at once, so that no two have the same port; where nobody gets it after them.
+    // All of them live at once, so that no two have the same port, and on an address where no other test gets it later.
     let doomed: Vec<_> = (0..50).map(|_| UdpSocket::bind(ANY_FORSAKEN).unwrap()).collect();
     for gone in doomed {
         let mut push = segment(Command::Push, 0, 1);
@@ -310,7 +310,7 @@ fn ask_for_icmp_errors(socket: &UdpSocket) {
     assert_eq!(outcome, 0);
 }
 
-/// Closing while clients keep knocking leaves no session behind, and no socket.
+/// Closing a listener while clients keep connecting leaves no session and no socket behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_the_listener_while_clients_connect_hangs_nobody() {
     for _ in 0..100 {
@@ -322,7 +322,7 @@ async fn closing_the_listener_while_clients_connect_hangs_nobody() {
             push.push(b'!');
             for conv in 0..200_u32 {
                 push[..4].copy_from_slice(&conv.to_le_bytes());
-                // Refused at the end, when the socket is gone.
+                // In the end the connection is refused: the socket is closed.
                 let _ = stranger.send_to(&push, addr);
             }
         });

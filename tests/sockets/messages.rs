@@ -74,7 +74,7 @@ async fn empty_and_too_long_messages_are_refused() {
     assert_eq!(within(5, "the next message", server.recv()).await.unwrap(), "still works");
 }
 
-/// Reads take a message apart as bytes; `recv` goes on with the next whole one.
+/// Reads get a message as bytes, in pieces; `recv` then returns the next whole message.
 #[tokio::test]
 async fn messages_can_be_read_as_bytes() {
     use tokio::io::AsyncReadExt;
@@ -87,7 +87,7 @@ async fn messages_can_be_read_as_bytes() {
     assert_eq!(within(5, "the second whole", server.recv()).await.unwrap(), "second");
 }
 
-/// A peer in stream mode is sent messages all the same: what `send` takes stays apart.
+/// In stream mode too, what one `send` takes arrives as one message.
 #[tokio::test]
 async fn messages_in_stream_mode_keep_their_boundaries() {
     let Pair { client, server, listener: _listener } = pair().await;

@@ -1,4 +1,4 @@
-//! Noise at an encrypted listener: no session, no memory, honest counters, and honest clients go on.
+//! Random packets at an encrypted listener: it accepts no session, uses no memory, counts them, and serves honest clients.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -133,7 +133,7 @@ async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
     assert!(best >= 0.5, "never more than {:.0} %", best * 100.0);
 }
 
-/// 64 KiB of noise, whole and cut, at every cipher.
+/// 64 KiB of random bytes, whole and cut short, for every cipher.
 #[tokio::test]
 async fn large_and_empty_packets_are_refused() {
     for kind in CipherKind::all() {

@@ -1,4 +1,4 @@
-//! Sockets: given ones, their options, names, IPv6.
+//! Sockets: those of the caller, options, host names, IPv6.
 
 use std::{
     io::ErrorKind,
@@ -32,7 +32,7 @@ async fn a_listener_and_a_client_use_sockets_of_the_caller() {
     assert_alive(&mut client, &mut server).await;
 }
 
-/// A connected socket takes its peer's packets only, and hears of a peer that is gone.
+/// A connected socket receives its peer's packets only, and gets an error when the peer is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_uses_a_connected_socket() {
     let server = EchoServer::start().await;
@@ -59,7 +59,7 @@ async fn buffers_are_set_on_the_socket() {
     let listener = listen().await;
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let stream = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
-    // Linux doubles what it is asked for.
+    // Linux doubles the size it is asked for.
     for bytes in [64 << 10, 1 << 20] {
         listener.set_recv_buffer_size(bytes).unwrap();
         listener.set_send_buffer_size(bytes).unwrap();
@@ -141,7 +141,7 @@ async fn the_dscp_is_on_every_packet() {
         }
         assert!(client.endpoint_stats().send_errors == 0);
         drop(client);
-        // What was sent again in the meantime.
+        // Packets that were resent in the meantime.
         socket.set_nonblocking(true).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         let mut rest = [0; 2_000];
@@ -175,7 +175,7 @@ async fn an_echo_with_a_dscp_at_both_ends() {
     }
 }
 
-/// A listener at all addresses answers from the one that it was spoken to at; a DSCP does not change that.
+/// A listener on all addresses answers from the address that the client sent to, with a DSCP as without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_come_from_the_address_that_was_called() {
     for dscp in [0, 46] {
@@ -197,7 +197,7 @@ async fn host_names_are_resolved() {
     let client = KcpStream::connect(name.as_str(), KcpConfig::default()).await.unwrap();
     assert_eq!(client.peer_addr(), server.addr, "both ends take the first address of the name");
     within(5, "an echo by name", echo_payload(client, 1_000)).await.unwrap();
-    // Nothing can be sent to the first of these.
+    // Nothing can be sent to the first of these addresses.
     let addrs = [SocketAddr::from(([255, 255, 255, 255], server.addr.port())), server.addr];
     let client = KcpStream::connect(&addrs[..], KcpConfig::default()).await.unwrap();
     assert_eq!(client.peer_addr(), server.addr);

@@ -113,7 +113,7 @@ fn calls_fail_when_the_runtime_of_their_driver_is_gone() {
         within(1, "further calls fail at once", further).await;
         drop(endpoint);
 
-        // Nothing keeps the sockets open.
+        // All sockets are closed.
         let client_port = client.local_addr().unwrap();
         drop((client, server, listener));
         rebind(addr).await;
@@ -121,7 +121,7 @@ fn calls_fail_when_the_runtime_of_their_driver_is_gone() {
     });
 }
 
-/// An endpoint that outlives its runtime opens no streams that would wait for ever.
+/// An endpoint that outlives its runtime refuses to connect: such streams would wait for ever.
 #[test]
 fn connecting_on_an_endpoint_without_its_runtime_fails() {
     apart(|| async {
@@ -136,7 +136,7 @@ fn connecting_on_an_endpoint_without_its_runtime_fails() {
     });
 }
 
-/// The endpoint is gone before its driver has run once: its streams are served all the same.
+/// The endpoint is dropped before its driver has run once. Its streams are served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_outlive_their_endpoint_or_listener() {
     let server = EchoServer::start().await;

@@ -86,7 +86,7 @@ async fn random_convs_differ() {
     assert!(!convs.contains(&0), "tokio_kcp takes 0 for a question");
 }
 
-/// A client's socket at a port that it will use again.
+/// A client's socket. The client comes back from the same port later.
 fn socket() -> (UdpSocket, std::net::SocketAddr) {
     let socket = UdpSocket::bind(ANY).unwrap();
     let addr = socket.local_addr().unwrap();
@@ -111,7 +111,7 @@ async fn a_client_comes_back_from_the_same_port() {
     assert_eq!(listener.endpoint_stats().sessions, 5, "nobody told the server that they ended");
 }
 
-/// With the same conv it takes a few seconds: what is still under way must not open the old conversation anew.
+/// With the same conv it has to wait a few seconds: packets still under way must not begin the old conversation again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_comes_back_with_the_same_conv_after_a_while() {
     let listener = listen().await;
@@ -131,7 +131,7 @@ async fn a_client_comes_back_with_the_same_conv_after_a_while() {
     assert_alive(&mut client, &mut server).await;
 }
 
-/// What a session's peer still sends after the session was dropped opens no other.
+/// No session is accepted for packets that a peer still sends to a session that was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_session_is_accepted_for_late_packets_of_a_dropped_one() {
     let listener = listen().await;
@@ -189,7 +189,7 @@ async fn a_server_restarts_on_the_same_port() {
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let (mut client, mut server) = greet(&second, client).await;
     assert_alive(&mut client, &mut server).await;
-    // What the old client goes on sending begins no session, and so it learns that its own is gone.
+    // No session is accepted for what the old client goes on sending. So it finds out that its session is gone.
     let outcome = within(10, "the end of the old session", writing).await.unwrap();
     assert_eq!(outcome, (Some(ErrorKind::TimedOut), Some(ErrorKind::TimedOut)));
     let counters = second.endpoint_stats();

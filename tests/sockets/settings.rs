@@ -79,7 +79,7 @@ async fn settings_may_change_at_any_time() {
         server.unwrap();
     };
     within(20, "4 MB each way while settings change", both).await;
-    // Nothing larger is under way any more.
+    // No larger segment is under way any more.
     for stream in [one.recv().unwrap(), other.recv().unwrap()] {
         assert!(stream.update_settings(|settings| settings.mtu = 900).is_ok(), "{:?}", stream.stats());
     }
@@ -105,7 +105,7 @@ async fn settings_out_of_their_limits_are_refused() {
     crate::support::assert_alive(&mut client, &mut server).await;
 }
 
-/// Every part of a stream reads and changes the same settings.
+/// All halves of a stream read and change the same settings.
 #[tokio::test]
 async fn halves_share_the_settings_of_their_stream() {
     let Pair { mut client, listener: _listener, .. } = pair().await;
@@ -125,7 +125,7 @@ async fn halves_share_the_settings_of_their_stream() {
     assert!(!client.settings().stream && client.settings().ack_no_delay);
 }
 
-/// The window is closed and opened again while the peer waits: it is told.
+/// The window opens again while the peer waits, and the peer is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wider_window_is_announced() {
     let config = KcpConfig::builder().recv_window(4).build().unwrap();

@@ -27,7 +27,7 @@ async fn shutdown_waits_until_everything_arrived_over_a_path_that_drops_a_third(
         drop(client);
     };
     within(15, "1 MB at 30 % loss is acknowledged", closing).await;
-    // The client is gone: what it was told has arrived is there without it.
+    // The client is gone. What `shutdown` said has arrived can be read without it.
     within(1, "1 MB at 30 % loss", read_payload(&mut server, LEN)).await.unwrap();
     assert!(relay.counts().dropped() > 200);
 }

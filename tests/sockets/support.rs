@@ -21,8 +21,8 @@ pub use kcp9_tests::{spawn, within};
 
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";
-/// Any free port of an address of the loopback where no test listens: once closed, nobody answers there any more. At
-/// [`ANY`] another test may get the port.
+/// Any free port of a loopback address where no test listens. Once a socket there is closed, nobody answers any more; a port
+/// of [`ANY`] may go to another test.
 pub const ANY_FORSAKEN: &str = "127.0.0.77:0";
 /// The stream of bytes that most tests send.
 pub const PAYLOAD: Payload = Payload::new(0x6b63_7039);
@@ -75,7 +75,7 @@ pub async fn pair_with(config: KcpConfig) -> Pair {
     Pair { listener, client, server }
 }
 
-/// Has `client` say one byte, and accepts it.
+/// Has `client` send one byte, and accepts its session.
 pub async fn greet(listener: &KcpListener, mut client: KcpStream) -> (KcpStream, KcpStream) {
     let greeting = async {
         client.write_all(b"!").await.unwrap();

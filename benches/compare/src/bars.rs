@@ -1,4 +1,4 @@
-//! What kcp9 has to reach beside its peers, and whether it does.
+//! What kcp9 has to reach compared with its peers, and whether it does.
 
 use crate::{
     OURS,
@@ -7,7 +7,7 @@ use crate::{
     summary::{Metric, Summary},
 };
 
-/// Losses through the relay at which kcp9 may not be later than kcp-go, percent.
+/// Losses through the relay, percent, at which kcp9's latency may not exceed kcp-go's.
 const LOSSES: [u32; 2] = [5, 10];
 
 /// One requirement: a ratio of medians and its limit.

@@ -33,16 +33,15 @@ pub(crate) enum Crypt {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Path {
     Loopback,
-    /// The relay, that loses so many percent each way.
+    /// Through the relay, which loses this many percent each way.
     Relay(u32),
 }
 
 /// Round trip through the relay, milliseconds.
 pub(crate) const RELAY_RTT_MS: u64 = 50;
-/// Losses each way that the relay is tried with, percent.
+/// Losses of the relay, percent each way.
 const LOSSES: [u32; 4] = [0, 1, 5, 10];
-/// Connections that ping at the same time through the relay: each spends its time waiting, and rare events need many
-/// pings to be seen.
+/// Connections that ping at the same time through the relay. Each mostly waits, and only many pings show rare events.
 const RELAY_CONNS: usize = 32;
 
 /// One piece of work.
@@ -85,8 +84,8 @@ impl Cell {
         Self { work: Work::Ping, crypt: Crypt::Plain, path, conns, msg: 64 }
     }
 
-    /// Whether a peer of this name has what the cell needs. QUIC knows no plain connections: quinn's are always under
-    /// TLS, and stand beside the plain ones of others as well.
+    /// Whether a peer of this name has what the cell needs. quinn's connections are always under TLS; they are compared with
+    /// plain ones too, since QUIC has none.
     pub(crate) fn suits(&self, peer: &str) -> bool {
         match (peer, self.work, self.crypt) {
             ("udp", work, _) => work == Work::Ping && self.path == Path::Loopback,
@@ -98,8 +97,8 @@ impl Cell {
         }
     }
 
-    /// Whether what is compared differs less than one run of it from the next, by what the machine does besides: a ping over
-    /// loopback is a few wake-ups of threads, and eight connections move about as much as one.
+    /// Whether the figures compared differ less from each other than from run to run, because of the machine's other work. A ping
+    /// over loopback is a few wake-ups of threads, and eight connections move about as much as one.
     pub(crate) fn is_close(&self) -> bool {
         *self == Self::ping(Path::Loopback)
             || *self == Self { conns: self.conns, ..Self::bulk(Work::Sink, Crypt::Plain, 1, 64 << 10) }
@@ -120,7 +119,7 @@ impl Cell {
         words
     }
 
-    /// What tells it from others of the same work and crypt.
+    /// How it differs from others of the same work and cipher.
     pub(crate) fn variant(&self) -> String {
         match (self.work, self.path) {
             (Work::Ping, Path::Loopback) => "loopback".to_owned(),

@@ -15,7 +15,7 @@ pub(crate) struct Machine {
     /// Largest socket buffer that the system allows, bytes.
     rmem_max: String,
     compiler: String,
-    /// Load of the last minute before it began: of anything above zero others were busy.
+    /// Load of the minute before it began: above zero, something else was busy.
     load: String,
     /// Names and versions.
     peers: Vec<(String, String)>,

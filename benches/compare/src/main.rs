@@ -14,18 +14,17 @@
 //!
 //! # What is measured
 //!
-//! A *cell* is one piece of work (see [`cell`]). In each round every peer does it once, one after the other and each round
-//! in another order, so that what a machine does besides meets all of them; the tables show medians of the rounds.
-//! A run is two processes that meet over loopback, a server and the driver, as users run them. The driver
+//! A *cell* is one piece of work (see [`cell`]). In each round every peer does it once, one after the other, in another order
+//! each round, so that the machine's other work disturbs all of them alike. The tables show medians of the rounds. A run is
+//! two processes over loopback, a server and a driver. The driver
 //! * `sink`: sends a count and that many bytes, and the server answers with how many it got;
 //! * `echo`: sends bytes and compares every one of those that come back;
 //! * `ping`: sends a message, waits for it, compares it, and notes how long that took, again and again; over loopback,
 //!   and through a relay (`tests/relay`) that delays, loses and counts.
 //!
-//! All connections are open, and have carried a byte each way, before the clock starts. CPU seconds and peak memory are
-//! the sums of both processes from start to end. How many bytes a run moves is found out beforehand for each peer, so
-//! that a run takes about `--secs`. A run that goes wrong, or takes too long, is reported as failed and not waited for;
-//! failures of kcp9 make the comparison fail in the end.
+//! The clock starts when all connections have carried a byte each way. CPU seconds and peak memory are the sums of both
+//! processes from start to end. Trial runs find out how many bytes each peer moves in about `--secs`. A run that goes wrong or
+//! takes too long counts as failed. If a run of kcp9 failed, the comparison fails in the end.
 
 mod bars;
 mod cell;

@@ -1,4 +1,4 @@
-//! The rounds: who does what when, and how much of it.
+//! The rounds: which peer does what when, and how much of it.
 
 use std::{io, time::Duration};
 
@@ -32,7 +32,7 @@ pub(crate) fn all(options: &options::Run, programs: &[Program]) -> io::Result<Ve
             close_ones.push(Group::new(options, cells, programs).await);
         }
         let mut runs = Vec::new();
-        // What is close differs most from minute to minute: its rounds are spread over all of them.
+        // Close figures vary from minute to minute, so their rounds are spread over the whole comparison.
         for (index, cells) in others.iter().enumerate() {
             let mut group = Group::new(options, cells, programs).await;
             group.run_until(group.rounds).await;
@@ -47,12 +47,12 @@ pub(crate) fn all(options: &options::Run, programs: &[Program]) -> io::Result<Ve
         }
         runs
     });
-    // Of each cell together, as without turns.
+    // The runs of each cell together.
     runs.sort_by_key(|run| cells.iter().position(|cell| *cell == run.cell));
     Ok(runs)
 }
 
-/// One and many connections are compared with each other too: cells that differ in them only take turns.
+/// One connection is compared with many, so cells that differ only in their connections take turns.
 fn groups(cells: &[Cell]) -> Vec<Vec<Cell>> {
     let mut groups: Vec<Vec<Cell>> = Vec::new();
     for cell in cells {
@@ -64,7 +64,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<Cell>> {
     groups
 }
 
-/// Cells in each of whose rounds every peer has its turn in each of them.
+/// Cells that are measured together: in each round every peer does each of them once.
 struct Group<'a> {
     turns: Vec<Turn<'a>>,
     rounds: usize,
@@ -154,7 +154,7 @@ async fn amount(program: &Program, cell: &Cell, secs: f64, limit: Duration) -> R
         if measured.secs >= TELLING_SHARE * secs || total >= MAX_BYTES {
             return Ok(Amount { bytes: per_connection(cell, wanted.min(MAX_BYTES)), ..amount });
         }
-        // Short runs tell little: what they suggest is tried before it is believed.
+        // Short runs tell little, so try what this one suggests.
         total = wanted.clamp(2 * total, 16 * total).min(MAX_BYTES);
     }
 }

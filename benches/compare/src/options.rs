@@ -62,7 +62,7 @@ impl Run {
         self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
     }
 
-    /// Rounds of what is too close for fewer to tell anything.
+    /// Rounds of cells whose figures are so close that fewer would tell nothing.
     pub(crate) fn close_rounds(&self) -> usize {
         self.rounds() * if self.quick { 1 } else { 5 }
     }
@@ -90,7 +90,7 @@ impl Run {
     }
 }
 
-/// Where results go that nobody wants elsewhere.
+/// Where results go by default.
 pub(crate) fn folder_or_default(folder: Option<&PathBuf>) -> PathBuf {
     folder.cloned().unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results")))
 }
@@ -130,7 +130,7 @@ pub(crate) struct Task {
     /// Where the server, or the relay before it, listens
     #[arg(long)]
     pub(crate) addr: SocketAddr,
-    /// What the server printed after its address: how to know it
+    /// What the server printed after its address: its certificate, for quinn
     #[arg(long, default_value = "")]
     pub(crate) token: String,
     #[arg(long, default_value_t = 1)]

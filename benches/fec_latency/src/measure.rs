@@ -16,9 +16,9 @@ const SEEDS: std::ops::Range<u64> = 0..3;
 const MESSAGES: u64 = 10_000;
 const MESSAGE: usize = 200;
 const PACE: Duration = ms(20);
-/// Messages at first that are not looked at: the adaptive modes have not met the losses yet.
+/// Messages at the start that are not counted: the adaptive modes do not know the losses yet.
 const WARM_UP: usize = 2_500;
-/// Time of a bulk transfer, and the part of it that is not looked at.
+/// Time of a bulk transfer, and the part at its start that is not counted.
 const BULK: Duration = Duration::from_secs(120);
 const BULK_WARM_UP: Duration = Duration::from_secs(20);
 
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub latencies: Vec<Duration>,
     /// Bytes of packets per byte of messages, from sender to receiver.
     pub message_cost: f64,
-    /// Datagrams per message.
+    /// Packets per message.
     pub packets: f64,
     /// Bytes a second that a bulk transfer delivers.
     pub goodput: f64,
@@ -83,7 +83,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The latency that so many of a thousand messages do not exceed.
+    /// The latency that `per_mille` of a thousand messages do not exceed.
     pub fn percentile(&self, per_mille: usize) -> Duration {
         self.latencies[(self.latencies.len() * per_mille).div_ceil(1_000) - 1]
     }

@@ -1,7 +1,7 @@
 //! What writes and reads at one end.
 //!
-//! Both sides rely on events as an application would: a writer that was refused waits for `Writable`, a reader that
-//! found nothing waits for `Readable`. A connection that forgets an event therefore stalls, and the run fails.
+//! Both sides rely on events, like an application: a writer that was blocked waits for `Writable`, a reader that found nothing
+//! waits for `Readable`. So a connection that forgets an event stalls, and the run fails.
 
 use std::{collections::VecDeque, ops::RangeInclusive, time::Duration};
 
@@ -83,7 +83,7 @@ impl Writer {
         self.blocked = false;
     }
 
-    /// When it wants to run again by itself.
+    /// When it runs again without an event.
     pub fn wakeup(&self, flow: &Flow) -> Option<Instant> {
         (self.pace.is_some() && !self.blocked && flow.written < self.total).then_some(self.next)
     }
@@ -134,7 +134,7 @@ pub struct Reader {
     pub size: usize,
     /// Time between two reads; `None` to read until nothing is left.
     pub pace: Option<Duration>,
-    /// When it begins (again) to read.
+    /// It does not read before this time.
     pub not_before: Instant,
     /// There may be something to read.
     pub ready: bool,
@@ -164,7 +164,7 @@ impl Reader {
         self.ready = true;
     }
 
-    /// When it wants to run again by itself.
+    /// When it runs again without an event.
     pub fn wakeup(&self) -> Option<Instant> {
         self.ready.then_some(self.not_before)
     }

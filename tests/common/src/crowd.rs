@@ -1,4 +1,4 @@
-//! Sessions side by side, whose packets wait in one queue for one transmitter, each way.
+//! Sessions side by side: in each direction, the packets of all of them wait in one queue for one transmitter.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Crowd {
             session.step_within(end);
         }
         self.now = end;
-        // Nothing is left to do before.
+        // All their events up to `end` are done; this moves their clocks.
         self.sessions.iter_mut().for_each(|session| session.run_for(end - session.now));
     }
 

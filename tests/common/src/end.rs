@@ -16,12 +16,12 @@ use super::{
 /// Most packets of one transmit: the limit of Linux for one GSO send.
 const MAX_BATCH: usize = 64;
 
-/// What an end was seen doing.
+/// What an end has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Deadlines that came.
+    /// Deadlines that were reached.
     pub wakeups: u64,
-    /// Those that led to nothing: no packet, no event.
+    /// Those of them after which there was no packet and no event.
     pub idle_wakeups: u64,
     /// Calls of `poll_transmit` that returned something.
     pub transmits: u64,
@@ -88,7 +88,7 @@ impl End {
         Some(Instant::ZERO + (local - (Instant::ZERO + self.clock_offset)))
     }
 
-    /// Input, application, output, waiting: one round of the calling order, repeated while events ask for it.
+    /// One round of the calling order (timeout, application, output), repeated as long as there are events.
     pub fn drive(
         &mut self,
         now: Instant,
@@ -215,7 +215,7 @@ impl End {
     }
 }
 
-/// The segments that a datagram of `connection` carries: none if it is parity, or out of band.
+/// The segments that a packet of `connection` carries: none if it is parity or a datagram.
 fn opened<'a>(connection: &Connection, packet: &'a [u8]) -> Cow<'a, [u8]> {
     let Some(crypto) = connection.crypto() else { return Cow::Borrowed(behind_fec(packet)) };
     let cipher = crypto.cipher();
@@ -237,7 +237,7 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
     }
 }
 
-/// What never falls.
+/// The counters, which never decrease.
 const fn counters(stats: &Stats) -> [u64; 23] {
     [
         stats.stream.bytes_written,

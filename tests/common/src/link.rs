@@ -35,8 +35,8 @@ pub struct LinkSettings {
     pub delay: Duration,
     /// Random time on top, up to this.
     pub jitter: Duration,
-    /// How long one draw of the jitter holds: packets sent in that time are late by as much as each other, as behind a queue
-    /// that others fill. With zero, each packet draws its own.
+    /// How long one draw of the jitter holds. All packets of that time are late by the same, as behind a queue that others
+    /// fill. With zero, each packet has its own.
     pub jitter_hold: Duration,
     /// Probability that a packet is held up while later ones pass.
     pub reorder: f64,

@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 use super::rng::mix;
 
-/// Bytes after which a stream repeats itself: a prime, so that nothing that goes wrong by a power of two, or by a number
-/// of segments, finds the same bytes again.
+/// Bytes after which a stream repeats itself. It is a prime, so that bytes displaced by a power of two or by some segments are
+/// never equal to those that should be there.
 const PERIOD: usize = 65_521;
-/// Longest piece that can be had as it lies.
+/// Longest piece that can be borrowed without a copy.
 const LONGEST: usize = 1 << 18;
 
-/// The stream that `key` names: a place to begin in bytes that all share.
+/// The stream that `key` names: all streams share their bytes, and begin at different ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload {
     start: u64,

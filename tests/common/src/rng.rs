@@ -30,7 +30,7 @@ impl Rng {
         }
     }
 
-    /// A number in `range` whose order of magnitude is as random as itself: small ones come up as often as large ones.
+    /// A number in `range` of a random order of magnitude: small numbers come up as often as large ones.
     pub fn magnitude(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (low, high) = range.into_inner();
         let bits = self.within(0..=(64 - (high - low).leading_zeros()).into());

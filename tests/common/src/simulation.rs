@@ -66,7 +66,7 @@ pub struct Simulation {
     pub ends: [End; 2],
     /// What each end writes, and how far the other has read it.
     pub flows: [Flow; 2],
-    /// Whether the ends may take each other's packets for nonsense.
+    /// Whether the ends may refuse each other's packets, as with different keys.
     pub strangers: bool,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     serial: u64,
@@ -138,7 +138,7 @@ impl Simulation {
         self.arrivals = arrivals;
     }
 
-    /// Makes the calls of `act` at one end and lets it do what follows from them.
+    /// Calls `act` for one end and lets that end do what follows.
     pub fn call<T>(&mut self, side: usize, act: impl FnOnce(&mut Connection, Instant) -> T) -> T {
         let local = self.ends[side].local(self.now);
         let outcome = act(&mut self.ends[side].connection, local);
@@ -252,13 +252,13 @@ impl Simulation {
         took
     }
 
-    /// A session that has delivered everything waits for nothing and holds nothing.
+    /// Checks that a session that has delivered everything has no deadline and holds nothing.
     pub fn check_at_rest(&self) {
         for (side, end) in self.ends.iter().enumerate() {
             let stats = end.connection.stats();
             let flow = &self.flows[side];
             assert_eq!(end.connection.poll_timeout(), None, "end {side} at rest: {stats:?}");
-            // A wakeup costs a session's host something even when it finds nothing to do.
+            // A wakeup costs something even when there is nothing to do.
             let Activity { wakeups, idle_wakeups, .. } = end.activity;
             assert!(idle_wakeups <= 10 + wakeups / 4, "end {side}: {:?}", end.activity);
             assert_eq!(stats.stream.bytes_written, flow.written, "end {side}");

@@ -1,4 +1,4 @@
-//! tokio_kcp at its fastest: everything is flushed at once, as it would else wait for the next interval.
+//! tokio_kcp at its fastest: everything is flushed at once instead of at the next interval.
 
 use std::io;
 
