@@ -1,56 +1,59 @@
-//! How much parity the losses of the path call for.
+//! Adaptive parity: sends as many parity packets as the losses of the path call for.
 //!
-//! Groups keep their size and their numbers: less parity means that the last packets of a group are not sent, and their
-//! numbers left out. A receiver takes them for lost. So how much is sent may change with every group, and no receiver has
-//! to find anything out: kcp-go's own sender leaves parity and its numbers out as well. A change of the shards would be
-//! another matter: kcp-go's receiver decodes with the old ones until it has seen 258 packets of the new, and what that
-//! yields may pass for segments.
+//! Groups keep their size and their numbers. Less parity means that the last packets of a group are not sent and their numbers
+//! are skipped, which to a receiver looks like a loss. So the amount of parity can change with every group without any receiver
+//! having to detect it. kcp-go's own sender skips parity and its numbers as well. A change of the group size would be worse:
+//! kcp-go's receiver decodes by the old one until it has seen 258 packets of the new, and the result may pass for segments.
 //!
-//! The sender does not see what a receiver recovers, so it goes by two signs ([`LossCounts`]):
+//! The sender does not see what a receiver recovers. It goes by two signs ([`LossCounts`]):
 //!
-//! * Segments **missed**, repaired or not, are a lower bound of the losses: the parity is at least what they call for.
-//! * Segments resent for a reason **after their parity** are what it has left. More of them than [`TARGET`] call for more.
-//!   With next to none for a while, less is tried; if that was wrong, the next try waits twice as long.
+//! * Segments **missed**, whether they were repaired or not, are a lower bound of the losses. Parity is at least what these
+//!   losses call for.
+//! * Segments that had to be resent **after their parity was sent** are losses that parity did not repair. More of them than
+//!   [`TARGET`] call for more parity. After a while with next to none, less parity is tried. If that turns out to be too
+//!   little, the next such trial waits twice as long.
 //!
-//! Segments resent before their parity was sent are not its fault: little traffic completes groups late.
+//! Segments that were resent before their parity was sent do not count: where there is little traffic, groups are completed late.
 //!
-//! Losses of a full queue are not answered with more: parity would fill it further. They show by the round-trip time, which
-//! is then longer than the shortest by a quarter and [`QUEUE`]. A queue shorter than that is not told from a lossy path.
+//! Losses from a full queue are not answered with more parity, which would fill the queue further. They are told by the
+//! round-trip time: it is then longer than the smallest one by more than a quarter and [`QUEUE`]. A shorter queue looks like a
+//! lossy path.
 //!
-//! What losses call for is computed for losses that are independent. Bursts leave more to resend, which the second sign
-//! answers. Reordering and lost ACKs count among the missed, and then some parity is too much.
+//! What losses call for is computed for independent losses. Bursts of losses leave more to resend, which the second sign shows.
+//! Reordering and lost ACKs count as missed segments, and then there is more parity than needed.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::proto::{arq::LossCounts, time::Instant};
 
-/// Share of segments that may be left to resend, in millionths. Each holds up those of the next round trip and more.
+/// Share of segments that parity may leave to be resent, in millionths. Each of these holds up the stream for a round trip or
+/// more.
 const TARGET: u32 = 1_000;
-/// Losses that a session expects at first, in millionths.
+/// Losses assumed when a session begins, in millionths.
 const EXPECTED: u32 = 50_000;
-/// What the round-trip time is lengthened by on a path that is not full: ACKs held back, batches.
+/// By how much the round-trip time may be longer on a path without a queue: ACKs wait, and packets come in batches.
 const QUEUE: Duration = Duration::from_millis(20);
-/// Segments confirmed that make a sample. It takes a round trip at least.
+/// Acknowledged segments that make a sample. A sample also takes at least a round trip.
 const SAMPLE: u64 = 64;
-/// Samples with next to nothing left before less parity is tried, at first and at most.
+/// Samples with next to no unrepaired losses before less parity is tried: at first, and at most.
 const HOLD: core::ops::RangeInclusive<u32> = 4..=64;
-/// Losses not repaired that are no accident.
+/// Unrepaired losses that are too many for an accident.
 const MIN_UNREPAIRED: u64 = 3;
-/// Segments that these are looked for among.
+/// Acknowledged segments over which unrepaired losses are counted.
 const MEMORY: u64 = 2_048;
-/// Groups at first that carry all of their parity, so that a receiver finds the numbers of shards.
+/// Groups at the beginning that send all of their parity, so that a receiver can detect the group size.
 const COMPLETE_GROUPS: u8 = 4;
-/// Bytes of parity that may be saved up, where a group has no more.
+/// Bytes of parity that the budget may save up, unless one group has more.
 const MAX_CREDIT: u64 = 32 << 10;
 
 /// Limits of adaptive parity: see [`KcpConfigBuilder::fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptiveFec {
-    /// Parity packets of a group at least: no more than a group has. Default 0.
+    /// Least number of parity packets in a group: 0 (default) to as many as [`fec`](crate::KcpConfigBuilder::fec) gives a group.
     pub min_parity: usize,
-    /// Bytes of parity at most, in percent of the bytes of data packets: 1 to 1,000, default 100. Saved up for 32 KiB or a
-    /// group's parity at most; the first four groups are complete whatever it says.
+    /// Most bytes of parity, in percent of the bytes of data packets: 1 to 1,000, default 100. What is not used is saved up, to
+    /// 32 KiB or one group's parity. The first four groups of a session send all of their parity regardless.
     pub budget: u32,
 }
 
@@ -60,32 +63,34 @@ impl Default for AdaptiveFec {
     }
 }
 
-/// Chooses the parity packets of a sender's groups.
+/// Chooses how many parity packets a sender's groups have.
 #[derive(Debug)]
 pub(in crate::proto) struct Adaptive {
     limits: AdaptiveFec,
-    /// By parity packets: the losses that they repair up to [`TARGET`], in millionths.
+    /// For each number of parity packets: the losses, in millionths, of which it leaves no more than [`TARGET`].
     repairs: Vec<u32>,
+    /// Parity packets of the next groups.
     parity: usize,
-    /// Losses as the missed segments tell, in millionths.
+    /// Losses as the missed segments show them, in millionths.
     losses: u32,
-    /// What was counted when the sample began, and when that was.
+    /// The counts at the beginning of the current sample, and when that was.
     sample: (LossCounts, Instant),
-    /// Segments confirmed and not repaired since the last change, old ones halved.
+    /// Segments acknowledged since the last change; halved now and then, so that old ones count less.
     confirmed: u64,
+    /// Unrepaired losses among them.
     unrepaired: u64,
-    /// Samples since then.
+    /// Samples since the last change.
     samples: u32,
-    /// Samples that are waited for before less is tried.
+    /// Samples to wait for before less parity is tried.
     hold: u32,
-    /// The last change was to less.
+    /// The last change was to less parity.
     tried_less: bool,
-    /// Until when ACKs are of segments sent before the last change.
+    /// Until then, ACKs are for segments that were sent before the last change.
     unsettled_until: Option<Instant>,
 }
 
 impl Adaptive {
-    /// For groups of so many data packets and up to so many parity packets.
+    /// For groups of `data` data packets and up to `max_parity` parity packets.
     pub(in crate::proto) fn new(data: usize, max_parity: usize, limits: AdaptiveFec) -> Self {
         let repairs: Vec<u32> = (0..=max_parity).map(|parity| repaired_losses(data, parity)).collect();
         let mut adaptive = Self {
@@ -105,29 +110,29 @@ impl Adaptive {
         adaptive
     }
 
-    /// Parity packets of the groups to come.
+    /// Parity packets of the next groups.
     pub(in crate::proto) const fn parity(&self) -> usize {
         self.parity
     }
 
-    /// Bytes of parity for a hundred bytes of data.
+    /// Most bytes of parity for a hundred bytes of data.
     pub(in crate::proto) const fn budget(&self) -> u32 {
         self.limits.budget
     }
 
-    /// The losses seen, in millionths: those of the path as far as repairs let them be seen.
+    /// The losses seen, in millionths. Losses that were repaired before an ACK could show them are missing.
     pub(in crate::proto) const fn losses(&self) -> u32 {
         self.losses
     }
 
-    /// The fewest parity packets within the limits that repair such losses.
+    /// The fewest parity packets, within the limits, that repair such losses.
     fn called_for(&self, losses: u32) -> usize {
         let max = self.repairs.len() - 1;
         let enough = self.repairs.iter().position(|&repaired| repaired >= losses);
         enough.unwrap_or(max).max(self.limits.min_parity)
     }
 
-    /// Looks at what ACKs have told so far; `rtt` is the smoothed round-trip time, `min_rtt` the shortest.
+    /// Takes into account what ACKs have shown so far. `rtt` is the smoothed round-trip time, `min_rtt` the smallest.
     pub(in crate::proto) fn update(
         &mut self,
         now: Instant,
@@ -158,11 +163,11 @@ impl Adaptive {
                 self.unrepaired /= 2;
             }
         }
-        // Without parity all losses are resent, and the path's reordering is not among them.
+        // Without parity, all losses are resent. Counting these leaves reordered segments out.
         let lost = if self.parity == 0 { new.resent } else { new.missed };
         let seen = millionths(lost, new.confirmed);
         if !congested || seen < self.losses / 2 {
-            // One sample is no proof: a queue that overflows once would fill the path with parity.
+            // One sample is no proof. Otherwise, a queue that overflows once would fill the path with parity.
             self.losses = (3 * self.losses + seen) / 4;
         }
         if let Some(parity) = self.choose(self.losses) {
@@ -170,7 +175,7 @@ impl Adaptive {
         }
     }
 
-    /// What to change the parity to, if anything.
+    /// The number of parity packets to change to, if it should change.
     fn choose(&mut self, losses: u32) -> Option<usize> {
         let max = self.repairs.len() - 1;
         let called_for = self.called_for(losses);
@@ -181,7 +186,7 @@ impl Adaptive {
         if self.unrepaired >= MIN_UNREPAIRED && left > 2 * TARGET && self.parity < max {
             return Some(self.parity + 1);
         }
-        // A quarter more losses than seen must not call for the change to be undone.
+        // A quarter more losses than seen must not call for the change to be undone at once.
         let enough = self.called_for(losses + losses / 4);
         let less = self.parity - (self.parity.saturating_sub(enough)).div_ceil(4);
         (self.samples >= self.hold && left <= TARGET && less < self.parity).then_some(less)
@@ -190,7 +195,7 @@ impl Adaptive {
     fn change(&mut self, now: Instant, parity: usize, rtt: Duration) {
         let less = parity < self.parity;
         if less && self.tried_less {
-            // The step before was right.
+            // The step before, to less, turned out right.
             self.hold = (self.hold / 2).max(*HOLD.start());
         } else if !less && self.tried_less {
             self.hold = (self.hold * 2).min(*HOLD.end());
@@ -198,7 +203,7 @@ impl Adaptive {
         self.tried_less = less;
         self.parity = parity;
         (self.confirmed, self.unrepaired, self.samples) = (0, 0, 0);
-        // What is under way, and its resends.
+        // Until the packets on their way and their resends are acknowledged.
         self.unsettled_until = Some(now + 2 * rtt);
     }
 }
@@ -207,7 +212,7 @@ fn millionths(part: u64, whole: u64) -> u32 {
     part.saturating_mul(1_000_000).checked_div(whole).map_or(0, |share| share.min(1_000_000) as u32)
 }
 
-/// The losses, in millionths, of which no more than [`TARGET`] are left in groups of `data` and `parity` packets.
+/// The losses, in millionths, of which groups of `data` and `parity` packets leave no more than [`TARGET`].
 fn repaired_losses(data: usize, parity: usize) -> u32 {
     let (mut enough, mut many) = (0, 1_000_000);
     while many - enough > 100 {
@@ -221,8 +226,8 @@ fn repaired_losses(data: usize, parity: usize) -> u32 {
     enough
 }
 
-/// The share of data packets that is lost and not recovered where packets are lost independently: they are all those
-/// lost but for the ones of groups that lose no more than `parity`.
+/// The share of data packets that is lost and not recovered, where packets are lost independently: all lost packets, without
+/// those of groups that lose no more than `parity`.
 fn left(data: usize, parity: usize, losses: f64) -> f64 {
     let packets = data + parity;
     let mut chance = (0..packets).fold(1.0, |chance, _| chance * (1.0 - losses));
@@ -234,7 +239,7 @@ fn left(data: usize, parity: usize, losses: f64) -> f64 {
     losses - repaired
 }
 
-/// What parity a sender may still send, by its budget.
+/// How much parity a sender may send within its budget.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Credit {
     hundredths: u64,
@@ -242,14 +247,14 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// A data packet of so many bytes is sent, of a group whose parity takes `group` bytes so far: what is saved up for
-    /// that is not lost, however large it is.
+    /// A data packet of `len` bytes is sent. `group` is the number of bytes that the parity of its group takes so far: as much may
+    /// always be saved up.
     pub(super) fn earn(&mut self, len: usize, budget: u32, group: usize) {
         let most = 100 * MAX_CREDIT.max(group as u64);
         self.hundredths = (self.hundredths + len as u64 * u64::from(budget)).min(most);
     }
 
-    /// How many of `rows` parity packets of `len` bytes may be sent, now taken off.
+    /// Returns how many of `rows` parity packets of `len` bytes may be sent, and takes them off the budget.
     pub(super) fn spend(&mut self, rows: usize, len: usize) -> usize {
         let each = 100 * len.max(1) as u64;
         let rows = rows.min((self.hundredths / each) as usize);
@@ -257,7 +262,7 @@ impl Credit {
         rows
     }
 
-    /// Whether the group that begins is one of the first, which are complete.
+    /// Whether the group that begins is one of the first, which send all of their parity.
     pub(super) fn is_first_group(&mut self) -> bool {
         let first = self.complete_groups < COMPLETE_GROUPS;
         self.complete_groups += u8::from(first);
@@ -265,12 +270,12 @@ impl Credit {
     }
 }
 
-/// Copies of a segment that stand for the parity of its group: as strong, at the losses that the parity is for.
+/// How many copies of a segment replace the parity of its group: as many as repair about the same losses.
 pub(in crate::proto) fn copies_for(data: usize, parity: usize) -> usize {
     if parity == 0 { 0 } else { ((4 * parity + data / 2) / data).max(1) }
 }
 
-// Minutes of arithmetic under Miri, which has nothing to find in it.
+// This takes minutes under Miri, and is arithmetic only.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
@@ -278,7 +283,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
 
     #[test]
-    fn losses_call_for_parity() {
+    fn more_losses_call_for_more_parity_within_the_limits() {
         let adaptive = Adaptive::new(10, 10, AdaptiveFec::default());
         let called_for =
             [0, 2_000, 10_000, 50_000, 100_000, 200_000].map(|losses| adaptive.called_for(losses));
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_a_simulation_leaves() {
+    fn unrepaired_losses_are_computed_as_by_hand() {
         // 10/3 at 10 %, by hand: sum over 4..=13 of k/13 C(13,k) 0.1^k 0.9^(13-k).
         assert!((left(10, 3, 0.1) - 0.011_28).abs() < 2e-4, "{}", left(10, 3, 0.1));
         assert!((left(1, 1, 0.1) - 0.01).abs() < 1e-9);
@@ -303,7 +308,7 @@ mod tests {
         }
     }
 
-    /// A path of independent losses that FEC repairs as computed; `visible` tells whether repairs are seen.
+    /// A path with independent losses, which FEC repairs as computed.
     struct Path {
         adaptive: Adaptive,
         counts: LossCounts,
@@ -332,7 +337,7 @@ mod tests {
             ((self.state >> 33) as f64) < of * f64::from(1_u32 << 31)
         }
 
-        /// `groups` groups, ten of them a round trip.
+        /// Sends `groups` groups, ten in a round trip. With `visible`, ACKs show losses that were repaired.
         fn run(&mut self, groups: u32, losses: f64, visible: bool) -> usize {
             for _ in 0..groups {
                 let parity = self.adaptive.parity();
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_the_losses_call_for_and_goes_back() {
+    fn parity_follows_the_losses_and_goes_back_without_them() {
         for visible in [true, false] {
             for (losses, expected) in [(0.01, 1..=2), (0.05, 2..=4), (0.1, 4..=6), (0.2, 7..=10)] {
                 let mut path = Path::new(10, AdaptiveFec::default());
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_within_its_limits() {
+    fn parity_stays_within_its_limits() {
         let limits = AdaptiveFec { min_parity: 1, ..AdaptiveFec::default() };
         let mut path = Path::new(4, limits);
         assert_eq!(path.run(2_000, 0.3, true), 4);
@@ -385,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_a_full_queue_are_not_answered() {
+    fn losses_of_a_full_queue_call_for_no_parity() {
         let mut path = Path::new(10, AdaptiveFec::default());
         path.rtt = RTT * 2;
         assert_eq!(path.run(5_000, 0.2, true), 3, "as it began");
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_confirmed_changes_nothing() {
+    fn without_acks_parity_does_not_change() {
         let mut path = Path::new(6, AdaptiveFec::default());
         for _ in 0..1_000 {
             path.now += RTT;
@@ -406,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_bounds_parity() {
+    fn the_budget_limits_the_bytes_of_parity() {
         let mut credit = Credit::default();
         let mut sent = 0;
         for _ in 0..100 {
@@ -423,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_stand_for_parity() {
+    fn the_number_of_copies_follows_the_share_of_parity() {
         let copies = [(10, 0), (10, 1), (10, 3), (10, 5), (10, 8), (1, 1)];
         assert_eq!(copies.map(|(data, parity)| copies_for(data, parity)), [0, 1, 1, 2, 3, 4]);
     }

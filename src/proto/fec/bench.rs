@@ -1,4 +1,4 @@
-//! A door for this crate's benchmarks to what its sessions encode and decode with. No part of the API.
+//! Lets this crate's benchmarks use the encoder and decoder of its sessions. Not part of the public interface.
 
 use alloc::{sync::Arc, vec::Vec};
 

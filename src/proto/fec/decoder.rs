@@ -1,84 +1,99 @@
-//! The receiver's half of FEC: keeps the shards of the groups under way and computes what is missing.
+//! The receiver's half of FEC: keeps the shards of recent groups, and computes the data packets that are missing.
 //!
-//! Data packets are handed on when they come; a shard of each is kept only until its group is complete or given up. With
-//! nothing lost or reordered that is one group. At most [`MIN_GROUPS`], or 128 packets' worth, are kept, and [`MAX_BYTES`] in all.
+//! A data packet is handed on as soon as it comes. A copy of its shard is kept until its group is complete or given up. Where
+//! nothing is lost or reordered, that is one group. At most [`MIN_GROUPS`] groups are kept, or 128 packets' worth where groups
+//! are small, and at most [`MAX_BYTES`] in all.
 //!
-//! How many shards a group has is found out from the packets ([`Detector`]); until then shards are set aside. What the
-//! session itself sends is not taken for the peer's: shards of a wrong code yield garbage, and not any. It is a linear
-//! combination of packets, in which what all of them share (the conv, the command, the length) survives, with numbers and
-//! data that are nobody's. So nothing is decoded before the detector has been certain for a whole group (packets from
-//! before and after a change may leave a code possible that is neither's), one packet that contradicts the code ends it,
-//! parity must name this conversation, and what is recovered must be exactly as long as it says, padded with zeros, and
-//! whole segments of this conversation.
-//! Our own senders leap in their numbers when they change, so that packets before and after are never taken together;
-//! kcp-go's do not change.
+//! # Which group size the peer has
+//!
+//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside. The group size
+//! that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
+//! kind. What it computes is a linear combination of packets. All that the packets have in common survives in it (the conv, the
+//! command, the length), so that it looks like a valid segment, with a number and data that nobody sent.
+//!
+//! Therefore nothing is handed on unless all of this holds:
+//!
+//! * The detector has been certain for a whole group. Shortly after a change, packets from before and after it may agree with
+//!   a third group size that is neither.
+//! * No packet has contradicted the group size since. The first one that does ends it.
+//! * The parity names this conversation.
+//! * What is recovered has exactly the length that it states, is padded with zeros, and holds whole segments of this
+//!   conversation and nothing else.
+//!
+//! A sender of this crate skips some numbers when it changes its group size, so that packets from before and after the change
+//! are never combined. kcp-go's senders do not change.
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 
 use super::{
     DecodeCache, ReedSolomon,
+    decode_cache::ShardSet,
     detector::{Detector, Shards},
-    notice::{FecEvent, Watch},
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
-    pattern::Pattern,
+    peer_check::{FecEvent, PeerCheck},
     pool::ShardPool,
 };
 use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, wire::Segments};
 
-/// Groups kept, as in kcp-go: what is reordered farther than that is not waited for.
+/// Groups kept at least, as in kcp-go. A packet that is reordered by more than that comes too late.
 const MIN_GROUPS: usize = 3;
-/// Packets whose groups are kept, where groups are small.
+/// Where groups are small, as many are kept as hold this many packets.
 const MIN_PACKETS: usize = 128;
-/// Bytes of shards kept, in groups and for those to come: 3 groups of 256 packets of 1,500 bytes, and more.
+/// Bytes of shard buffers, in use and spare: room for 3 groups of 256 packets of 1,500 bytes, and more.
 const MAX_BYTES: usize = 2 << 20;
-/// Packets kept until the code is known: two groups of up to 64, which is when most codes are.
+/// Packets set aside until the group size is known: two groups of up to 64. By then most group sizes are.
 const MAX_UNDECODED: usize = 128;
-/// Bytes of such a packet: any that fits an Ethernet's MTU.
+/// Longest packet that is set aside, in bytes: any that fits an Ethernet's MTU.
 const MAX_UNDECODED_LEN: usize = 1_500;
-/// Packets that may be missing between two. A longer gap is a change, or long enough to begin anew.
+/// Packets that may be missing between two that arrive. A longer gap means that the peer has changed its group size, or that so
+/// much was lost that the search may begin anew.
 const MAX_GAP: i32 = LEAP as i32 / 2;
-/// Packets of groups long gone, one after the other, that mean that the peer counts anew.
+/// Packets in a row that come too late, after which they are taken for the peer's new numbers.
 const MAX_STRAYS: u32 = 32;
 
 #[derive(Debug, Default)]
 pub(in crate::proto) struct Decoder {
-    /// The code of the peer, once it is known.
+    /// The peer's code, once its group size is known.
     code: Option<Arc<ReedSolomon>>,
     detector: Option<Box<Detector>>,
-    /// What came while the code was not known, to be decoded once it is.
+    /// Packets set aside while the code is unknown, to be decoded once it is known.
     undecoded: VecDeque<Undecoded>,
-    /// In the order of their seqids.
+    /// The groups kept, in the order of their seqids.
     groups: VecDeque<Group>,
-    /// Memory of the shards, of [`MAX_BYTES`] in all.
+    /// Buffers of the shards, [`MAX_BYTES`] in all.
     pool: ShardPool,
-    /// Of groups of this code that are gone, for those to come.
+    /// Lists of shards from former groups of this code, to be used again.
     spare_groups: Vec<Vec<Option<Vec<u8>>>>,
-    /// Empty but while a group is recovered.
+    /// The data shards that are computed. Empty except while a group is recovered.
     recovered: Vec<Vec<u8>>,
+    /// Packets in a row that belong to groups given up long ago.
     strays: u32,
-    /// The seqid of the packet farthest on.
+    /// The highest seqid received.
     newest: Option<u32>,
-    /// Packets numbered before this are of the code before, while the new one is looked for.
+    /// While a new code is searched for: packets numbered before this belong to the former one.
     since: Option<u32>,
-    /// Packets refused as late, one after the other.
-    overtaken: u32,
-    /// Packets that agreed with what the detector is certain of.
+    /// Packets in a row that were refused as late, because they may belong to the former code.
+    late_in_row: u32,
+    /// Packets in a row that agreed with the group size of which the detector is certain.
     agreed: u32,
     cache: DecodeCache,
-    watch: Watch,
+    peer_check: PeerCheck,
     stats: FecStats,
 }
 
 #[derive(Debug)]
 struct Group {
-    /// The seqid of its first shard.
+    /// The seqid of the group's first shard.
     first: u32,
-    /// Data, then parity; empty once all data was handed on.
+    /// The data shards, then the parity shards. Empty once the group is done.
     shards: Vec<Option<Vec<u8>>>,
-    /// Those that came, kept or not.
-    seen: Pattern,
+    /// The shards that came, kept or not.
+    seen: ShardSet,
+    /// Data shards that came.
     data: usize,
+    /// Parity shards that came.
     parity: usize,
+    /// All data was handed on, or the group was given up.
     done: bool,
 }
 
@@ -90,11 +105,11 @@ struct Undecoded {
 }
 
 impl Decoder {
-    /// A decoder of a session that sends groups of so many data and parity packets itself: a peer that does the same is
-    /// no news.
+    /// A decoder for a session that itself sends groups of `own` data and parity packets. A peer with the same group size is
+    /// not reported.
     pub(in crate::proto) fn expecting(own: Option<(usize, usize)>) -> Self {
         let own = own.map(|(data, parity)| Shards { data: data as u16, parity: parity as u16 });
-        Self { watch: Watch::new(own), ..Self::default() }
+        Self { peer_check: PeerCheck::new(own), ..Self::default() }
     }
 
     pub(in crate::proto) const fn stats(&self) -> FecStats {
@@ -103,15 +118,15 @@ impl Decoder {
 
     /// Whether parity arrives from which nothing can be recovered.
     pub(in crate::proto) const fn is_undecodable(&self) -> bool {
-        self.watch.is_undecodable()
+        self.peer_check.is_undecodable()
     }
 
-    /// What is to be told about the peer's FEC.
+    /// The next event about the peer's FEC.
     pub(in crate::proto) fn take_event(&mut self) -> Option<FecEvent> {
-        self.watch.take_event()
+        self.peer_check.take_event()
     }
 
-    /// Data and parity shards of the peer's groups, as far as known.
+    /// Data and parity shards of the peer's groups, once they are known.
     pub(in crate::proto) fn shards(&self) -> Option<(usize, usize)> {
         self.code.as_ref().map(|code| (code.data_shards(), code.parity_shards()))
     }
@@ -129,7 +144,7 @@ impl Decoder {
             Kind::Data => {
                 let payload = packet::payload(packet.shard).ok_or(PacketError::Fec)?;
                 outcome = deliver(payload, Origin::Received);
-                // A segment that is not understood is still one of its group.
+                // A packet with a bad segment still belongs to its group.
                 if matches!(outcome, Err(PacketError::WrongConv { .. })) {
                     return outcome;
                 }
@@ -137,8 +152,8 @@ impl Decoder {
             Kind::Parity => {
                 self.stats.parity_received += 1;
                 let ours = packet::parity_conv(packet.shard) == Some(conv);
-                self.watch.on_parity(ours);
-                // In what several parity packets of another session yield the conv may be right by accident.
+                self.peer_check.on_parity(ours);
+                // What several parity packets of another session yield may have the right conv by accident.
                 if !ours {
                     self.stats.parity_wasted += 1;
                     return Ok(());
@@ -162,8 +177,8 @@ impl Decoder {
         outcome
     }
 
-    /// Numbers that leap forward mean that the peer has changed its shards: ours leap when they do. What came before tells
-    /// nothing about what follows.
+    /// Looks for a gap in the numbers, by which a sender of this crate shows that it has changed its group size. What came before
+    /// the gap says nothing about what follows.
     fn look_for_jump(&mut self, seqid: u32) {
         let ahead = self.newest.map_or(0, |newest| seqid.wrapping_sub(newest) as i32);
         if ahead > MAX_GAP {
@@ -189,18 +204,18 @@ impl Decoder {
         }
     }
 
-    /// Gives the peer's code up if this packet disagrees with it, and looks for the right one. Whether the packet is of
-    /// use: not if it is late, and of the code before perhaps.
+    /// Drops the peer's code if this packet contradicts it, and searches for the right one. Returns whether the packet is of
+    /// use. A late packet is not, because it may belong to the former code.
     fn check_code(&mut self, seqid: u32, is_data: bool) -> bool {
         if let Some(code) = &self.code {
             if Shards::of(code).agrees(seqid, is_data) {
-                self.watch.on_agreed();
-                self.overtaken = 0;
+                self.peer_check.on_agreed();
+                self.late_in_row = 0;
                 return true;
             }
             let first = self.groups.front().map(|group| group.first);
-            if first.is_some_and(|first| is_before(seqid, first)) && self.overtaken < MAX_STRAYS {
-                self.overtaken += 1;
+            if first.is_some_and(|first| is_before(seqid, first)) && self.late_in_row < MAX_STRAYS {
+                self.late_in_row += 1;
                 return false;
             }
             self.stats.mismatches += 1;
@@ -210,19 +225,19 @@ impl Decoder {
             self.newest = Some(seqid);
         }
         if self.since.is_some_and(|since| is_before(seqid, since)) {
-            if self.overtaken < MAX_STRAYS {
-                self.overtaken += 1;
+            if self.late_in_row < MAX_STRAYS {
+                self.late_in_row += 1;
                 return false;
             }
-            // So many are not late: what was farther on is none of the peer's numbers.
+            // So many in a row are not late. The higher number was not one of the peer's.
             self.since = None;
             self.newest = Some(seqid);
             self.detector = None;
             self.undecoded.clear();
             self.agreed = 0;
         }
-        self.overtaken = 0;
-        self.watch.on_unknown(is_data);
+        self.late_in_row = 0;
+        self.peer_check.on_unknown(is_data);
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
         let (found, anew) = detector.observe(seqid, is_data);
         if anew {
@@ -231,21 +246,21 @@ impl Decoder {
             self.agreed = 0;
         }
         let Some(shards) = found else { return true };
-        // Packets of two codes may leave a third possible for a while: what is certain must hold for a group.
+        // Packets of two codes may agree with a third for a while, so that certainty must last for a whole group.
         self.agreed += 1;
         if self.agreed <= shards.group() {
             return true;
         }
         self.agreed = 0;
         self.code = ReedSolomon::new(shards.data.into(), shards.parity.into()).ok().map(Arc::new);
-        self.stats.peer_changes += u64::from(self.watch.on_known(shards));
+        self.stats.peer_changes += u64::from(self.peer_check.on_known(shards));
         self.detector = None;
         self.since = None;
         self.spare_groups.clear();
         true
     }
 
-    /// Keeps a shard, and recovers what its group lacks if that can be done now.
+    /// Keeps a shard, and recovers the missing data of its group if there are enough shards now.
     fn keep(
         &mut self,
         seqid: u32,
@@ -287,7 +302,7 @@ impl Decoder {
         }
     }
 
-    /// The group that begins at `first`, made unless it is older than those kept.
+    /// The place of the group that begins at `first`. It is made if there is none, unless it is older than all groups kept.
     fn group_of(&mut self, first: u32, size: usize) -> Option<usize> {
         let newer = self.groups.iter().position(|group| (group.first.wrapping_sub(first) as i32) >= 0);
         let at = newer.unwrap_or(self.groups.len());
@@ -309,7 +324,7 @@ impl Decoder {
         let mut shards = self.spare_groups.pop().unwrap_or_default();
         shards.resize_with(size, || None);
         self.groups
-            .insert(at, Group { first, shards, seen: Pattern::default(), data: 0, parity: 0, done: false });
+            .insert(at, Group { first, shards, seen: ShardSet::default(), data: 0, parity: 0, done: false });
         if full {
             self.forget_first();
             return Some(at - 1);
@@ -329,12 +344,12 @@ impl Decoder {
         let missing = code.data_shards() - group.data;
         let parity = &group.shards[code.data_shards()..];
         let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
-        // Parity of one group is of one length; room for what is missing must be within the bound as well.
+        // Parity shards of one group have one length. Room for the missing shards must be within the limit as well.
         let one_length = parity.iter().flatten().all(|shard| shard.len() == len);
         if !one_length || !self.pool.fit(MAX_BYTES.saturating_sub(missing * len)) {
             self.stats.parity_wasted += group.parity as u64;
             self.stats.unrecoverable += missing as u64;
-            self.watch.on_recovery(false);
+            self.peer_check.on_recovery(false);
             return;
         }
         for _ in 0..missing {
@@ -342,7 +357,7 @@ impl Decoder {
             shard.resize(len, 0);
             self.recovered.push(shard);
         }
-        // Fails for shards that are not of one group, which a peer without a key to be held to can make up.
+        // It fails for shards that do not belong to one group. Without encryption anybody can make such shards up.
         let done = code.reconstruct_data_into(&mut self.cache, &group.shards, &mut self.recovered);
         if done.is_err() {
             self.stats.parity_wasted += group.parity as u64;
@@ -350,7 +365,7 @@ impl Decoder {
         let before = self.stats.recovered;
         for shard in self.recovered.drain(..) {
             let payload = carried(&shard, conv).filter(|_| done.is_ok());
-            // Segments that were received meanwhile do no harm.
+            // A segment that was received meanwhile is a duplicate, which does no harm.
             if payload.is_some_and(|payload| deliver(payload, Origin::Recovered).is_ok()) {
                 self.stats.recovered += 1;
             } else {
@@ -358,10 +373,10 @@ impl Decoder {
             }
             self.pool.give(shard);
         }
-        self.watch.on_recovery(self.stats.recovered > before);
+        self.peer_check.on_recovery(self.stats.recovered > before);
     }
 
-    /// The group is of no further use: its shards are given back.
+    /// Ends a group, and gives its shards back to the pool.
     fn finish(&mut self, at: usize) {
         let group = &mut self.groups[at];
         group.done = true;
@@ -372,7 +387,7 @@ impl Decoder {
         self.spare_groups.push(shards);
     }
 
-    /// Finishes a group that lacks shards.
+    /// Ends a group whose data is incomplete.
     fn give_up(&mut self, at: usize) {
         let group = &self.groups[at];
         if group.done {
@@ -404,7 +419,7 @@ impl Decoder {
         self.pool.peak()
     }
 
-    /// Bytes of all that is kept.
+    /// Bytes of all memory kept.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         let groups = self.groups.iter().map(|group| &group.shards).chain(&self.spare_groups);
@@ -419,12 +434,12 @@ impl Decoder {
             + self.cache.memory()
     }
 
-    /// Gives memory that is kept for further traffic back. Groups under way are left to resends, which have taken the
-    /// place of what they could recover.
+    /// Frees the memory that is kept for further traffic. Incomplete groups are given up: in an idle session, resends have
+    /// already delivered what they could recover.
     pub(in crate::proto) fn trim(&mut self) {
         for at in 0..self.groups.len() {
             let group = &self.groups[at];
-            // Without parity, the data that the last one lacks is not lost but yet to be sent.
+            // The last group without parity does not lack lost data: its sender has not sent it yet.
             if group.parity == 0 && at + 1 == self.groups.len() && !group.done {
                 self.finish(at);
             }
@@ -443,7 +458,7 @@ fn is_before(seqid: u32, other: u32) -> bool {
     (seqid.wrapping_sub(other) as i32) < 0
 }
 
-/// What a recovered shard carries, if that is nothing but whole segments of `conv`.
+/// The segments of a recovered shard, if it holds whole segments of `conv` and nothing else.
 fn carried(shard: &[u8], conv: u32) -> Option<&[u8]> {
     let payload = packet::payload(shard)?;
     let padding = &shard[SIZE_LEN + payload.len()..];

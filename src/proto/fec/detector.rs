@@ -1,17 +1,17 @@
-//! Finds out how many data and parity shards the groups of a peer have.
+//! Detects how many data shards (d) and parity shards (p) the groups of a peer have.
 //!
-//! Seqids of data packets leave a remainder below d when divided by d + p, those of parity packets one from d on. So
-//! every packet received, whatever was lost or reordered around it, bounds d for each possible group size from one side,
-//! and a group size for which no d is left is out. When a single size is left and the bounds of its d meet, both are
-//! known: within about three groups, and whatever is lost only takes longer. (kcp-go needs a run of each type without a
-//! gap.)
+//! A group has d + p packets. Divide a packet's seqid by that: the remainder is below d for a data packet, and d or more for a
+//! parity packet. So for each possible group size, every packet received bounds d from one side, whatever was lost or reordered
+//! around it. A group size is ruled out when its bounds cross. When only one group size is left and its bounds meet, both d
+//! and p are known. That takes about three groups; losses only make it take longer. (kcp-go's receiver needs a run of packets
+//! of each type without a gap.)
 
 use super::ReedSolomon;
 
-/// Largest group: what the field of Reed-Solomon has room for.
+/// Largest group, in packets: Reed-Solomon over 256 elements has no more shards.
 const MAX_GROUP: usize = 256;
 
-/// Shards of a group.
+/// Numbers of data and parity shards in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shards {
     pub(super) data: u16,
@@ -27,20 +27,20 @@ impl Shards {
         self.data as u32 + self.parity as u32
     }
 
-    /// Whether a packet of this seqid is of this type.
+    /// Whether a packet of this type may have this seqid.
     pub(super) const fn agrees(self, seqid: u32, is_data: bool) -> bool {
         (seqid % self.group() < self.data as u32) == is_data
     }
 }
 
-/// What the packets seen so far leave possible.
+/// The group sizes that agree with every packet seen so far.
 #[derive(Debug, Clone)]
 pub(super) struct Detector {
-    /// By group size, from 2 on.
+    /// The bounds for each group size, from 2 on.
     bounds: [Bounds; MAX_GROUP - 1],
 }
 
-/// Bounds of d for one group size. None is left once they have crossed.
+/// The bounds of d for one group size, which is ruled out once they have crossed.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// One more than the largest remainder of a data packet.
@@ -58,8 +58,8 @@ impl Detector {
         Self { bounds }
     }
 
-    /// Takes note of a packet; returns the shards if they are certain now, and whether it began anew: a packet that fits no
-    /// group size at all means that the peer has changed its own, and everything before it is forgotten.
+    /// Takes a packet into account. Returns the group size if it is certain now, and whether the search began anew. It does when
+    /// a packet rules the last group size out: then the peer has changed its own, and the packets before are forgotten.
     pub(super) fn observe(&mut self, seqid: u32, is_data: bool) -> (Option<Shards>, bool) {
         let found = self.narrow(seqid, is_data);
         if !found.any {
@@ -92,9 +92,11 @@ impl Detector {
     }
 }
 
-/// What is possible.
+/// The outcome of one packet.
 struct Found {
+    /// Some group size is still possible.
     any: bool,
+    /// The group size, if it is the only one possible and its bounds meet.
     only: Option<Shards>,
 }
 
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
-    fn shards_are_found_within_three_groups_from_anywhere() {
+    fn any_group_size_is_detected_within_three_groups() {
         for (data, parity) in SHARDS {
             let shards = Shards { data, parity };
             let mut state = 7;
@@ -138,10 +140,10 @@ mod tests {
         u32::MAX / shards.group() * shards.group()
     }
 
-    /// Never a wrong answer, whatever is lost, repeated or out of order.
+    /// The answer is never wrong, whatever is lost or out of order.
     #[test]
     #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
-    fn shards_are_found_through_loss_and_disorder() {
+    fn losses_and_reordering_never_yield_a_wrong_group_size() {
         for (data, parity) in SHARDS {
             let shards = Shards { data, parity };
             for seed in 0..20 {
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "arithmetic only, and minutes of it")]
-    fn a_change_is_noticed() {
+    fn a_change_of_the_group_size_is_detected() {
         let (before, after) = (Shards { data: 10, parity: 3 }, Shards { data: 5, parity: 2 });
         let mut detector = Detector::new();
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The sender's half of FEC: numbers packets, and makes the parity of each group as its data packets go out.
+//! The sender's half of FEC: numbers packets, and makes the parity of each group while its data packets go out.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -10,36 +10,39 @@ use super::{
 };
 use crate::proto::time::Instant;
 
-/// A group whose last data packet comes this long after the one before sends no parity: kcp-go's rule. Its receiver has
-/// asked for what it misses by then.
+/// A group sends no parity where its last data packet comes this long after the one before. This is kcp-go's rule: by then,
+/// missing packets have been resent.
 const MAX_GAP: Duration = Duration::from_millis(500);
 
 /// Makes the FEC packets of one session. No data is kept: each data packet is added to the parity when it is sent.
 ///
-/// A group may send less than its parity ([`limit`](Self::limit)); the numbers of the rest are left out. What is not to
-/// be sent is not computed either: parity rows do not depend on how many there are.
+/// A group may send only a part of its parity ([`limit`](Self::limit)). The numbers of the other parity packets are skipped.
+/// Those packets are not computed either, because a parity row does not depend on how many rows there are.
 #[derive(Debug)]
 pub(in crate::proto) struct Encoder {
     code: Arc<ReedSolomon>,
-    /// The code of fewer parity packets that the group under way uses, if it does.
+    /// The code of the current group, where that has fewer parity packets than `code`.
     shorter: Option<Arc<ReedSolomon>>,
-    /// Parity packets that the group under way computes.
+    /// Parity packets that the current group computes.
     rows: usize,
-    /// Those of the groups to come, and their budget in percent of the data; `None` for all of them.
+    /// Parity packets of the next groups, and their budget in percent of the data. `None` for all parity, always.
     limit: Option<(usize, u32)>,
+    /// What the budget allows to be sent.
     credit: Credit,
-    /// The group under way is one of the first, which no budget binds.
+    /// The current group is one of the first, to which no budget applies.
     exempt: bool,
-    /// Parity packets that the group sends, once its data is complete.
+    /// Parity packets that the current group sends once its data is complete.
     to_send: usize,
     parity: ParityAccumulator,
+    /// The number of the next packet.
     seqid: u32,
-    /// Where the seqids begin again at 0.
+    /// The number at which numbering begins again at 0.
     wrap: u32,
-    /// Data packets of the group so far.
+    /// Data packets of the current group so far.
     data: usize,
-    /// Parity packets of the group that were handed out, while its data is complete.
+    /// While parity is being sent: how many parity packets of the current group were.
     parity_sent: Option<usize>,
+    /// When the last data packet was sent.
     last_data: Option<Instant>,
 }
 
@@ -75,7 +78,7 @@ impl Encoder {
         self.data == 0
     }
 
-    /// From where on an encoder with other shards may number its packets: as far ahead across the end of the numbers.
+    /// The least number at which an encoder with another code may begin. It is as far ahead where the numbers wrap.
     pub(in crate::proto) const fn next_seqid(&self) -> u32 {
         self.seqid.wrapping_add(LEAP)
     }
@@ -85,21 +88,21 @@ impl Encoder {
         (self.code.data_shards(), self.code.parity_shards())
     }
 
-    /// Has the groups to come use another code. Between groups only: its first group begins at a multiple of its size,
-    /// behind a leap.
+    /// Uses another code from the next group on. To be called between groups only. The new code's first group begins at a
+    /// multiple of its size, after a gap in the numbers.
     pub(in crate::proto) fn set_code(&mut self, code: Arc<ReedSolomon>) {
         debug_assert!(self.is_between_groups());
         let last_data = self.last_data;
         *self = Self { last_data, ..Self::starting_at(code, self.next_seqid()) };
     }
 
-    /// Has the groups to come send no more than `parity` of their parity packets, and no more bytes of them than `budget`
-    /// percent of their data; the first ones send all. `None` for no limit.
+    /// Limits what the next groups send: the number of their parity packets, and the bytes of these in percent of their data (the
+    /// budget). The first groups of a session send all parity. `None` for no limit.
     pub(in crate::proto) const fn limit(&mut self, limit: Option<(usize, u32)>) {
         self.limit = limit;
     }
 
-    /// Parity packets of the groups to come.
+    /// Parity packets that the next groups send.
     pub(in crate::proto) fn sent_parity(&self) -> usize {
         let all = self.code.parity_shards();
         self.limit.map_or(all, |(parity, _)| parity.min(all))
@@ -118,13 +121,13 @@ impl Encoder {
         }
     }
 
-    /// The code of the group under way.
+    /// The code of the current group.
     fn group_code(&self) -> &Arc<ReedSolomon> {
         self.shorter.as_ref().unwrap_or(&self.code)
     }
 
-    /// Completes a data packet, whose payload stands behind [`packet::HEADER_LEN`] free bytes. All parity of the group
-    /// before must have been taken.
+    /// Completes a data packet, whose payload begins after [`packet::HEADER_LEN`] free bytes. All parity of the group before must
+    /// have been [taken](Self::parity).
     pub(in crate::proto) fn data(&mut self, now: Instant, packet: &mut [u8]) {
         debug_assert!(self.parity_len().is_none());
         if self.data == 0 {
@@ -151,14 +154,14 @@ impl Encoder {
         self.last_data = Some(now);
     }
 
-    /// Gives memory that is kept for further traffic back.
+    /// Frees the memory that is kept for further traffic.
     pub(in crate::proto) fn trim(&mut self) {
         if self.is_between_groups() {
             self.parity = ParityAccumulator::new();
         }
     }
 
-    /// Leaves the parity that is due out; its numbers are used.
+    /// Skips the parity that is due, and its numbers.
     pub(in crate::proto) fn skip_parity(&mut self) {
         if let Some(sent) = self.parity_sent {
             self.to_send = sent;
@@ -166,18 +169,18 @@ impl Encoder {
         }
     }
 
-    /// Parity packets of the complete group that the budget allows.
+    /// How many parity packets of the complete group the budget allows.
     fn affordable(&mut self) -> usize {
         let len = SHARD_AT + self.parity.len();
         if self.limit.is_none() || self.exempt { self.rows } else { self.credit.spend(self.rows, len) }
     }
 
-    /// Bytes of the parity packet that is due, behind nothing: FEC header and parity.
+    /// Bytes of the parity packet that is due: its FEC header and the parity.
     pub(in crate::proto) fn parity_len(&self) -> Option<usize> {
         self.parity_sent.map(|_| SHARD_AT + self.parity.len())
     }
 
-    /// Writes the parity packet that is due; `packet` has its length.
+    /// Writes the parity packet that is due. `packet` must have its length.
     pub(in crate::proto) fn parity(&mut self, packet: &mut [u8]) {
         let Some(row) = self.parity_sent else { return };
         packet::write_parity_header(packet, self.seqid);
@@ -189,7 +192,7 @@ impl Encoder {
         self.end_if_sent();
     }
 
-    /// Ends the group if all parity that it sends is sent; the numbers of the rest are left out.
+    /// Ends the group once all parity that it sends is sent. The numbers of the other parity packets are skipped.
     fn end_if_sent(&mut self) {
         let Some(sent) = self.parity_sent.filter(|sent| *sent == self.to_send) else { return };
         self.advance((self.code.parity_shards() - sent) as u32);

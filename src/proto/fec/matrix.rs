@@ -17,7 +17,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::{gf::Log, pattern::Pattern};
+use super::{decode_cache::ShardSet, gf::Log};
 
 /// Most shards that can be missing and recovered: data shards as well as parity shards must be as many.
 const MAX_MISSING: usize = 128;
@@ -46,14 +46,14 @@ impl Matrix {
         self.differences[row].over(denominator).element()
     }
 
-    /// The coefficients that make the missing data shards from the present shards of `pattern`: for each present shard
+    /// The coefficients that make the missing data shards from those of the set `present`: for each present shard
     /// in order, those of all missing data shards in order.
     ///
-    /// The pattern must have exactly as many shards as the code has data shards.
-    pub(super) fn recovery(&self, pattern: &Pattern, coefficients: &mut Vec<u8>) {
+    /// The set must have exactly as many shards as the code has data shards.
+    pub(super) fn recovery(&self, present: &ShardSet, coefficients: &mut Vec<u8>) {
         let (data, all) = (self.data, self.differences.len());
-        let missing = Points::new(pattern.absent(0..data));
-        let parity = Points::new(pattern.present(data..all));
+        let missing = Points::new(present.absent(0..data));
+        let parity = Points::new(present.present(data..all));
         // From all data shards, whose product is at hand, to the present shards: parity shards come, missing ones go.
         let to_present = |x| {
             self.differences[usize::from(x)].times(parity.differences_to(x)).over(missing.differences_to(x))
@@ -64,7 +64,7 @@ impl Matrix {
         }
         coefficients.clear();
         coefficients.reserve_exact(data * missing.as_slice().len());
-        for x in pattern.present(0..all) {
+        for x in present.present(0..all) {
             let x = x as u8;
             let denominator = to_present(x);
             let fractions = missing.as_slice().iter().zip(&numerators);

@@ -23,11 +23,11 @@
 
 //! # In a session
 //!
-//! [`KcpConfigBuilder::fec`](crate::KcpConfigBuilder::fec) has a session send parity. Two settings make it fit the traffic:
+//! [`KcpConfigBuilder::fec`](crate::KcpConfigBuilder::fec) makes a session send parity. Two settings make it fit the traffic:
 //!
-//! * [`fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive): of the parity that a group has room for, only as much is sent
-//!   as the losses call for. The numbers of the rest are left out, so that any receiver of the same shards follows
-//!   without finding anything out, kcp-go too.
+//! * [`fec_adaptive`](crate::KcpConfigBuilder::fec_adaptive): a group sends only as much of its parity as the losses call for.
+//!   The numbers of the other parity packets are skipped, so that a receiver with the same group size, kcp-go's too, has
+//!   nothing to detect.
 //! * [`fec_flush`](crate::KcpConfigBuilder::fec_flush): where too little is sent to complete groups in time, segments are
 //!   copied instead. Any receiver takes a copy for a resend.
 //!
@@ -56,15 +56,15 @@
 //! | 20 % | adaptive to 10/8 | 60 ms | 190 ms | 230 ms | 2.77 |
 //! | 20 % | adaptive to 10/8, flush | 50 ms | 140 ms | 220 ms | 6.30 |
 //!
-//! For bulk on a full link parity takes of the rate what it costs: 16 Mbit/s deliver 1,937 kB/s without FEC and 1,488 with
+//! In a bulk transfer over a full link, parity takes its share of the link: 16 Mbit/s deliver 1,937 kB/s without FEC and 1,488 with
 //! 10/3 where nothing is lost, 1,629 and 1,380 at 10 %, 1,208 and 1,180 at 20 %. Adaptive parity delivered 1,926, 1,114 and
 //! 935.
 //!
-//! A sender keeps the parity of the group under way: its parity packets, each as long as the longest packet. A receiver
-//! keeps nothing before the first FEC packet; then up to 128 packets of 1,500 bytes until it knows its peer's shards, and
-//! from there on the packets of three groups, or of 128 packets where groups are small, 2 MiB at most whatever arrives.
+//! A sender keeps the parity of the current group: its parity packets, each as long as the longest packet. A receiver keeps
+//! nothing before the first FEC packet. Then it keeps up to 128 packets of 1,500 bytes until it knows its peer's group size, and
+//! after that the packets of three groups, or 128 packets where groups are small, but never more than 2 MiB.
 //!
-//! A peer whose shards are not those of this end is told by [`Event::Fec`](crate::proto::Event::Fec) and in
+//! A peer whose group size differs from this end's is reported by [`Event::Fec`](crate::proto::Event::Fec) and in
 //! [`FecState`](crate::proto::FecState): both ends should be given the same, since kcp-go may take garbage for data where
 //! they differ.
 
@@ -72,15 +72,15 @@ mod accumulator;
 mod adaptive;
 #[doc(hidden)]
 pub mod bench;
+mod decode_cache;
 mod decoder;
 mod detector;
 mod encoder;
 mod error;
 mod gf;
 mod matrix;
-mod notice;
 pub(super) mod packet;
-mod pattern;
+mod peer_check;
 mod pool;
 mod reconstruct;
 mod reed_solomon;
@@ -90,8 +90,8 @@ mod session_tests;
 mod tests;
 
 pub use self::{
-    accumulator::ParityAccumulator, adaptive::AdaptiveFec, error::FecError, gf::Kernel, notice::FecEvent,
-    pattern::DecodeCache, reed_solomon::ReedSolomon,
+    accumulator::ParityAccumulator, adaptive::AdaptiveFec, decode_cache::DecodeCache, error::FecError,
+    gf::Kernel, peer_check::FecEvent, reed_solomon::ReedSolomon,
 };
 pub(super) use self::{
     adaptive::{Adaptive, copies_for},

@@ -6,8 +6,8 @@
 //! out-of-band   0xffffffff | 0x00f3 | size u16 | conv u32 | datagram
 //! ```
 //!
-//! `size` counts itself and what follows it. All integers are little-endian. Out-of-band packets are of no group: kcp-go
-//! has them since 5.6.60, and uses the header to tell them from others.
+//! `size` counts its own two bytes and what follows. All integers are little-endian. An out-of-band packet belongs to no
+//! group: it carries a datagram. kcp-go has such packets since 5.6.60, and tells them by this header.
 
 use crate::proto::wire::HEADER_LEN as SEGMENT_HEADER_LEN;
 
@@ -15,7 +15,7 @@ use crate::proto::wire::HEADER_LEN as SEGMENT_HEADER_LEN;
 pub(in crate::proto) const HEADER_LEN: usize = 8;
 /// Bytes in front of an out-of-band datagram: seqid, type, size and conv.
 pub(in crate::proto) const OUT_OF_BAND_HEADER_LEN: usize = HEADER_LEN + 4;
-/// Bytes in front of what parity is computed over.
+/// Bytes in front of a packet's shard, which is what parity is computed over.
 pub(super) const SHARD_AT: usize = 6;
 /// Bytes of the size field.
 pub(super) const SIZE_LEN: usize = 2;
@@ -23,11 +23,11 @@ pub(super) const SIZE_LEN: usize = 2;
 const DATA: u16 = 0xf1;
 const PARITY: u16 = 0xf2;
 const OUT_OF_BAND: u16 = 0xf3;
-/// In place of the number that an out-of-band packet does not have.
+/// The seqid of out-of-band packets, which are not numbered.
 const NO_SEQID: u32 = u32::MAX;
 
-/// Numbers that are left out where a sender changes its shards, so that a receiver sees the change: kcp-go's is not
-/// disturbed by them.
+/// Seqids that a sender of this crate skips where it changes its group size, so that a receiver sees the change. They do not
+/// disturb kcp-go's receiver.
 pub(super) const LEAP: u32 = 1_024;
 
 /// What an FEC packet is.
@@ -43,12 +43,13 @@ pub(in crate::proto) enum Kind {
 pub(in crate::proto) struct Packet<'a> {
     pub(in crate::proto) seqid: u32,
     pub(in crate::proto) kind: Kind,
-    /// What stands behind the type: with the size for data and out-of-band, the parity for parity.
+    /// What follows the type: the size and its payload in data and out-of-band packets, or the parity.
     pub(in crate::proto) shard: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// The packet in `bytes`; `None` when they are none, and plain segments perhaps: their `cmd` is never a type.
+    /// The packet in `bytes`. `None` where they are not an FEC packet; they may be plain segments then, because no `cmd` of a
+    /// segment reads as one of the types.
     pub(in crate::proto) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (seqid, rest) = bytes.split_first_chunk()?;
         let (kind, shard) = rest.split_first_chunk()?;
@@ -70,26 +71,26 @@ pub(in crate::proto) struct OutOfBand<'a> {
 }
 
 impl<'a> OutOfBand<'a> {
-    /// What stands in the shard of such a packet; `None` where its size does not fit it.
+    /// Reads the shard of an out-of-band packet. `None` where its size field does not fit.
     pub(in crate::proto) fn parse(shard: &'a [u8]) -> Option<Self> {
         let (conv, datagram) = payload(shard)?.split_first_chunk()?;
         Some(Self { conv: u32::from_le_bytes(*conv), datagram })
     }
 }
 
-/// What the size field of a data shard, or of one recovered, says that it carries.
+/// The payload of a data shard, which was received or recovered. `None` where its size field does not fit.
 pub(super) fn payload(shard: &[u8]) -> Option<&[u8]> {
     let (size, _) = shard.split_first_chunk()?;
     shard.get(SIZE_LEN..usize::from(u16::from_le_bytes(*size)))
 }
 
-/// The conv that a parity shard is of. All data shards of a group have it in one place, and parity is another value of
-/// the polynomial that they are values of: where they are equal, it is the same.
+/// The conversation that a parity shard belongs to. All data shards of a group have the same conv at the same place. Parity of
+/// equal bytes is that byte again, so that the parity shard has the conv there too.
 pub(super) fn parity_conv(shard: &[u8]) -> Option<u32> {
     shard.get(SIZE_LEN..)?.first_chunk().map(|conv| u32::from_le_bytes(*conv))
 }
 
-/// The segments that a datagram carries, behind an FEC header or none. None for parity and out-of-band packets.
+/// The segments that a packet carries, with an FEC header or without. Empty for parity and out-of-band packets.
 pub(crate) fn segments_of(packet: &[u8]) -> &[u8] {
     match Packet::parse(packet) {
         None => packet,
@@ -98,10 +99,10 @@ pub(crate) fn segments_of(packet: &[u8]) -> &[u8] {
     }
 }
 
-/// The conversation that a packet belongs to, behind an FEC header or none, read without looking at anything else.
+/// The conversation that a decrypted packet belongs to, with an FEC header or without. Nothing else is read or checked.
 ///
-/// Parity tells it too: it has the conv where the data packets of its group have it. `None` for a packet that is too short
-/// to tell: shorter than a segment's header where it has segments.
+/// A parity packet has the conv of its group at the same place as data packets. `None` for a packet that is too short: one with
+/// segments must have a whole segment header.
 #[must_use]
 pub fn peek_conv(packet: &[u8]) -> Option<u32> {
     match Packet::parse(packet) {
@@ -147,7 +148,7 @@ fn write_size(packet: &mut [u8]) {
     packet[SHARD_AT..HEADER_LEN].copy_from_slice(&size.to_le_bytes());
 }
 
-/// The size of a group, d + p, times as often as it fits: where the seqids of kcp-go wrap to 0.
+/// The seqid at which numbering begins again at 0: the largest multiple of the group size. kcp-go's rule.
 pub(super) const fn seqid_wrap(group: u32) -> u32 {
     u32::MAX / group * group
 }

@@ -1,8 +1,8 @@
-//! Memory of shards that are gone, for those to come.
+//! Buffers for shards, which are used again.
 
 use alloc::vec::Vec;
 
-/// Buffers for shards. Counts the bytes of all that were taken or wait to be: of their capacity, not of what is in them.
+/// A pool of buffers for shards. It counts the capacity of all its buffers, in use and spare, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct ShardPool {
     spare: Vec<Vec<u8>>,
@@ -26,12 +26,12 @@ impl ShardPool {
         shard
     }
 
-    /// Takes back what [`take`](Self::take) gave and nobody has grown since.
+    /// Takes a buffer of [`take`](Self::take) back, which nobody may have grown meanwhile.
     pub(super) fn give(&mut self, shard: Vec<u8>) {
         self.spare.push(shard);
     }
 
-    /// Frees what waits until no more than `max` bytes are left, in use or not. Whether that was enough.
+    /// Frees spare buffers until no more than `max` bytes are left, in use and spare together. Returns whether that was enough.
     pub(super) fn fit(&mut self, max: usize) -> bool {
         while self.bytes > max {
             let Some(shard) = self.spare.pop() else { return false };
@@ -40,7 +40,7 @@ impl ShardPool {
         true
     }
 
-    /// Frees all that waits.
+    /// Frees all spare buffers.
     pub(super) fn trim(&mut self) {
         self.fit(0);
         self.spare = Vec::new();
@@ -51,7 +51,7 @@ impl ShardPool {
         self.peak
     }
 
-    /// Bytes of all buffers, in use or not.
+    /// Bytes of all buffers, in use and spare.
     #[cfg(test)]
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_used_again_and_count_whole() {
+    fn buffers_are_used_again_and_count_by_their_capacity() {
         let mut pool = ShardPool::default();
         let mut shard = pool.take(1_000);
         assert!(shard.capacity() >= 1_000);
@@ -71,14 +71,14 @@ mod tests {
         let (memory, capacity) = (shard.as_ptr(), shard.capacity());
         assert_eq!(pool.bytes(), capacity);
         pool.give(shard);
-        assert_eq!(pool.bytes(), capacity, "it waits");
+        assert_eq!(pool.bytes(), capacity, "a spare buffer counts");
         let shard = pool.take(900);
         assert_eq!((shard.as_ptr(), shard.len(), shard.capacity()), (memory, 0, capacity));
         assert_eq!(pool.bytes(), capacity);
     }
 
     #[test]
-    fn only_what_waits_is_freed() {
+    fn only_spare_buffers_are_freed() {
         let mut pool = ShardPool::default();
         let shards: Vec<_> = (0..10).map(|_| pool.take(100)).collect();
         let each = pool.bytes() / 10;

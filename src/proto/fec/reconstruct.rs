@@ -2,12 +2,12 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{DecodeCache, FecError, ReedSolomon, pattern::Pattern, reed_solomon::check_count};
+use super::{DecodeCache, FecError, ReedSolomon, decode_cache::ShardSet, reed_solomon::check_count};
 
-/// What a group of shards allows.
+/// What is to be computed from the shards that are present.
 struct Plan {
     /// The shards to compute from: the first `data` that are present.
-    pattern: Pattern,
+    present: ShardSet,
     /// Data shards that are missing.
     missing: usize,
     /// Bytes of the parity shards, hence of recovered ones.
@@ -53,7 +53,7 @@ impl ReedSolomon {
     /// Writes the missing data shards, in order, to the first of `out`; returns how many there are, which is 0 if none
     /// was missing. `shards` are the data shards followed by the parity shards.
     ///
-    /// Allocates nothing but a new pattern's coefficients in `cache`.
+    /// Allocates nothing but the coefficients of a new set of shards in `cache`.
     ///
     /// ```
     /// use kcp9::fec::{DecodeCache, ReedSolomon};
@@ -105,16 +105,16 @@ impl ReedSolomon {
         if let Some(found) = other.or((longest > len).then_some(longest)) {
             return Err(FecError::WrongLength { expected: len, found });
         }
-        let (mut pattern, mut present) = (Pattern::default(), 0);
+        let (mut set, mut present) = (ShardSet::default(), 0);
         let there = shards.iter().enumerate().filter(|(_, shard)| shard.is_some());
         for (index, _) in there.take(needed) {
-            pattern.insert(index);
+            set.insert(index);
             present += 1;
         }
         if present < needed {
             return Err(FecError::TooFewShards { present, needed });
         }
-        Ok(Plan { pattern, missing: data.iter().filter(|shard| shard.is_none()).count(), len })
+        Ok(Plan { present: set, missing: data.iter().filter(|shard| shard.is_none()).count(), len })
     }
 
     /// Writes the missing data shards to `out`, which has as many shards, of the plan's length.
@@ -130,8 +130,8 @@ impl ReedSolomon {
         }
         let (data, missing) = (self.data_shards(), plan.missing);
         let code = (data, self.parity_shards());
-        let coefficients = cache.coefficients(code, &plan.pattern, data * missing, |coefficients| {
-            self.matrix.recovery(&plan.pattern, coefficients);
+        let coefficients = cache.coefficients(code, &plan.present, data * missing, |coefficients| {
+            self.matrix.recovery(&plan.present, coefficients);
         });
         let sources = shards.iter().flatten().take(data).map(AsRef::as_ref);
         let rows = out.iter_mut().map(AsMut::as_mut);

@@ -30,7 +30,7 @@ fn code(data: usize, parity: usize) -> Arc<ReedSolomon> {
     Arc::new(ReedSolomon::new(data, parity).unwrap())
 }
 
-/// What an encoder sends for a payload: its data packet, and the group's parity if it is the last of one.
+/// The packets that an encoder makes of a payload: its data packet, and the group's parity after the last one of a group.
 fn encode(encoder: &mut Encoder, now: Instant, payload: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = vec![[&[0; HEADER_LEN], payload].concat()];
     encoder.data(now, &mut packets[0]);
@@ -44,7 +44,7 @@ fn encode(encoder: &mut Encoder, now: Instant, payload: &[u8]) -> Vec<Vec<u8>> {
 
 const CONV: u32 = 7;
 
-/// A segment of `len` payload bytes, numbered. They are no linear function of the number, or a combination of segments
+/// The segment `sn` with `len` payload bytes. These are not a linear function of `sn`, since otherwise a combination of segments
 /// would pass for another segment.
 fn segment(sn: u32, len: usize) -> Vec<u8> {
     let header =
@@ -62,7 +62,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Gives `packet` to the decoder; `deliver` gets the segments that it hands over. Compiled once for all.
+/// Gives `packet` to the decoder. `deliver` gets the segments that it hands over. It is one function so that it is compiled once.
 fn input(
     decoder: &mut Decoder,
     packet: &[u8],
@@ -74,7 +74,7 @@ fn input(
     })
 }
 
-/// Sends `count` segments through a path that loses and reorders; returns what came directly and what was recovered.
+/// Sends `count` segments over a path that loses and reorders packets. Returns those that arrived and those that were recovered.
 fn transfer(
     encoder: &mut Encoder,
     decoder: &mut Decoder,
@@ -106,13 +106,13 @@ fn transfer(
     (direct, recovered)
 }
 
-/// A packet of `kind` with a shard of `len` bytes, no segments.
+/// A packet of `kind` with a shard of `len` bytes that are not segments.
 fn raw(seqid: u32, kind: u8, len: usize) -> Vec<u8> {
     let size = (len as u16).to_le_bytes();
     [&seqid.to_le_bytes()[..], &[kind, 0], &size, &CONV.to_le_bytes(), &vec![0; len - 6]].concat()
 }
 
-/// A decoder that has learnt the shards of its peer, whose next group begins at the number returned.
+/// A decoder that knows the group size of its peer, and the number at which the peer's next group begins.
 fn experienced(data: usize, parity: usize) -> (Decoder, u32) {
     let group = (data + parity) as u32;
     let mut decoder = Decoder::default();

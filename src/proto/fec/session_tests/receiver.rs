@@ -1,12 +1,12 @@
-//! What a decoder makes of it: losses, changes of the code, and what it tells.
+//! A decoder that meets losses, changes of the group size, and peers whose settings differ.
 
 use super::*;
 
-/// A leap is one across the end of the numbers too: a receiver that does not see it takes packets for those of the code
-/// before, and what they yield for segments.
+/// The gap in the numbers is as wide where they wrap. A receiver that does not see it would decode packets of the new code by the
+/// old one, and take the result for segments.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn a_change_where_the_numbers_end_is_seen() {
+fn a_change_of_code_where_the_numbers_wrap_is_detected() {
     for back in (0..1_400).step_by(13) {
         let mut state = back.into();
         let mut encoder = Encoder::starting_at(code(10, 3), u32::MAX - 520 - back);
@@ -36,7 +36,7 @@ fn a_change_where_the_numbers_end_is_seen() {
 
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn what_is_lost_is_recovered() {
+fn lost_packets_are_recovered() {
     for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (200, 55)] {
         let mut state = 3;
         let mut encoder = Encoder::new(code(data, parity));
@@ -52,10 +52,10 @@ fn what_is_lost_is_recovered() {
     }
 }
 
-/// The numbers begin again, with losses and reordering around that.
+/// Packets are lost and reordered where the numbers begin again.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn what_is_lost_is_recovered_where_the_numbers_wrap() {
+fn lost_packets_are_recovered_where_the_numbers_wrap() {
     for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (128, 128)] {
         let group = (data + parity) as u32;
         let mut state = 9;
@@ -86,9 +86,9 @@ fn a_change_of_code_is_followed() {
     assert_eq!(decoder.stats().mismatches, 0, "a leap tells");
 }
 
-/// What has just become certain must hold for a group, whatever was certain before the numbers began anew.
+/// The detector must be certain for a whole group, and what it was certain of before the search began anew does not count.
 #[test]
-fn certainty_counts_from_the_beginning() {
+fn certainty_before_the_search_began_anew_does_not_count() {
     let (mut decoder, mut detector) = (Decoder::default(), Detector::new());
     let (mut seqid, mut certain) = (0, 0);
     let mut step = |data: u32, parity: u32| {
@@ -105,7 +105,7 @@ fn certainty_counts_from_the_beginning() {
 }
 
 #[test]
-fn trimmed_it_keeps_what_it_knows_and_little_memory() {
+fn trimming_keeps_the_group_size_and_frees_the_memory() {
     let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), Decoder::default());
     let mut recovered = Vec::new();
     let mut input = |decoder: &mut Decoder, packet: &[u8]| {
@@ -120,12 +120,12 @@ fn trimmed_it_keeps_what_it_knows_and_little_memory() {
         let sns = 3 * group..3 * group + 3;
         sns.flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 500))).collect()
     });
-    // Every second group loses what it can recover.
+    // Every second group loses as many packets as it can recover.
     for (n, group) in groups.by_ref().take(12).enumerate() {
         group.iter().skip(n % 2).for_each(|packet| input(&mut decoder, packet));
     }
     assert_eq!(decoder.shards(), Some((3, 2)));
-    // Two of one, with parity, and one of the next, whose others are yet to come.
+    // Two packets of one group, with parity, and one of the next, whose others are not sent yet.
     let (broken, begun) = (groups.next().unwrap(), groups.next().unwrap());
     [&broken[0], &broken[3], &begun[0]].into_iter().for_each(|packet| input(&mut decoder, packet));
     let before = decoder.stats();
@@ -137,7 +137,7 @@ fn trimmed_it_keeps_what_it_knows_and_little_memory() {
     assert_eq!(after.unrecoverable - before.unrecoverable, 2, "of the broken group only");
     assert_eq!(after.parity_wasted - before.parity_wasted, 1);
 
-    // The rest of the group that was given up tells nothing, the next is recovered as ever.
+    // The other packets of the group that was given up do nothing. The next group is recovered as usual.
     begun[2..].iter().for_each(|packet| input(&mut decoder, packet));
     assert_eq!(decoder.stats().recovered, before.recovered);
     assert_eq!(decoder.stats().parity_wasted - after.parity_wasted, 2);
@@ -148,7 +148,7 @@ fn trimmed_it_keeps_what_it_knows_and_little_memory() {
 }
 
 #[test]
-fn parity_of_no_use_is_counted() {
+fn useless_parity_is_counted() {
     let (mut decoder, first) = experienced(3, 2);
     let mut wasted = decoder.stats().parity_wasted;
     let mut input = |decoder: &mut Decoder, seqid: u32, len: usize| {
@@ -180,8 +180,8 @@ fn parity_of_no_use_is_counted() {
     assert_eq!(packets(4, &same(&[3])), [0], "late");
 }
 
-/// What kcp-go does with FEC packets while none contradicts the shards that it was given: packets of a group are put
-/// together by their numbers, and once `data` of them are there, the missing ones are computed.
+/// kcp-go's decoder, as long as no packet contradicts the group size that it was given: it puts the packets of a group together
+/// by their numbers, and once `data` of them are there, it computes the missing ones.
 struct KcpGo {
     code: Arc<ReedSolomon>,
     groups: BTreeMap<u32, Vec<Option<Vec<u8>>>>,
@@ -207,14 +207,14 @@ impl KcpGo {
             let shard = group[index].as_ref().unwrap();
             recovered(packet::payload(shard).unwrap());
         }
-        // Late parity begins the group anew, which then never has enough.
+        // Late parity begins its group anew, which then never gets enough packets.
     }
 }
 
-/// Parity that changes with every group asks nothing of a receiver: neither of ours nor of kcp-go.
+/// Neither this crate's receiver nor kcp-go's has to detect anything where the amount of parity changes with every group.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn any_receiver_follows_a_changing_limit() {
+fn any_receiver_decodes_under_a_changing_limit() {
     for seed in 0..20 {
         let mut state = seed;
         let mut encoder = Encoder::new(code(10, 6));
@@ -252,10 +252,10 @@ fn any_receiver_follows_a_changing_limit() {
     }
 }
 
-/// Settings that do not fit are told, and so is parity of no use.
+/// An event reports a peer's group size that differs, and parity that nothing can be recovered from.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn what_does_not_fit_is_told() {
+fn settings_that_do_not_fit_are_reported() {
     let mut state = 5;
     let mut encoder = Encoder::new(code(10, 3));
     let mut decoder = Decoder::expecting(Some((10, 3)));
@@ -265,7 +265,7 @@ fn what_does_not_fit_is_told() {
     transfer(&mut encoder, &mut decoder, 200, 5, &mut state);
     let told = FecEvent::PeerShards { data: 5, parity: 2 };
     assert_eq!((decoder.take_event(), decoder.stats().peer_changes), (Some(told), 1));
-    // Parity of another matrix: its numbers fit, its bytes do not.
+    // Parity of another matrix: its numbers fit, but its bytes do not.
     for sn in 0..400 {
         for mut packet in encode(&mut encoder, Instant::ZERO, &segment(sn, 100)) {
             if packet[4] == 0xf2 {
@@ -279,7 +279,7 @@ fn what_does_not_fit_is_told() {
     }
     assert_eq!(decoder.take_event(), Some(FecEvent::Undecodable));
     assert!(decoder.is_undecodable());
-    // Data and parity that take turns fit no shards.
+    // Data and parity in an order that fits no group size.
     let mut decoder = Decoder::default();
     for seqid in 0..3_000_u32 {
         let mut packet = encode(&mut encoder, Instant::ZERO, &segment(seqid, 9)).remove(0);

@@ -1,4 +1,4 @@
-//! What a decoder makes of garbage, of others' packets, and of more than it has memory for.
+//! A decoder that meets garbage, packets of other sessions, and more than it may keep.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn garbage_is_not_handed_on() {
         input(&mut decoder, &packet, &mut |_, _| ()).unwrap();
     }
     assert_eq!(decoder.shards(), Some((2, 1)));
-    // Half of a group, and the parity of another with the same numbers.
+    // Half of a group, and the parity of another group with the same numbers.
     let half = encode(&mut encoder, Instant::ZERO, &segment(9, 100));
     let mut stranger = Encoder::starting_at(code, 15);
     let other: Vec<_> =
@@ -25,10 +25,10 @@ fn garbage_is_not_handed_on() {
     assert_eq!((decoder.stats().recovered, decoder.stats().unrecoverable), (0, 1));
 }
 
-/// Two sessions of one address may have the same numbers, and the parity of one come to the other.
+/// Two sessions of one address may use the same numbers, and the parity of one may reach the other.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn parity_of_another_session_makes_nothing_up() {
+fn parity_of_another_session_recovers_nothing() {
     let mut state = 1;
     let (mut encoder, mut other) = (Encoder::new(code(10, 3)), Encoder::new(code(10, 3)));
     let mut decoder = Decoder::default();
@@ -54,10 +54,10 @@ fn parity_of_another_session_makes_nothing_up() {
     assert!(decoder.stats().parity_wasted > 3_000 && !decoder.is_undecodable(), "{:?}", decoder.stats());
 }
 
-/// Segments that differ in their numbers only: what a wrong code makes of them looks much like one.
+/// These segments differ in their numbers only, so that what a wrong code computes from them looks much like a segment.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn nothing_is_made_up_before_the_code_is_known() {
+fn nothing_is_recovered_before_the_code_is_certain() {
     for seed in 0..200 {
         let mut state = seed;
         let mut encoder = Encoder::new(code(10, 3));
@@ -77,10 +77,10 @@ fn nothing_is_made_up_before_the_code_is_known() {
     }
 }
 
-/// A packet far ahead that is not of the peer's numbers costs some groups, and does not hide a later change.
+/// A packet with a number far ahead, which the peer did not send, costs some groups. A later change is still detected.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn a_stray_far_ahead_costs_little() {
+fn a_stray_packet_far_ahead_costs_a_few_groups() {
     for seed in 0..200 {
         let mut state = seed;
         let (mut encoder, mut decoder) = (Encoder::new(code(10, 3)), Decoder::default());
@@ -132,10 +132,10 @@ fn memory_is_bounded_whatever_arrives() {
 
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn small_shards_in_large_memory_count_whole() {
+fn small_shards_in_large_buffers_count_by_the_buffer() {
     let (mut decoder, first) = experienced(200, 55);
     for round in 0..6 {
-        // As many as the limit has room for, in a group that is then forgotten.
+        // As many as the limit has room for, in a group that is then dropped.
         for at in 0..40 {
             let large = raw(first + at, 0xf1, 60_000);
             let _ = input(&mut decoder, &large, &mut |_, _| ());
@@ -148,10 +148,10 @@ fn small_shards_in_large_memory_count_whole() {
     }
 }
 
-/// Neither one long parity shard among short ones, nor parity that fills the memory, makes recovery take more than that.
+/// Recovery stays within the limit of memory, also with one long parity shard among short ones, and where parity fills it.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn recovery_takes_no_more_memory_than_there_may_be() {
+fn recovery_stays_within_the_limit_of_memory() {
     for short in [6, 60_000] {
         let (mut decoder, first) = experienced(34, 100);
         decoder.trim();

@@ -1,10 +1,10 @@
-//! What an encoder sends.
+//! The packets that an encoder makes.
 
 use super::*;
 
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
-fn packets_are_those_of_kcp_go() {
+fn packets_equal_those_of_kcp_go() {
     let mut runs = 0;
     for run in fec_packets().iter().filter(|run| run.has("parity_shards")) {
         let (data, parity) = (run.number("data_shards"), run.number("parity_shards"));
@@ -56,7 +56,7 @@ fn out_of_band_sizes_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_group_that_took_too_long_sends_no_parity_but_its_numbers_are_used() {
+fn a_group_that_took_too_long_skips_its_parity_and_their_numbers() {
     let mut encoder = Encoder::new(code(2, 2));
     let at = Instant::from_millis;
     assert_eq!(encode(&mut encoder, at(0), b"a").len(), 1);
@@ -83,7 +83,7 @@ fn the_same_code_is_no_change() {
     let mut session = Connection::new(CONV, &config, Instant::ZERO);
     let mut buffer = vec![0; 65_536];
     let mut seqids = Vec::new();
-    // Between groups and within one; the last takes a change back that waits for the end of the group.
+    // Between groups and within one. The last call takes back a change that waits for the end of the group.
     for shards in [&[][..], &[], &[(2, 1)], &[(2, 1)], &[], &[(5, 5), (2, 1)], &[(1, 1)]] {
         for &(data, parity) in shards {
             session.update_settings(|settings| settings.fec = (data, parity)).unwrap();
@@ -97,9 +97,9 @@ fn the_same_code_is_no_change() {
     assert_eq!(seqids, [0, 1, 2, 3, 4, 5, 6, 7, 8, 1_034, 1_035]);
 }
 
-/// Less parity than the numbers have room for: the rest of each group's numbers is left out.
+/// Where a group sends less than its parity, the numbers of the other parity packets are skipped.
 #[test]
-fn a_limit_leaves_parity_and_its_numbers_out() {
+fn a_limit_skips_parity_and_its_numbers() {
     let mut encoder = Encoder::new(code(2, 4));
     let mut full = Encoder::new(code(2, 4));
     let group = |encoder: &mut Encoder, limit| {
@@ -108,7 +108,7 @@ fn a_limit_leaves_parity_and_its_numbers_out() {
         packets.extend(encode(encoder, Instant::from_millis(1), b"second"));
         packets
     };
-    // The first four are complete.
+    // The first four groups send all of their parity.
     for _ in 0..4 {
         assert_eq!(group(&mut encoder, Some((1, 100))).len(), 6);
         group(&mut full, None);
@@ -124,7 +124,7 @@ fn a_limit_leaves_parity_and_its_numbers_out() {
     assert_eq!(sent[100..].iter().sum::<usize>(), 2_700 / 14 + 1, "{sent:?}");
 }
 
-/// Credit is saved up for the parity of a group at least, be it many packets or long ones.
+/// The budget saves up at least the parity of one group, whether that is many packets or long ones.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn a_budget_has_room_for_large_groups() {
