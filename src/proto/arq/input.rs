@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{
     Arq,
     acks::Ack,
-    bytes_queue::Stretch,
+    bytes_queue::StreamRange,
     losses::Confirmed,
     recv_buffer::{BlockPosition, Insert},
     send_buffer::wire_len,
@@ -38,13 +38,13 @@ impl Arq {
         origin: Origin,
         place: Option<BlockPosition<'_>>,
     ) -> Result<(), PacketError> {
-        debug_assert!(place.is_none_or(|place| place.holds(segments)));
+        debug_assert!(place.is_none_or(|place| place.is_of(segments)));
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.path.min_rtt());
         let mut skipped = false;
         let mut heard = false;
         let mut outcome = Ok(());
-        let mut arrived = Stretch::default();
+        let mut arrived = StreamRange::default();
         // Where the next segment begins.
         let mut at = 0;
         for segment in Segments::new(segments) {
@@ -77,10 +77,10 @@ impl Arq {
                 echoed = Some(header.ts);
                 if let Some(segment) = self.buffer.ack(header.sn, header.ts, &mut confirmed) {
                     news = true;
-                    let stretch = Stretch { position: segment.position, len: segment.len };
-                    if !arrived.join(stretch) {
+                    let range = StreamRange { position: segment.position, len: segment.len };
+                    if !arrived.join(range) {
                         self.queue.bytes.release(arrived);
-                        arrived = stretch;
+                        arrived = range;
                     }
                 }
             }
@@ -106,7 +106,7 @@ impl Arq {
             self.queue.bytes.release(arrived);
         }
         if skipped && let Some(due) = self.buffer.first_due() {
-            self.queue.bytes.expect_copy(Stretch { position: due.position, len: due.len });
+            self.queue.bytes.prefetch_for_copy(StreamRange { position: due.position, len: due.len });
         }
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
@@ -132,14 +132,15 @@ impl Arq {
                 return;
             }
             Insert::Duplicate => self.counters.segments.duplicates += 1,
-            Insert::InOrder | Insert::Early => {}
+            Insert::InOrder | Insert::OutOfOrder => {}
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
         self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
         // The first round trip that a peer measures would have the wait in it, and its RTO for long after.
         let first = self.counters.segments.push_received == 1;
         // A gap is told at once: what fills it is a round trip away.
-        if first || self.ack_no_delay || outcome == Insert::Early || self.acks.are_many(self.path.mtu()) {
+        if first || self.ack_no_delay || outcome == Insert::OutOfOrder || self.acks.are_many(self.path.mtu())
+        {
             self.acks.set_due();
         }
     }

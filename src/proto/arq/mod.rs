@@ -18,10 +18,10 @@
 mod acks;
 mod bytes_queue;
 mod copies;
+mod high_water_mark;
 mod input;
 mod losses;
 mod output;
-mod peak;
 mod prefetch;
 mod probe;
 mod recv_buffer;
@@ -275,7 +275,7 @@ impl Arq {
     }
 
     pub(super) const fn readable_bytes(&self) -> usize {
-        self.recv.ready_bytes()
+        self.recv.unread_bytes()
     }
 
     pub(super) fn has_message(&self) -> bool {
@@ -299,7 +299,7 @@ impl Arq {
         // ACKs leave before the reader has read what they are for, so the window that they tell may be a small part of what
         // there is a moment later. Not at the first free segment: a reader of single bytes would have one sent for each.
         let (told, window) = (self.told_window, self.recv_window);
-        if told < window.div_ceil(2) && self.recv.free() >= told + window.div_ceil(4) {
+        if told < window.div_ceil(2) && self.recv.free_window() >= told + window.div_ceil(4) {
             self.tell_window = true;
         }
     }
@@ -467,9 +467,9 @@ impl Arq {
             peer_window: self.peer_window,
             unsent_bytes: self.queue.unsent(),
             in_flight: self.buffer.span(),
-            unread_segments: self.recv.ready() as u32,
-            unread_bytes: self.recv.ready_bytes(),
-            out_of_order: self.recv.early(),
+            unread_segments: self.recv.unread_segments() as u32,
+            unread_bytes: self.recv.unread_bytes(),
+            out_of_order: self.recv.out_of_order(),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Arq {
         self.path.refill_pacer(now);
         Flush {
             corked: corked && self.buffer.unacked() > 0,
-            wnd: self.recv.free().min(u16::MAX.into()) as u16,
+            wnd: self.recv.free_window().min(u16::MAX.into()) as u16,
             una: self.recv.nxt(),
             ..Flush::default()
         }
@@ -254,7 +254,7 @@ impl Arq {
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
         // Who sends at full speed writes again as much as was sent.
-        self.queue.bytes.expect_append(len as usize);
+        self.queue.bytes.prefetch_for_append(len as usize);
         end + len as usize
     }
 

@@ -1,0 +1,375 @@
+//! Payload that arrived in order and waits for the reader.
+//!
+//! The bytes lie in a queue of chunks, of three kinds:
+//!
+//! * Payload that arrives in order is copied behind the payload before it, into a chunk of [`CHUNK`] bytes.
+//! * Payload that arrived out of order brings the buffer that it waited in.
+//! * Payload in a [block](super::blocks) of received packets stays there, if the application reads bytes.
+//!
+//! [`recv`](ReadyQueue::recv) hands out a message without a copy where it lies in one chunk. It never hands out a part of a
+//! block: a message that the application keeps would hold the whole block.
+//!
+//! Beside the bytes stands a queue of the segments that they came in. It knows where messages end.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::{
+    blocks::{BlockPosition, BlockRun, HeldBlocks, allowance},
+    segment_buffers::SegmentBuffers,
+};
+use crate::proto::arq::{high_water_mark::HighWaterMark, send_queue::MAX_FRAGMENTS};
+
+/// Capacity of the chunks that payload is copied into.
+const CHUNK: usize = 16 * 1_024;
+/// Drained chunks of that kind that are kept for later payload, however few were in use recently.
+const MIN_SPARE: usize = 4;
+
+/// A segment that was not wholly read.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    /// Bytes of its payload that were not read.
+    unread: u32,
+    /// Bytes between the payload before and this one, in a block.
+    gap: u16,
+    /// Whether its message ends with it.
+    ends_message: bool,
+}
+
+/// Payload of one segment or of many.
+#[derive(Debug)]
+enum Chunk {
+    /// Copied here, without gaps.
+    Copied(BytesMut),
+    /// The buffer of one segment that arrived out of order.
+    Segment(BytesMut),
+    /// Still where it was received.
+    InBlock(BlockRun),
+}
+
+impl Chunk {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Copied(bytes) | Self::Segment(bytes) => bytes.is_empty(),
+            Self::InBlock(run) => run.is_empty(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ReadyQueue {
+    /// Front to back. A chunk that is empty is the only one.
+    chunks: VecDeque<Chunk>,
+    segments: VecDeque<Segment>,
+    /// Segments at the back whose message has not ended.
+    unfinished: usize,
+    /// Bytes of payload.
+    bytes: usize,
+    spare: Vec<BytesMut>,
+    /// The most chunks in use.
+    most_chunks: HighWaterMark,
+    blocks: HeldBlocks,
+    /// Whether the application reads bytes or takes messages, by its last call that took something.
+    reads_bytes: bool,
+}
+
+impl ReadyQueue {
+    /// Segments that were not wholly read.
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Those of them whose message is complete.
+    pub(super) fn finished_segments(&self) -> usize {
+        self.segments.len() - self.unfinished
+    }
+
+    /// Unread bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a whole message is there, which may be empty.
+    pub(super) fn has_message(&self) -> bool {
+        self.segments.len() > self.unfinished
+    }
+
+    // ---- Adding ----
+
+    /// Adds the payload of a segment. `place` is where it lies, if it may stay there.
+    pub(super) fn push(&mut self, payload: &[u8], frg: u8, place: Option<BlockPosition<'_>>) {
+        let gap = self.append(payload, place);
+        self.push_segment(payload.len(), gap, frg);
+    }
+
+    /// Adds the payload of a segment that waited in a buffer of its own. Drained buffers go to `buffers`.
+    #[inline]
+    pub(super) fn push_buffer(&mut self, payload: BytesMut, frg: u8, buffers: &mut SegmentBuffers) {
+        self.push_segment(payload.len(), 0, frg);
+        if payload.is_empty() {
+            buffers.give_back(payload);
+            return;
+        }
+        self.bytes += payload.len();
+        self.push_chunk(Chunk::Segment(payload));
+    }
+
+    #[inline]
+    fn push_segment(&mut self, len: usize, gap: u16, frg: u8) {
+        // A message without an end ends where the longest one would.
+        let ends_message = frg == 0 || self.unfinished + 1 >= MAX_FRAGMENTS;
+        self.segments.push_back(Segment { unread: len as u32, gap, ends_message });
+        self.unfinished = if ends_message { 0 } else { self.unfinished + 1 };
+    }
+
+    /// Adds a payload behind the others. Returns the gap in front of it.
+    fn append(&mut self, payload: &[u8], place: Option<BlockPosition<'_>>) -> u16 {
+        if payload.is_empty() {
+            return 0;
+        }
+        let gap = match place {
+            Some(place) if self.reads_bytes => self.append_in_block(place, payload.len()),
+            _ => None,
+        };
+        if gap.is_none() {
+            self.append_copy(payload);
+        }
+        self.bytes += payload.len();
+        gap.unwrap_or(0)
+    }
+
+    fn append_copy(&mut self, payload: &[u8]) {
+        match self.chunks.back_mut() {
+            Some(Chunk::Copied(bytes)) if bytes.capacity() - bytes.len() >= payload.len() => {
+                bytes.extend_from_slice(payload);
+            }
+            _ => {
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                bytes.reserve(payload.len().max(CHUNK));
+                bytes.extend_from_slice(payload);
+                self.push_chunk(Chunk::Copied(bytes));
+            }
+        }
+    }
+
+    /// Adds a payload that stays in its block, if it may. Returns the gap in front of it.
+    #[inline(never)]
+    fn append_in_block(&mut self, place: BlockPosition<'_>, len: usize) -> Option<u16> {
+        if let Some(Chunk::InBlock(last)) = self.chunks.back_mut()
+            && let Some(gap) = last.extend(place, len)
+        {
+            return Some(gap);
+        }
+        let run = self.blocks.hold(place, len, self.bytes + len)?;
+        self.push_chunk(Chunk::InBlock(run));
+        Some(0)
+    }
+
+    /// Adds a chunk, for payload that the last one does not take. An empty first chunk makes way.
+    #[inline]
+    fn push_chunk(&mut self, chunk: Chunk) {
+        if self.chunks.front().is_some_and(Chunk::is_empty) {
+            self.recycle_front();
+        }
+        self.chunks.push_back(chunk);
+    }
+
+    #[inline(never)]
+    fn recycle_front(&mut self) {
+        if let Some(Chunk::Copied(bytes)) = self.chunks.pop_front() {
+            self.recycle(bytes);
+        }
+    }
+
+    // ---- Reading ----
+
+    /// Copies bytes into `out`, across boundaries of messages, and returns how many. Drained buffers of segments go to
+    /// `buffers`.
+    pub(super) fn read(&mut self, out: &mut [u8], buffers: &mut SegmentBuffers) -> usize {
+        self.most_chunks.end_period(self.chunks.len());
+        self.reads_bytes = true;
+        let wanted = out.len().min(self.bytes);
+        let mut copied = 0;
+        while copied < wanted {
+            let out = &mut out[copied..wanted];
+            let Some(chunk) = self.chunks.front_mut() else { break };
+            copied += match chunk {
+                Chunk::Copied(bytes) | Chunk::Segment(bytes) => {
+                    let taken = bytes.len().min(out.len());
+                    out[..taken].copy_from_slice(&bytes[..taken]);
+                    bytes.advance(taken);
+                    self.consume(taken);
+                    taken
+                }
+                Chunk::InBlock(_) => self.read_from_block(out),
+            };
+            if self.chunks.front().is_some_and(Chunk::is_empty) {
+                self.remove_drained(buffers);
+            }
+        }
+        // Removes empty segments at the front.
+        self.consume(0);
+        // The bytes that were read may have made up most of the allowance for the blocks behind them.
+        if self.blocks.bytes() > allowance(self.bytes) {
+            self.copy_out_of_blocks();
+        }
+        copied
+    }
+
+    /// Copies from the first chunk, which is in a block. Returns how many bytes: none only if `out` is empty.
+    fn read_from_block(&mut self, out: &mut [u8]) -> usize {
+        let mut copied = 0;
+        self.consume(0);
+        while copied < out.len() {
+            let Some(Chunk::InBlock(run)) = self.chunks.front_mut() else { break };
+            let Some(segment) = self.segments.front_mut().filter(|_| !run.is_empty()) else { break };
+            let take = (segment.unread as usize).min(out.len() - copied);
+            let bytes = run.take(core::mem::take(&mut segment.gap), take);
+            out[copied..copied + take].copy_from_slice(bytes);
+            copied += take;
+            self.consume(take);
+        }
+        copied
+    }
+
+    /// Takes `count` bytes off the segments at the front, and removes those that were wholly read.
+    fn consume(&mut self, count: usize) {
+        self.bytes -= count;
+        let mut left = count;
+        while let Some(segment) = self.segments.front_mut() {
+            let take = left.min(segment.unread as usize);
+            left -= take;
+            segment.unread -= take as u32;
+            // An empty segment has nothing for a reader of bytes. It goes together with the segment before it.
+            if segment.unread > 0 {
+                break;
+            }
+            self.segments.pop_front();
+        }
+        self.unfinished = self.unfinished.min(self.segments.len());
+    }
+
+    /// The next whole message: a slice of the chunk that it lies in, or a copy if it lies in several. Drained buffers of
+    /// segments go to `buffers`.
+    pub(super) fn recv(&mut self, buffers: &mut SegmentBuffers) -> Option<Bytes> {
+        if !self.has_message() {
+            return None;
+        }
+        self.most_chunks.end_period(self.chunks.len());
+        self.reads_bytes = false;
+        if self.blocks.bytes() > 0 {
+            self.copy_out_of_blocks();
+        }
+        let mut len = 0;
+        let mut count = 0;
+        for segment in &self.segments {
+            len += segment.unread as usize;
+            count += 1;
+            if segment.ends_message {
+                break;
+            }
+        }
+        let message = match self.chunks.front_mut() {
+            // An empty message must not refer to a chunk: it may be kept for long.
+            Some(Chunk::Copied(front) | Chunk::Segment(front)) if len > 0 && front.len() >= len => {
+                let message = front.split_to(len).freeze();
+                if front.is_empty() {
+                    self.remove_drained(buffers);
+                }
+                message
+            }
+            _ => self.copy_message(len, buffers),
+        };
+        self.segments.drain(..count);
+        self.bytes -= len;
+        Some(message)
+    }
+
+    fn copy_message(&mut self, len: usize, buffers: &mut SegmentBuffers) -> Bytes {
+        let mut message = BytesMut::with_capacity(len);
+        while message.len() < len {
+            let Some(Chunk::Copied(chunk) | Chunk::Segment(chunk)) = self.chunks.front_mut() else { break };
+            let take = chunk.len().min(len - message.len());
+            message.extend_from_slice(&chunk[..take]);
+            chunk.advance(take);
+            if chunk.is_empty() {
+                self.remove_drained(buffers);
+            }
+        }
+        message.freeze()
+    }
+
+    // ---- Memory ----
+
+    /// Removes the first chunk, which is drained. If it is the only one and can take more payload, it stays for that.
+    fn remove_drained(&mut self, buffers: &mut SegmentBuffers) {
+        if self.chunks.len() == 1
+            && let Some(Chunk::Copied(bytes)) = self.chunks.front_mut()
+            && bytes.try_reclaim(CHUNK)
+        {
+            return;
+        }
+        self.pop_drained(buffers);
+    }
+
+    #[inline(never)]
+    fn pop_drained(&mut self, buffers: &mut SegmentBuffers) {
+        match self.chunks.pop_front() {
+            Some(Chunk::Copied(bytes)) => self.recycle(bytes),
+            Some(Chunk::Segment(buffer)) => buffers.give_back(buffer),
+            Some(Chunk::InBlock(run)) => self.blocks.release(&run),
+            None => {}
+        }
+    }
+
+    /// Keeps a drained chunk for later payload, unless enough are kept or a message still refers to it.
+    fn recycle(&mut self, mut bytes: BytesMut) {
+        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(CHUNK) {
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Copies all payload that lies in blocks, and lets go of the blocks.
+    #[inline(never)]
+    fn copy_out_of_blocks(&mut self) {
+        let mut segments = self.segments.iter_mut().filter(|segment| segment.unread > 0);
+        for chunk in &mut self.chunks {
+            match chunk {
+                Chunk::Copied(bytes) | Chunk::Segment(bytes) => {
+                    let mut left = bytes.len();
+                    while left > 0 {
+                        let Some(segment) = segments.next() else { break };
+                        left = left.saturating_sub(segment.unread as usize);
+                    }
+                }
+                Chunk::InBlock(run) => {
+                    let mut bytes = BytesMut::with_capacity(run.len());
+                    while !run.is_empty() {
+                        let Some(segment) = segments.next() else { break };
+                        let gap = core::mem::take(&mut segment.gap);
+                        bytes.extend_from_slice(run.take(gap, segment.unread as usize));
+                    }
+                    self.blocks.release(run);
+                    *chunk = Chunk::Copied(bytes);
+                }
+            }
+        }
+    }
+
+    /// Frees the memory that unread payload does not need.
+    pub(super) fn trim(&mut self) {
+        self.spare = Vec::new();
+        self.most_chunks = HighWaterMark::default();
+        if self.blocks.bytes() > 0 {
+            self.copy_out_of_blocks();
+        }
+        if self.segments.is_empty() {
+            self.chunks = VecDeque::new();
+            self.segments = VecDeque::new();
+        }
+    }
+}
