@@ -1,4 +1,4 @@
-//! The two ends as KCP sessions: sending to an address, and receiving from whoever comes.
+//! The two ends as KCP sessions: sending to an address, and receiving from any number of senders.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
     let mut sender = connect(&options.to, &options.session.config()?, screen, stop).await?;
     let outcome = sender.send_files(&sources, &mut tally).await;
     let time = started.elapsed();
-    // What was not sent, or not to its end.
+    // Files that were not sent, or not completely.
     let told = tally.transferred + tally.already_there + tally.failed;
     tally.failed += (sources.len() + errors.len()).saturating_sub(told);
     screen.line(tally.summary(time));
@@ -93,8 +93,8 @@ pub(crate) async fn receive(options: &options::Receive, screen: &Screen, mut sto
     Ok(total.failed == 0 && (all_ended_well || !options.once))
 }
 
-/// Opens a session with a receiver. A name may stand for several addresses, and KCP has no handshake to tell which one
-/// answers: the first that says Hello is taken.
+/// Connects to a receiver. A name may have several addresses, and KCP has no handshake that shows which of them answers: the
+/// first one that sends Hello is used.
 pub(crate) async fn connect(
     to: &str,
     config: &KcpConfig,
@@ -121,8 +121,7 @@ pub(crate) fn open_channel(stream: KcpStream, timeout: Duration) -> Channel<Owne
     Channel::new(reader, writer, timeout)
 }
 
-/// Stays until the peer sends nothing more: it sends its last message again for as long as our acknowledgement of it is
-/// lost.
+/// Waits until the peer sends nothing more: it resends its last message until our acknowledgement arrives.
 pub(crate) async fn wait_for_quiet(channel: &Channel<OwnedReadHalf, OwnedWriteHalf>) {
     let deadline = Instant::now() + LONGEST_STAY;
     loop {

@@ -1,6 +1,6 @@
-//! Names of files as they travel: relative, `/` between components, and harmless on every system.
+//! Names of files in messages: relative, with `/` between components, and harmless on every system.
 //!
-//! The sender makes a [`RelativeName`] of a local path; the receiver parses what the network says, trusting nothing.
+//! The sender makes a [`RelativeName`] from a local path. The receiver parses the name in the message and trusts nothing.
 
 use std::{fmt, path::Path, path::PathBuf};
 
@@ -137,9 +137,9 @@ fn is_device(component: &str) -> bool {
 
 /// Linux's `PATH_MAX`, less room for the directory it is joined to.
 const MAX_NAME: usize = 3_072;
-/// What common file systems take.
+/// The limit of common file systems.
 const MAX_COMPONENT: usize = 255;
-/// More folders than people make, few enough to check one by one.
+/// More folders than people use, and few enough to check one by one.
 const MAX_DEPTH: usize = 64;
 
 #[cfg(test)]

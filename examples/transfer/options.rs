@@ -47,7 +47,7 @@ pub(crate) enum Command {
 pub(crate) struct Demo {
     /// The file to send; 64 MiB made on the spot when not given
     pub(crate) file: Option<PathBuf>,
-    /// Datagrams that the relay loses each way, in percent
+    /// Packets that the relay loses each way, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     pub(crate) loss: f64,
     /// Delay each way, in milliseconds
@@ -88,7 +88,7 @@ impl Demo {
 const JITTER_HOLD: Duration = Duration::from_millis(20);
 /// Part of the packets that others overtake.
 const REORDERED: f64 = 0.01;
-/// Those up to so long behind them.
+/// How long at most a packet is held up while others overtake it.
 const REORDERED_BY: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Args)]
@@ -148,7 +148,7 @@ pub(crate) struct Session {
 const NO_FEC: Fec = Fec { data: 0, parity: 0 };
 const DEMO_FEC: Fec = Fec { data: 10, parity: 3 };
 
-/// What packets are encrypted with unless the command line says otherwise.
+/// The cipher, unless the command line names another.
 const DEFAULT_CIPHER: Crypt = Crypt(Some(CipherKind::Aes256Gcm));
 
 impl Session {
@@ -162,7 +162,7 @@ impl Session {
         self.config_with(self.encryption.packet_crypto(DEFAULT_CIPHER)?, self.fec.unwrap_or(NO_FEC))
     }
 
-    /// The settings of both ends, which are on this machine: with a key made up here unless one was given.
+    /// The settings of both ends on this machine, with a random key unless one was given.
     pub(crate) fn demo_config(&self) -> io::Result<KcpConfig> {
         let crypto = match self.crypt() {
             Crypt(Some(kind)) if !self.encryption.has_key() => {

@@ -37,7 +37,7 @@
 //! 3. Bye, answered by Bye. The receiver, which writes last, waits for the acknowledgement of its Bye (`shutdown`); the
 //!    sender stays a moment to give it. Nothing depends on that last exchange: each file was confirmed by its Done.
 //!
-//! A side that hears nothing at all for the timeout, not even Alive, takes the other for gone.
+//! An end that receives nothing at all within the timeout, not even Alive, gives the session up.
 
 use std::io;
 
@@ -101,7 +101,7 @@ impl Message {
         out
     }
 
-    /// Takes the first message off `buffer`; `None` when it is not all there. Then room for the rest is reserved.
+    /// Takes the first message from `buffer`. If not all of it is there, reserves room for the rest and returns `None`.
     ///
     /// # Errors
     /// `InvalidData` for what no peer of this version sends.
@@ -165,7 +165,7 @@ impl Message {
     }
 }
 
-/// The header of a Data message, for those that read a file right behind it.
+/// The header of a Data message, for callers that read the file's bytes right after it.
 pub(crate) fn data_header(length: usize) -> [u8; HEADER] {
     header(DATA, length)
 }

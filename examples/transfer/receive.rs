@@ -29,8 +29,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Serves one sender until it sends Bye. Returns what became of its files, the error that ended the session early if one did,
-    /// and the channel.
+    /// Serves one sender until it sends Bye. Returns what became of its files, the error if one ended the session early, and the
+    /// channel.
     pub(crate) async fn serve<R, W>(&self, channel: Channel<R, W>) -> (Tally, io::Result<()>, Channel<R, W>)
     where
         R: AsyncRead + Unpin,
@@ -59,11 +59,11 @@ enum Outcome {
         resumed: u64,
     },
     AlreadyThere,
-    /// The sender knows why.
+    /// The sender was told why.
     Failed(String),
 }
 
-/// What goes to the thread that writes a file.
+/// Messages to the thread that writes a file.
 enum Piece {
     Data(Bytes),
     End(Hash),
@@ -90,7 +90,7 @@ where
                 Message::Offer { size, name } => self.receive_file(size, &name).await?,
                 Message::Bye => {
                     self.channel.send(&Message::Bye).await?;
-                    // The sender has all it needs: that it left before its last acknowledgement got here is no harm.
+                    // The sender has all it needs. No harm is done if it left before its last acknowledgement arrived.
                     let _ = self.channel.shutdown().await;
                     return Ok(());
                 }
@@ -109,7 +109,7 @@ where
         }
     }
 
-    /// Takes one file and tells the people here of it.
+    /// Receives one file, and shows its progress.
     async fn receive_file(&mut self, size: u64, name: &str) -> io::Result<()> {
         let started = Instant::now();
         let outcome = self.take(size, name).await;
@@ -147,7 +147,7 @@ where
             Ok(name) => name,
             Err(error) => return self.refuse(error.to_string()).await,
         };
-        // A sender that died holds its file until its own timeout; who starts it again should not have to wait and retry.
+        // The session of a sender that died holds its file until it times out. Its successor waits for that here.
         let patience = self.receiver.timeout * 3 / 2;
         let Some(slot) = self.receiver.store.reserve(&name, patience).await else {
             return self.refuse("another sender is sending a file of this name".to_owned()).await;
@@ -187,7 +187,7 @@ where
     }
 
     async fn take_data(&mut self, part: Part, size: u64, offset: u64, name: &str) -> io::Result<Outcome> {
-        // When this ends early, the thread finds no more pieces and keeps what it has.
+        // If this ends early, the thread gets no more pieces and keeps what it has.
         let (pieces, waiting) = mpsc::channel(WRITE_BEHIND);
         let writing = task::spawn_blocking(move || write(part, offset, waiting));
         let bar = self.receiver.screen.file(name, size, offset);
@@ -228,7 +228,7 @@ where
         }
     }
 
-    /// Passes over what the sender had sent before it heard of a failure.
+    /// Skips what the sender sent before it got to know of a failure.
     async fn discard_data(&mut self) -> io::Result<()> {
         loop {
             match self.next().await? {
@@ -275,7 +275,7 @@ fn cannot_write(error: &io::Error) -> String {
     }
 }
 
-/// Runs what touches the disk where it holds up nothing else.
+/// Runs disk work on a thread where it holds up nothing else.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(task::spawn_blocking(work).await?)
 }
@@ -283,5 +283,5 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 const EXISTS: &str = "the receiver has another file of this name and does not overwrite it";
 /// Messages between the network and the disk: a MiB at most.
 const WRITE_BEHIND: usize = 16;
-/// How long a session that failed tries to tell the sender why.
+/// How long a failed session tries to tell the sender why.
 const LAST_WORDS: Duration = Duration::from_secs(1);

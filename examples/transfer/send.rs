@@ -61,11 +61,11 @@ where
         }
     }
 
-    /// Sends the files one after the other and tells of each, adding to `tally` as it goes.
+    /// Sends the files one after the other, prints a line about each, and counts them in `tally`.
     ///
     /// # Errors
-    /// What ended the session early. A file that fails alone is counted, and no error. After `Interrupted`, when the
-    /// program is asked to stop, the session is still to be finished.
+    /// The error that ended the session early. A single file that fails is only counted. After `Interrupted` (the program was
+    /// asked to stop), the caller still has to finish the session.
     pub(crate) async fn send_files(&mut self, sources: &[Source], tally: &mut Tally) -> io::Result<()> {
         for source in sources {
             if self.stop.is_set() {
@@ -98,7 +98,7 @@ where
         Ok(())
     }
 
-    /// Ends the session in good order; returns the channel for what it may tell.
+    /// Ends the session in good order; returns the channel, which has the session's statistics.
     pub(crate) async fn finish(mut self) -> io::Result<Channel<R, W>> {
         self.channel.send(&Message::Bye).await?;
         match self.channel.next().await? {
@@ -136,7 +136,7 @@ where
         }
     }
 
-    /// Sends what the receiver does not have, while listening for what it has to say.
+    /// Sends what the receiver does not have, and reads its answers meanwhile.
     async fn send_data(
         &mut self,
         mut reader: Reader,
@@ -192,21 +192,21 @@ where
                     answered.store(true, Relaxed);
                     Ok(answer)
                 }
-                // Last words: nobody takes the rest of a message that is being written.
+                // The last message of this session: the rest of the one being written is dropped.
                 other => Err(unexpected(&other)),
             }
         };
         let (end, answer) = tokio::try_join!(write, listen)?;
         match (answer, end) {
             (Message::Done, End::Complete) => Ok(Outcome::Sent { bytes: size, resumed: offset }),
-            // The receiver only repeats what this end has told it.
+            // The receiver only repeats the error that this end sent.
             (Message::Failed(_), End::Failed(reason)) => Ok(Outcome::Failed(reason)),
             (Message::Failed(reason), _) => Ok(Outcome::Failed(reason)),
             (other, _) => Err(unexpected(&other)),
         }
     }
 
-    /// Tells the receiver that a file's data will not come.
+    /// Tells the receiver that the file cannot be sent.
     async fn give_up(&mut self, error: &io::Error) -> io::Result<Outcome> {
         self.channel.send(&Message::Failed(error.to_string())).await?;
         match self.channel.next().await? {
@@ -216,7 +216,7 @@ where
     }
 }
 
-/// Runs what reads or hashes a file where it holds up nothing else.
+/// Runs disk work on a thread where it holds up nothing else.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(task::spawn_blocking(work).await?)
 }

@@ -1,10 +1,10 @@
-//! Being asked to stop: Ctrl-C, or the system's polite signal.
+//! Requests to stop: Ctrl-C or SIGTERM.
 
 use std::time::Duration;
 
 use tokio::{signal, sync::watch, time};
 
-/// Tells that the program was asked to stop.
+/// Shows whether the program was asked to stop.
 #[derive(Clone)]
 pub(crate) struct Stop(watch::Receiver<bool>);
 
@@ -27,7 +27,7 @@ impl Stop {
     }
 }
 
-/// Waits for the first signal, says so through `stop`, and returns when what follows takes too long or at the second.
+/// Waits for a signal and announces it through `stop`. Returns at the second signal, or when stopping takes too long.
 pub(crate) async fn on_signals(stop: watch::Sender<bool>) {
     signalled().await;
     stop.send_replace(true);
@@ -46,5 +46,5 @@ async fn signalled() {
     let _ = signal::ctrl_c().await;
 }
 
-/// Long enough to tell the other end, short enough for who waits for the prompt.
+/// Long enough to tell the other end, short enough for a person who waits for the prompt.
 const GRACE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! The directory that files are received into.
 //!
-//! A file grows under a hidden name of its own next to where it will be, so what a broken transfer leaves can be
-//! resumed, and nothing unfinished ever has the final name. Everything here blocks.
+//! A file grows under a hidden name next to its final place. So a broken transfer can be resumed, and no unfinished file ever
+//! has the final name. Everything here blocks.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ impl Store {
         Ok(Self { root: root.canonicalize()?, overwrite, busy: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Reserves a name for one sender. When another has it, possibly a dead one, waits up to `patience`.
+    /// Reserves a name for one sender. If another has it, possibly a dead one, waits for up to `patience`.
     pub(crate) async fn reserve(self: &Arc<Self>, name: &RelativeName, patience: Duration) -> Option<Slot> {
         let path = name.below(&self.root);
         let reserved = async {
@@ -102,8 +102,8 @@ impl Slot {
         self.store.overwrite
     }
 
-    /// Opens what an earlier transfer left, or a new file; what is there is hashed. What is longer than `size` belongs to
-    /// another file and is not kept.
+    /// Opens what an earlier transfer left, or a new file, and hashes what is there. If that is longer than `size`, it belongs
+    /// to another file and is dropped.
     pub(crate) fn open_part(self, size: u64) -> io::Result<Part> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -163,7 +163,7 @@ impl Drop for Slot {
     }
 }
 
-/// A file on its way in.
+/// A file that is being received.
 pub(crate) struct Part {
     file: File,
     hasher: Sha256,
@@ -182,7 +182,7 @@ impl Part {
         digest(&self.hasher)
     }
 
-    /// Goes on behind the first `offset` bytes: all that are there, or none.
+    /// Continues after the first `offset` bytes: all that are there, or none.
     pub(crate) fn start_at(&mut self, offset: u64) -> io::Result<()> {
         if offset != self.have {
             self.hasher = Sha256::new();
@@ -200,7 +200,7 @@ impl Part {
         Ok(())
     }
 
-    /// Checks the whole, puts it on disk and then in place. What is wrong is removed.
+    /// Checks the whole file, syncs it and gives it its name. Removes it if it is wrong.
     pub(crate) fn finish(self, expected: &Hash) -> io::Result<()> {
         if self.hash() != *expected {
             drop(self.file);
@@ -216,7 +216,7 @@ impl Part {
         self.slot.publish()
     }
 
-    /// Puts on disk what is there, for a later transfer to resume. Nothing is left of an empty one.
+    /// Syncs what is there, so that a later transfer can resume it. Removes an empty file.
     pub(crate) fn keep(self) {
         if self.have == 0 {
             drop(self.file);
@@ -227,7 +227,7 @@ impl Part {
     }
 }
 
-/// Hashes the first `limit` bytes from where `file` stands, or what there is, and returns how many.
+/// Hashes the next `limit` bytes of `file`, or all up to its end if there are fewer; returns how many.
 pub(crate) fn hash_up_to(file: &mut impl Read, hasher: &mut Sha256, limit: u64) -> io::Result<u64> {
     let mut buffer = vec![0; 256 * 1_024];
     let mut done = 0;
@@ -259,7 +259,7 @@ fn open_existing(path: &Path) -> io::Result<File> {
     no_links(OpenOptions::new().read(true)).open(path)
 }
 
-/// A link that took a file's place since it was looked at is not followed either.
+/// Does not follow a link either that has replaced the file since it was checked.
 /// Keeps other receivers from `file`, which was found at `path`, until it is closed.
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     let busy = || io::Error::new(ErrorKind::ResourceBusy, "another receiver is writing this file");
@@ -269,7 +269,7 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
         Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => return Err(error),
         _ => {}
     }
-    // Who had the lock before may have given the file its final name.
+    // The previous holder of the lock may have given the file its final name.
     let found = fs::symlink_metadata(path).map_err(|_| busy())?;
     if is_same(&file.metadata()?, &found) { Ok(()) } else { Err(busy()) }
 }

@@ -1,4 +1,4 @@
-//! What a process reports about itself, and what comes of a run.
+//! What a process reports about itself, and the result of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::cell::Cell;
 /// The last line that each process of a run prints, Go's as well.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Payload bytes: arrived at a server; delivered, and in an echo come back, at a driver.
+    /// Payload bytes. At a server: those that arrived. At a driver: those that were delivered, and in an echo came back.
     pub(crate) bytes: u64,
     /// From the first byte of the work to the last; 0 at a server.
     pub(crate) secs: f64,
@@ -57,7 +57,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// `None` without trips.
+    /// `None` if there are none.
     pub(crate) fn of(mut trips_ns: Vec<u64>) -> Option<Self> {
         trips_ns.sort_unstable();
         if trips_ns.is_empty() {

@@ -1,5 +1,5 @@
 //! Building `go/`, the peer on kcp-go: with Debian's package, and with the module of the newest release that `go.mod` names.
-//! What cannot be built is left out, and said so.
+//! A program that cannot be built is left out, with a message.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::process::Program;
 
-/// Where Debian's Go packages lie.
+/// Where Debian puts Go packages.
 const GOPATH: &str = "/usr/share/gocode";
 pub(crate) const DEBIAN: &str = "kcp-go-5.6.1";
 pub(crate) const NEWEST: &str = "kcp-go-newest";
@@ -71,7 +71,7 @@ fn output_path(name: &str) -> Result<PathBuf, String> {
     Ok(own.with_file_name(name))
 }
 
-/// What a program prints; the error is what it complains of.
+/// What a program prints; the error is what it prints on standard error.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if output.status.success() {

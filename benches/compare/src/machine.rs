@@ -1,4 +1,4 @@
-//! What the figures were measured on and with.
+//! The machine and the versions that were measured.
 
 use std::{fs, process::Command, thread};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Program;
 
-/// The part of a result that is no figure.
+/// Everything in a result but the figures.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     cpu: String,

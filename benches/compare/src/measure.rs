@@ -9,11 +9,11 @@ use crate::{
     process::{self, Amount, Program},
 };
 
-/// Bytes, of all connections together, that the search for the right number begins with.
+/// Bytes of all connections together with which the search for the right number begins.
 const FIRST_BYTES: u64 = 512 << 10;
 /// Bytes that no run exceeds.
 const MAX_BYTES: u64 = 16 << 30;
-/// A run of at least this share of what it should take tells how fast a peer is.
+/// A run of at least this share of the wanted time shows how fast a peer is.
 const TELLING_SHARE: f64 = 0.4;
 /// Failures of a peer in a cell after which it is not tried again there.
 const MAX_FAILURES: usize = 2;
@@ -99,7 +99,7 @@ impl<'a> Group<'a> {
         group
     }
 
-    /// Goes on until so many rounds are done.
+    /// Continues until `rounds` rounds are done.
     async fn run_until(&mut self, rounds: usize) {
         while self.done < rounds {
             let count = self.turns.len();

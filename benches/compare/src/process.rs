@@ -60,7 +60,7 @@ impl Program {
 /// The name of kcp9 in the build that `--before` names.
 const BEFORE: &str = "kcp9-before";
 
-/// The peers that the command line wants and that there are.
+/// The peers that the command line asks for and that are available.
 pub(crate) fn programs(options: &Run) -> io::Result<Vec<Program>> {
     let own = std::env::current_exe()?;
     let mut programs: Vec<_> = peer::ALL
@@ -223,7 +223,7 @@ impl Process {
         Ok(figures)
     }
 
-    /// What it said last before things went wrong, or else `what`.
+    /// The last line of its standard error, or else `what`.
     async fn complaint(&mut self, what: &str) -> String {
         let Some(complaints) = self.complaints.take() else { return what.to_owned() };
         let text = complaints.await.unwrap_or_default();

@@ -87,7 +87,7 @@ pub(crate) struct Row {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Failed {
     rounds: usize,
-    /// What the first said.
+    /// The reason of the first.
     why: String,
 }
 

@@ -1,11 +1,12 @@
 //! A UDP relay over real sockets: a bad path between two live programs.
 //!
-//! Clients send to [`Relay::addr`]. Each gets a socket of its own towards the server, so that the server sees one peer for
-//! each. What becomes of a packet is decided by the simulator's [`Link`], one for each direction, which all clients share:
-//! losses, bursts, delay, jitter, reordering, duplicates, damage, a rate with a queue. The relay only keeps its times.
+//! Clients send to [`Relay::addr`]. Each client gets a socket of its own towards the server, so that the server sees as many
+//! peers. The simulator's [`Link`] decides what becomes of a packet: losses, bursts, delay, jitter, reordering, duplicates,
+//! damage, a rate with a queue. There is one link for each direction, which all clients share. The relay sends the packets on
+//! at the times that the link says.
 //!
-//! The order in which packets come is the system's, so a run is not repeated exactly. But the seed fixes how many of them
-//! are lost and where, so no run is luckier than another by much.
+//! The system decides in which order packets arrive, so a run cannot be repeated exactly. But the seed fixes which packets are
+//! lost by their number, so no run is much luckier than another.
 //!
 //! Threads do the work, not tasks: packets leave some ten microseconds after their time (Tokio's timers are as coarse as a
 //! millisecond), and neither the runtime of a program under test nor its load delays them.
@@ -231,9 +232,9 @@ fn socket() -> io::Result<UdpSocket> {
 /// Indices of the directions.
 const TO_SERVER: usize = 0;
 const TO_CLIENT: usize = 1;
-/// Seed of a relay for which it does not matter.
+/// Seed of relays whose caller names none.
 const SEED: u64 = 0x6b63_7039;
-/// How often threads that wait look whether the relay is still there.
+/// How often waiting threads check whether the relay was dropped.
 const LOOK_UP: Duration = Duration::from_millis(100);
 const LONGEST_PACKET: usize = 65_536;
 /// Packets that may wait in one direction: 114 MB/s over 200 ms, in packets of 1,400 bytes. No test comes near it, and the

@@ -45,7 +45,7 @@ impl Schedule {
         let earliest = waiting.queue.peek().is_none_or(|Reverse(next)| queued < *next);
         waiting.queue.push(Reverse(queued));
         drop(waiting);
-        // Behind others, it finds the thread awake in time.
+        // Otherwise the thread wakes in time for one before it.
         if earliest {
             self.wake();
         }
@@ -86,7 +86,7 @@ impl Schedule {
     }
 }
 
-/// Of the same instant, what was added first leaves first.
+/// Ordered by time, and by when it was added.
 struct Queued {
     serial: u64,
     departure: Departure,

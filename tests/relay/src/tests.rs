@@ -128,7 +128,7 @@ fn a_rate_spaces_packets_and_its_queue_drops_what_does_not_fit() {
     while server.recv_from(&mut buffer).is_ok() {
         arrived.push((buffer[0], start.elapsed()));
     }
-    // What a slow machine sends late finds the queue shorter.
+    // On a slow machine the last packets are sent later, when the queue is shorter: more of them arrive.
     assert!((5..20).contains(&arrived.len()), "{arrived:?}");
     for (number, (_, at)) in arrived.iter().enumerate() {
         assert!(*at >= ms(10) * (number as u32 + 1) - ms(1), "{arrived:?}");

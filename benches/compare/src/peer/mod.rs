@@ -1,8 +1,8 @@
 //! The implementations in Rust: each end of a run is a process that runs one of these. Go's are in `go/`.
 //!
 //! A server prints `listening ADDR TOKEN` (the token may be empty), serves until its standard input ends, and prints its
-//! [`Figures`]. A driver prints `started` once all of its connections are open, and its figures at the end; what went
-//! wrong goes to standard error. Whoever started them needs to know no more.
+//! [`Figures`]. A driver prints `started` once all of its connections work, and its figures at the end. Errors go to
+//! standard error.
 
 mod kcp9_peer;
 mod kcp_tokio_peer;
@@ -65,7 +65,7 @@ trait Listener: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer)>> + Send;
 }
 
-/// A server that is there.
+/// A server that is bound.
 struct Bound<L> {
     listener: L,
     addr: SocketAddr,
@@ -73,7 +73,7 @@ struct Bound<L> {
     token: String,
 }
 
-/// Is one end of a run.
+/// Runs one end of a run.
 pub(crate) fn run(side: &Side) -> io::Result<()> {
     let (Side::Serve { name, .. } | Side::Drive { name, .. }) = side;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

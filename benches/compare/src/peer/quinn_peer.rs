@@ -25,7 +25,7 @@ const WINDOW: u32 = 16 << 20;
 
 pub(super) struct Quinn;
 
-/// Gives out streams, each the first of a connection.
+/// Accepts the first stream of each connection.
 pub(super) struct Streams {
     streams: mpsc::Receiver<(RecvStream, SendStream)>,
     accepting: JoinHandle<()>,
@@ -58,7 +58,7 @@ impl Peer for Quinn {
         let endpoint = endpoint(Some(config))?;
         let addr = endpoint.local_addr()?;
         let token = cert.der().iter().map(|byte| format!("{byte:02x}")).collect();
-        // A stream shows only when its first bytes come: no connection may wait for another's.
+        // `accept_bi` returns when a stream's first bytes arrive, so each connection waits in a task of its own.
         let (sender, streams) = mpsc::channel(64);
         let accepting = tokio::spawn(async move {
             while let Some(incoming) = endpoint.accept().await {
@@ -115,7 +115,7 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// Of ring's ciphers the one that the others have as well.
+/// Only the one of ring's ciphers that the other peers have too.
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })

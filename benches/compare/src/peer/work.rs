@@ -41,7 +41,7 @@ pub(super) async fn serve<L: Listener>(mut listener: L, work: Work) -> io::Resul
                 sessions.spawn(async move {
                     let outcome = serve_one(reader, writer, work, &served).await;
                     if let Err(error) = outcome {
-                        // What ends a session, when the driver is gone, differs from peer to peer.
+                        // How a session ends when the driver is gone differs from peer to peer, so errors are only printed.
                         eprintln!("session: {error}");
                     }
                 });
@@ -57,7 +57,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    // The greeting. What ends before it was no session.
+    // The greeting. A stream that ends before it does not count.
     let Ok(hello) = reader.read_u8().await else { return Ok(()) };
     write(&mut writer, &[hello]).await?;
     let announced = if work == Work::Sink { reader.read_u64_le().await? } else { u64::MAX };
