@@ -1,5 +1,6 @@
 //! Behaviour of two connections over bad paths, on virtual time; see [`kcp9_simulator`].
 
+mod congestion;
 mod datagrams;
 mod delivery;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
@@ -9,11 +10,9 @@ mod fec_adaptive;
 mod goodput;
 mod lifetime;
 mod outages;
-mod pacing;
 mod ping;
 mod resends;
 mod settings;
-mod sharing;
 mod snapshot;
 mod throughput;
 mod timers;

@@ -161,3 +161,15 @@ fn one_segment_that_never_arrives_does_not_kill_a_peer_that_answers() {
     simulation.complete(600 * SECOND);
     assert_eq!(simulation.events(CLIENT), []);
 }
+
+#[test]
+fn one_lost_probe_is_no_dead_peer() {
+    let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::delay(ms(50)));
+    simulation.client().writer = Writer::bulk(u64::MAX);
+    simulation.server().reader.not_before = Instant::from_millis(3_600_000);
+    simulation.run_for(100 * SECOND);
+    let mut left = 1;
+    simulation.client().link.lose_if(move |_, _| std::mem::take(&mut left) > 0);
+    simulation.run_for(300 * SECOND);
+    assert_eq!(simulation.client().connection.close_reason(), None);
+}

@@ -6,9 +6,9 @@ use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use kcp9_simulator::{Crowd, LinkSettings, Writer, ms};
 
+use super::SECOND;
 use crate::snapshot;
 
-const SECOND: Duration = Duration::from_secs(1);
 /// 100 Mbit/s.
 const RATE: u64 = 12_500_000;
 /// What is under way at that rate in a round trip of 50 ms.

@@ -1,0 +1,29 @@
+//! Congestion control over simulated paths, for each controller that a rule is meant for.
+
+mod lossy;
+mod own;
+mod pacing;
+mod path_change;
+mod sharing;
+mod startup;
+
+use std::time::Duration;
+
+use kcp9::{CongestionControl, KcpConfig};
+
+use kcp9_simulator::{CLIENT, Simulation};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The default settings with each controller of the library, and its name.
+fn controllers() -> [(&'static str, KcpConfig); 2] {
+    [("BbrLike", CongestionControl::BbrLike), ("Kcp", CongestionControl::Kcp)]
+        .map(|(name, control)| (name, KcpConfig::builder().congestion_control(control).build().unwrap()))
+}
+
+/// Bytes a second that the server reads over `time`.
+fn rate(simulation: &mut Simulation, time: Duration) -> f64 {
+    let before = simulation.flows[CLIENT].read;
+    simulation.run_for(time);
+    (simulation.flows[CLIENT].read - before) as f64 / time.as_secs_f64()
+}
