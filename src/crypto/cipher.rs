@@ -108,21 +108,21 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
     /// Why the packet was refused. Its bytes are unspecified then.
     fn open(&self, packet: &mut [u8]) -> Result<(), OpenError>;
 
-    /// Seals packets that lie back to back in `packets`. Each has `size` bytes, the last may have fewer. The default seals
+    /// Seals packets that lie back to back in `packets`. Each has `stride` bytes, the last may have fewer. The default seals
     /// one after the other.
     ///
     /// # Errors
     /// As [`seal`](Self::seal), for the first packet that fails.
-    fn seal_batch(&self, packets: &mut [u8], size: usize) -> Result<(), SealError> {
-        packets.chunks_mut(size.max(1)).try_for_each(|packet| self.seal(packet))
+    fn seal_batch(&self, packets: &mut [u8], stride: usize) -> Result<(), SealError> {
+        packets.chunks_mut(stride.max(1)).try_for_each(|packet| self.seal(packet))
     }
 
-    /// Opens packets that lie back to back in `packets`. Each has `size` bytes, the last may have fewer. The result for each
+    /// Opens packets that lie back to back in `packets`. Each has `stride` bytes, the last may have fewer. The result for each
     /// packet is written to `outcomes`. The default opens one after the other.
     ///
     /// `outcomes` should have room for as many results as there are packets. Packets beyond that are not opened.
-    fn open_batch(&self, packets: &mut [u8], size: usize, outcomes: &mut [Result<(), OpenError>]) {
-        for (packet, outcome) in packets.chunks_mut(size.max(1)).zip(outcomes) {
+    fn open_batch(&self, packets: &mut [u8], stride: usize, outcomes: &mut [Result<(), OpenError>]) {
+        for (packet, outcome) in packets.chunks_mut(stride.max(1)).zip(outcomes) {
             *outcome = self.open(packet);
         }
     }

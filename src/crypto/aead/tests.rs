@@ -176,20 +176,20 @@ fn packets_shorter_than_nonce_and_tag_are_not_sealed() {
 #[test]
 fn a_batch_opens_to_its_packets_and_names_the_damaged_one() {
     for cipher in all() {
-        let (size, last) = (200, 150);
+        let (stride, last) = (200, 150);
         let packets: Vec<Vec<u8>> = (0..5)
             .map(|seed| {
-                let len = if seed == 4 { last } else { size };
+                let len = if seed == 4 { last } else { stride };
                 plain(&*cipher, len - cipher.header_len() - cipher.trailer_len(), seed)
             })
             .collect();
         let mut batch = packets.concat();
-        cipher.seal_batch(&mut batch, size).unwrap();
-        batch[size + 20] ^= 1;
+        cipher.seal_batch(&mut batch, stride).unwrap();
+        batch[stride + 20] ^= 1;
         let mut outcomes = [Err(OpenError::TooShort); 5];
-        cipher.open_batch(&mut batch, size, &mut outcomes);
+        cipher.open_batch(&mut batch, stride, &mut outcomes);
         assert_eq!(outcomes, [Ok(()), Err(OpenError::BadTag), Ok(()), Ok(()), Ok(())]);
-        for (at, (opened, plain)) in batch.chunks(size).zip(&packets).enumerate() {
+        for (at, (opened, plain)) in batch.chunks(stride).zip(&packets).enumerate() {
             assert!(
                 at == 1 || nonce_and_payload(&*cipher, opened) == nonce_and_payload(&*cipher, plain),
                 "{cipher:?} packet {at}"

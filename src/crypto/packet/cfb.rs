@@ -62,8 +62,8 @@ impl<C: CfbCipher> Encryption for Cfb<C> {
         self.cipher.encrypt_with_backend(Decrypt { first: &self.first, packet });
     }
 
-    fn encrypt_batch(&self, packets: &mut [u8], size: usize) {
-        self.cipher.encrypt_with_backend(EncryptBatch { first: &self.first, packets, size });
+    fn encrypt_batch(&self, packets: &mut [u8], stride: usize) {
+        self.cipher.encrypt_with_backend(EncryptBatch { first: &self.first, packets, stride });
     }
 }
 
@@ -80,7 +80,7 @@ struct Decrypt<'a, N: ArraySize> {
 struct EncryptBatch<'a, N: ArraySize> {
     first: &'a Array<u8, N>,
     packets: &'a mut [u8],
-    size: usize,
+    stride: usize,
 }
 
 impl<N: ArraySize> BlockSizeUser for Encrypt<'_, N> {
@@ -130,16 +130,16 @@ impl<N: ArraySize> BlockCipherEncClosure for Decrypt<'_, N> {
 impl<N: ArraySize> BlockCipherEncClosure for EncryptBatch<'_, N> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = N>>(self, backend: &B) {
-        let Self { first, packets, size } = self;
-        let mut groups = packets.chunks_exact_mut(size.saturating_mul(LANES));
+        let Self { first, packets, stride } = self;
+        let mut groups = packets.chunks_exact_mut(stride.saturating_mul(LANES));
         for group in &mut groups {
-            encrypt_side_by_side(backend, first, group, size, LANES);
+            encrypt_side_by_side(backend, first, group, stride, LANES);
         }
         let rest = groups.into_remainder();
-        let lanes = rest.len() / size;
-        let (group, shorter) = rest.split_at_mut(lanes * size);
+        let lanes = rest.len() / stride;
+        let (group, shorter) = rest.split_at_mut(lanes * stride);
         if lanes > 1 {
-            encrypt_side_by_side(backend, first, group, size, lanes);
+            encrypt_side_by_side(backend, first, group, stride, lanes);
         } else {
             encrypt_packet(backend, first, group);
         }
@@ -160,21 +160,21 @@ fn encrypt_packet<B: BlockCipherEncBackend>(backend: &B, first: &Block<B>, packe
     xor_rest(rest, &stream);
 }
 
-/// Encrypts `lanes` packets of `size` bytes, at most [`LANES`] of them, one block of each at a time.
+/// Encrypts `lanes` packets of `stride` bytes, at most [`LANES`] of them, one block of each at a time.
 #[inline(always)]
 fn encrypt_side_by_side<B: BlockCipherEncBackend>(
     backend: &B,
     first: &Block<B>,
     packets: &mut [u8],
-    size: usize,
+    stride: usize,
     lanes: usize,
 ) {
     let block_size = B::BlockSize::USIZE;
-    let whole = size - size % block_size;
+    let whole = stride - stride % block_size;
     let mut streams: [Block<B>; LANES] = core::array::from_fn(|_| first.clone());
     for at in (0..whole).step_by(block_size) {
         for (lane, stream) in streams[..lanes].iter_mut().enumerate() {
-            let at = lane * size + at;
+            let at = lane * stride + at;
             if let Some(block) = Block::<B>::slice_as_mut_array(&mut packets[at..at + block_size]) {
                 xor_block(block, stream);
                 stream.clone_from(block);
@@ -182,7 +182,7 @@ fn encrypt_side_by_side<B: BlockCipherEncBackend>(
         }
         encrypt_lanes(backend, &mut streams, lanes);
     }
-    for (packet, stream) in packets.chunks_exact_mut(size).zip(&streams) {
+    for (packet, stream) in packets.chunks_exact_mut(stride).zip(&streams) {
         xor_rest(&mut packet[whole..], stream);
     }
 }

@@ -15,8 +15,8 @@ pub(super) trait Encryption: Send + Sync + 'static {
     /// Decrypts one packet.
     fn decrypt(&self, packet: &mut [u8]);
 
-    /// Encrypts packets that lie back to back. Each has `size` bytes, the last may have fewer. `size` is not 0.
-    fn encrypt_batch(&self, packets: &mut [u8], size: usize) {
-        packets.chunks_mut(size).for_each(|packet| self.encrypt(packet));
+    /// Encrypts packets that lie back to back. Each has `stride` bytes, the last may have fewer. `stride` is not 0.
+    fn encrypt_batch(&self, packets: &mut [u8], stride: usize) {
+        packets.chunks_mut(stride).for_each(|packet| self.encrypt(packet));
     }
 }

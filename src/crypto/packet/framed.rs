@@ -114,21 +114,21 @@ impl<E: Encryption, C: Checksum> PacketCipher for Framed<E, C> {
         self.check(packet)
     }
 
-    fn seal_batch(&self, packets: &mut [u8], size: usize) -> Result<(), SealError> {
-        // A single packet may be shorter than `size`.
-        let size = size.min(packets.len());
-        if size < Self::HEADER_LEN {
+    fn seal_batch(&self, packets: &mut [u8], stride: usize) -> Result<(), SealError> {
+        // A single packet may be shorter than `stride`.
+        let stride = stride.min(packets.len());
+        if stride < Self::HEADER_LEN {
             return if packets.is_empty() { Ok(()) } else { Err(SealError::TooShort) };
         }
-        if size > E::MAX_LEN {
+        if stride > E::MAX_LEN {
             return Err(SealError::TooLong);
         }
-        let last = packets.len() % size;
+        let last = packets.len() % stride;
         let too_short = last > 0 && last < Self::HEADER_LEN;
         let whole = packets.len() - if too_short { last } else { 0 };
         let packets = &mut packets[..whole];
-        packets.chunks_mut(size).for_each(|packet| self.write_checksum(packet));
-        self.encryption.encrypt_batch(packets, size);
+        packets.chunks_mut(stride).for_each(|packet| self.write_checksum(packet));
+        self.encryption.encrypt_batch(packets, stride);
         if too_short { Err(SealError::TooShort) } else { Ok(()) }
     }
 }

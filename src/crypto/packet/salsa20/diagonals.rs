@@ -57,11 +57,11 @@ pub(super) unsafe fn apply<V: Vector>(key: &[u8; 32], nonce: &[u8; NONCE_LEN], d
     // SAFETY: the caller promises the instruction set.
     unsafe {
         let mut state = State::<V>::new(key, nonce);
-        for group in data.chunks_mut(GROUPS * V::BLOCKS * BLOCK) {
-            match group.len().div_ceil(V::BLOCKS * BLOCK) {
-                1 => state.xor_into::<1>(group),
-                2 => state.xor_into::<2>(group),
-                _ => state.xor_into::<GROUPS>(group),
+        for data in data.chunks_mut(GROUPS * V::BLOCKS * BLOCK) {
+            match data.len().div_ceil(V::BLOCKS * BLOCK) {
+                1 => state.xor_into::<1>(data),
+                2 => state.xor_into::<2>(data),
+                _ => state.xor_into::<GROUPS>(data),
             }
         }
     }
