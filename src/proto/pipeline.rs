@@ -258,7 +258,7 @@ impl Pipeline {
     }
 
     /// How often segments of a group that stays incomplete are to be copied.
-    pub(super) fn copies(&self) -> usize {
+    pub(super) fn flush_copies(&self) -> usize {
         self.encoder.as_ref().map_or(0, |encoder| fec::copies_for(encoder.shards().0, encoder.sent_parity()))
     }
 

@@ -1,11 +1,12 @@
 //! ACKs that wait to be sent.
 //!
-//! As in kcp-go, an ACK whose `sn` lies below `rcv_nxt` is covered by the `una` that every segment carries, and only
-//! the newest such is worth a segment (for the peer's round-trip time); the rest never enter the list.
+//! Every segment carries `una`, which acknowledges all segments before it. So an ACK below `rcv_nxt` has nothing to say but its
+//! time, from which the peer takes the round-trip time. Of those only the newest is sent, as in kcp-go; the others never
+//! enter the list.
 //!
-//! Behind a gap `una` covers nothing, and a lost packet of ACKs would have everything resent that it spoke of. So the next
-//! packet says once more what still lies behind the gap, if it has room and comes soon. The repetitions go first: peers
-//! take the round-trip time from the last ACK of a packet (kcp-go), or from each (ikcp), to which those are late.
+//! Segments behind a gap are not covered by `una`. If the packet with their ACKs is lost, the peer resends all of them. So the
+//! next packet repeats these ACKs, if it leaves soon and has room. The repeated ACKs come first in the packet, because they are
+//! late and would make the round trip look longer: kcp-go takes its time from the last ACK of a packet, and ikcp from each.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -18,49 +19,50 @@ pub(super) struct Ack {
     pub(super) ts: u32,
 }
 
-/// A flood of duplicates cannot grow the list past this; what is left out is acknowledged when it is sent again.
+/// The most ACKs that wait. A flood of duplicates cannot make the list longer; a segment whose ACK was left out is acknowledged
+/// when it is sent again.
 const MAX_WAITING: usize = 4_096;
-/// Full segments that are acknowledged without waiting for more: half of the least that congestion control keeps in flight.
-/// Were it more than all, each round trip would last as long as an ACK may wait.
+/// Full segments that are acknowledged without waiting for more: half of the least that congestion control keeps in flight. If
+/// it were all of that, the sender would stop until the wait is over, in every round trip.
 const PROMPT_SEGMENTS: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: Vec<Ack>,
-    /// What the last packet told from behind a gap, and until when it is worth a repetition.
-    told: Vec<Ack>,
-    told_until: Instant,
-    /// PUSH segments that arrived since the last flush, and their payload bytes.
-    owed: usize,
-    owed_bytes: usize,
+    /// The ACKs behind a gap that the last packet carried. The next one repeats them, if it leaves by `repeat_until`.
+    repeatable: Vec<Ack>,
+    repeat_until: Instant,
+    /// PUSH segments that arrived since all ACKs were sent, and their payload bytes.
+    arrived: usize,
+    arrived_bytes: usize,
     deadline: Option<Instant>,
     due: bool,
 }
 
-/// Which of the waiting ACKs are still worth a segment.
+/// Tells which ACKs still have something to say.
 #[derive(Debug, Clone, Copy)]
-struct Worth {
+struct Filter {
     rcv_nxt: u32,
-    /// Index of the newest.
-    last: usize,
+    /// Index of the newest ACK.
+    newest: usize,
 }
 
-impl Worth {
+impl Filter {
     const fn is_behind_gap(self, ack: &Ack) -> bool {
         !seq::before(ack.sn, self.rcv_nxt)
     }
 
-    const fn is_worth(self, index: usize, ack: &Ack) -> bool {
-        index == self.last || self.is_behind_gap(ack)
+    const fn is_needed(self, index: usize, ack: &Ack) -> bool {
+        index == self.newest || self.is_behind_gap(ack)
     }
 }
 
 impl Acks {
-    /// Notes an ACK for the PUSH `sn` of `len` payload bytes, to be sent within `delay`. `rcv_nxt` is the value after the
-    /// PUSH was taken in.
+    /// Adds an ACK for a PUSH of `len` payload bytes, to be sent within `delay`. `rcv_nxt` is the value after the PUSH was
+    /// taken in.
     pub(super) fn push(&mut self, ack: Ack, len: usize, rcv_nxt: u32, now: Instant, delay: Duration) {
-        self.owed += 1;
-        self.owed_bytes += len;
+        self.arrived += 1;
+        self.arrived_bytes += len;
         let waiting = self.waiting.len();
         match self.waiting.last_mut() {
             Some(last) if seq::before(last.sn, rcv_nxt) => *last = ack,
@@ -70,13 +72,13 @@ impl Acks {
         self.deadline.get_or_insert(now + delay);
     }
 
-    /// Whether enough arrived since the last flush that its ACKs should not wait: as many segments as one packet of `mtu`
-    /// bytes holds ACKs, which is kcp-go's rule, or [`PROMPT_SEGMENTS`] full ones.
+    /// Whether so much arrived that its ACKs should not wait: [`PROMPT_SEGMENTS`] full segments, or as many segments as there
+    /// are ACKs in a packet of `mtu` bytes, which is kcp-go's rule.
     pub(super) const fn are_many(&self, mtu: usize) -> bool {
-        self.owed >= mtu / HEADER_LEN || self.owed_bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
+        self.arrived >= mtu / HEADER_LEN || self.arrived_bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
     }
 
-    /// Asks for the ACKs to be sent with the next transmission.
+    /// Has the ACKs sent with the next transmission.
     pub(super) const fn set_due(&mut self) {
         self.due = !self.waiting.is_empty();
     }
@@ -99,8 +101,8 @@ impl Acks {
         self.deadline
     }
 
-    /// Takes up to `max` ACKs that are still worth a segment, oldest first: one packet. What it tells from behind a gap, one
-    /// that follows within `delay` repeats.
+    /// Passes up to `max` ACKs, those of one packet, to `send`: the oldest first, without those that `una` covers by now. The
+    /// ACKs behind a gap are repeated by the next packet, if that leaves within `delay`.
     pub(super) fn take(
         &mut self,
         max: usize,
@@ -109,25 +111,25 @@ impl Acks {
         delay: Duration,
         mut send: impl FnMut(Ack),
     ) {
-        let worth = Worth { rcv_nxt, last: self.waiting.len().saturating_sub(1) };
-        if !self.told.is_empty() {
-            if now <= self.told_until {
-                self.repeat(max, worth, &mut send);
+        let filter = Filter { rcv_nxt, newest: self.waiting.len().saturating_sub(1) };
+        if !self.repeatable.is_empty() {
+            if now <= self.repeat_until {
+                self.repeat(max, filter, &mut send);
             }
-            self.told.clear();
+            self.repeatable.clear();
         }
         let mut taken = 0;
         let mut done = 0;
         for (i, ack) in self.waiting.iter().enumerate() {
-            if worth.is_worth(i, ack) {
+            if filter.is_needed(i, ack) {
                 if taken == max {
                     break;
                 }
                 send(*ack);
                 taken += 1;
-                if worth.is_behind_gap(ack) {
-                    self.told.push(*ack);
-                    self.told_until = now + delay;
+                if filter.is_behind_gap(ack) {
+                    self.repeatable.push(*ack);
+                    self.repeat_until = now + delay;
                 }
             }
             done = i + 1;
@@ -137,23 +139,23 @@ impl Acks {
             return;
         }
         self.waiting.clear();
-        self.owed = 0;
-        self.owed_bytes = 0;
+        self.arrived = 0;
+        self.arrived_bytes = 0;
         self.deadline = None;
         self.due = false;
     }
 
-    /// Says once more, as far as what is new leaves room for it, what still lies behind a gap.
+    /// Repeats the ACKs that are still behind a gap, as far as the new ACKs leave room for them.
     #[inline(never)]
-    fn repeat(&self, max: usize, worth: Worth, send: &mut impl FnMut(Ack)) {
-        let news = self.waiting.iter().enumerate().filter(|&(i, ack)| worth.is_worth(i, ack)).count();
-        let room = max.saturating_sub(news);
-        self.told.iter().copied().filter(|ack| worth.is_behind_gap(ack)).take(room).for_each(send);
+    fn repeat(&self, max: usize, filter: Filter, send: &mut impl FnMut(Ack)) {
+        let new = self.waiting.iter().enumerate().filter(|&(i, ack)| filter.is_needed(i, ack)).count();
+        let room = max.saturating_sub(new);
+        self.repeatable.iter().copied().filter(|ack| filter.is_behind_gap(ack)).take(room).for_each(send);
     }
 
     pub(super) fn trim(&mut self) {
         self.waiting.shrink_to_fit();
-        self.told = Vec::new();
+        self.repeatable = Vec::new();
     }
 }
 
@@ -180,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn in_order_arrivals_collapse_into_the_newest() {
+    fn in_order_arrivals_leave_only_the_newest_ack() {
         let mut acks = Acks::default();
         for sn in 0..100 {
             acks.push(Ack { sn, ts: sn }, 100, sn + 1, Instant::from_millis(u64::from(sn)), DELAY);
         }
-        assert_eq!((acks.waiting.len(), acks.owed), (1, 100));
+        assert_eq!((acks.waiting.len(), acks.arrived), (1, 100));
         assert_eq!(acks.deadline(), Some(Instant::from_millis(10)));
         assert_eq!(take(&mut acks, 50, 100), [99]);
-        assert_eq!((acks.owed, acks.deadline()), (0, None));
+        assert_eq!((acks.arrived, acks.deadline()), (0, None));
     }
 
     #[test]
-    fn arrivals_past_a_gap_are_all_sent_unless_it_closes() {
+    fn acks_behind_a_gap_are_all_sent_unless_it_closes() {
         let mut acks = Acks::default();
         push(&mut acks, 1..=4, 0);
         assert_eq!(take(&mut acks, 2, 0), [1, 2]);
@@ -202,27 +204,27 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_past_a_gap_are_said_twice_where_there_is_room() {
+    fn acks_behind_a_gap_are_repeated_once_if_there_is_room_and_time() {
         let mut acks = Acks::default();
         push(&mut acks, [2, 4], 0);
         assert_eq!(take(&mut acks, 50, 0), [2, 4]);
         push(&mut acks, [5], 0);
-        assert_eq!(take(&mut acks, 50, 0), [2, 4, 5], "what is new goes last");
+        assert_eq!(take(&mut acks, 50, 0), [2, 4, 5], "new ACKs go last");
         push(&mut acks, [0, 6, 7], 1);
-        assert_eq!(take(&mut acks, 3, 1), [5, 6, 7], "neither a third time nor what `una` covers");
+        assert_eq!(take(&mut acks, 3, 1), [5, 6, 7], "neither a third time nor below `una`");
         push(&mut acks, [8, 9], 1);
-        assert_eq!(take(&mut acks, 3, 1), [6, 8, 9], "as many as there is room");
+        assert_eq!(take(&mut acks, 3, 1), [6, 8, 9], "new ACKs have the room first");
         push(&mut acks, [1], 4);
         assert_eq!(take_at(&mut acks, 50, 4, Instant::ZERO + DELAY), [8, 9, 1]);
         push(&mut acks, [10], 4);
         assert_eq!(take(&mut acks, 50, 4), [10]);
         push(&mut acks, [11], 4);
         let late = Instant::ZERO + DELAY + DELAY;
-        assert_eq!(take_at(&mut acks, 50, 4, late), [11], "too late to be told twice");
+        assert_eq!(take_at(&mut acks, 50, 4, late), [11], "too late for a repetition");
     }
 
     #[test]
-    fn many_are_a_packet_of_acks_or_some_full_segments() {
+    fn acks_are_many_for_a_packet_of_them_or_for_eight_full_segments() {
         let mtu = 1_400;
         for (len, least) in [(1, mtu / HEADER_LEN), (mtu - HEADER_LEN, PROMPT_SEGMENTS)] {
             let mut acks = Acks::default();
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_bounded() {
+    fn a_flood_of_duplicates_does_not_grow_the_list_without_end() {
         let mut acks = Acks::default();
         for sn in 0..if cfg!(miri) { 5_000 } else { 100_000 } {
             acks.push(Ack { sn: 1 + sn % 7, ts: 0 }, 100, 0, Instant::ZERO, DELAY);

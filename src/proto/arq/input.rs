@@ -153,7 +153,7 @@ impl Arq {
         if confirmed.acked.segments > 0 {
             self.losses.add(&confirmed.losses);
             if self.buffer.unacked() == 0 {
-                self.copies.clear(self.buffer.nxt());
+                self.fec_flush.clear(self.buffer.nxt());
             }
             let free_before = self.buffer.retire().unwrap_or(self.first_unsent());
             self.queue.bytes.release_before(free_before);

@@ -17,7 +17,7 @@
 
 mod acks;
 mod bytes_queue;
-mod copies;
+mod fec_flush;
 mod high_water_mark;
 mod input;
 mod losses;
@@ -36,7 +36,7 @@ pub use self::recv_buffer::Block;
 pub(super) use self::recv_buffer::BlockPosition;
 use self::{
     acks::Acks,
-    copies::Copies,
+    fec_flush::FecFlush,
     probe::Probe,
     recv_buffer::RecvBuffer,
     send_buffer::{Backoff, SendBuffer},
@@ -88,7 +88,7 @@ pub(super) struct Arq {
     path: Path,
     congestion_control: CongestionControl,
     probe: Probe,
-    copies: Copies,
+    fec_flush: FecFlush,
     losses: LossCounts,
     peer_window: u32,
     /// The highest `una` that the peer told.
@@ -128,7 +128,7 @@ impl Arq {
             path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
             congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
-            copies: Copies::new(settings.fec_flush, first_sn),
+            fec_flush: FecFlush::new(settings.fec_flush, first_sn),
             losses: LossCounts::default(),
             peer_window: INITIAL_PEER_WINDOW,
             peer_una: first_sn,
@@ -313,7 +313,7 @@ impl Arq {
             self.early_due = true;
         }
         self.flush_at.take_if(|at| *at <= now);
-        self.copies.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
+        self.fec_flush.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
     }
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -328,7 +328,7 @@ impl Arq {
             (Timer::WindowProbe, self.probe.deadline()),
             (Timer::EarlyResend, self.early_at),
             (Timer::WriteDelay, self.flush_at),
-            (Timer::FecFlush, self.copies.deadline(self.queue.unsent() > 0)),
+            (Timer::FecFlush, self.fec_flush.deadline(self.queue.unsent() > 0)),
             (Timer::Pacing, self.next_paced()),
             (Timer::Rto, self.next_rto()),
         ]
@@ -407,18 +407,18 @@ impl Arq {
     }
 
     /// Changes how long segments wait for their group's parity before they are copied.
-    pub(super) fn set_copies_after(&mut self, after: Option<Duration>) {
-        self.copies.set_after(after, self.buffer.nxt());
+    pub(super) fn set_fec_flush(&mut self, delay: Option<Duration>) {
+        self.fec_flush.set_delay(delay, self.buffer.nxt());
     }
 
-    /// Changes how often a segment whose group stays incomplete is copied.
-    pub(super) fn set_copies(&mut self, count: usize) {
-        self.copies.set_count(count, self.buffer.nxt());
+    /// Changes how many copies are made of a segment whose FEC group stays incomplete.
+    pub(super) fn set_flush_copies(&mut self, copies: usize) {
+        self.fec_flush.set_copies(copies, self.buffer.nxt());
     }
 
     /// Takes note that the parity of everything sent so far is sent.
     pub(super) fn on_parity(&mut self, now: Instant) {
-        self.copies.on_parity(now, self.buffer.nxt());
+        self.fec_flush.on_parity(now, self.buffer.nxt());
     }
 
     pub(super) const fn losses(&self) -> &LossCounts {

@@ -56,8 +56,8 @@ impl Arq {
         if self.early_due && flush.sent.segments == 0 {
             at = self.fill_early(now, out, at, flush);
         }
-        if self.copies.is_under_way() {
-            at = self.fill_copies(now, out, at, flush);
+        if self.fec_flush.has_round() {
+            at = self.fill_flush_copies(now, out, at, flush);
         }
         // What is sent anyway takes waiting ACKs along.
         let piggyback = at > 0 && !self.acks.is_empty();
@@ -183,7 +183,7 @@ impl Arq {
             self.path.on_lost(&Lost { now, bytes, sent_time, cause: loss_cause });
         }
         let send_state = self.path.on_send(now, self.buffer.unacked_bytes());
-        let covered = self.copies.covers(sn, now, self.path.rtt().smoothed() / 4);
+        let covered = self.fec_flush.covers(sn, now, self.path.rtt().smoothed() / 4);
         self.buffer.resent(sn, cause, covered, now, send_state);
         if sn == self.buffer.una() {
             self.path.liveness.on_resend_of_oldest();
@@ -223,7 +223,7 @@ impl Arq {
                 self.path.liveness.on_send_of_oldest();
             }
             self.counters.segments.push_sent += 1;
-            self.copies.on_send(now, self.queue.unsent() > 0);
+            self.fec_flush.on_send(now, self.queue.unsent() > 0);
             flush.sent.segments += 1;
             flush.sent.bytes += bytes;
             at = self.emit_push(now, sn, out, at, flush);
@@ -233,8 +233,8 @@ impl Arq {
 
     /// Segments again whose FEC group stays incomplete: data packets of that group in their turn.
     #[inline(never)]
-    fn fill_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
-        while let Some(sn) = self.copies.next(now, self.buffer.una(), self.buffer.nxt()) {
+    fn fill_flush_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+        while let Some(sn) = self.fec_flush.next(now, self.buffer.una(), self.buffer.nxt()) {
             if !self.buffer.is_acked(sn) {
                 if !fits(out, at, self.buffer.get(sn).len as usize) {
                     break;
@@ -242,7 +242,7 @@ impl Arq {
                 self.counters.recovery.fec_flush_copies += 1;
                 at = self.emit_push(now, sn, out, at, flush);
             }
-            self.copies.advance(sn);
+            self.fec_flush.advance(sn);
         }
         at
     }

@@ -48,7 +48,7 @@ impl Connection {
             return Some(transmit);
         }
         self.pipeline.skip_parity_over(self.settings.mtu);
-        self.arq.set_copies(self.pipeline.copies());
+        self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
         let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
         let mut size = self.settings.mtu;

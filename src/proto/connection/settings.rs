@@ -51,7 +51,7 @@ impl Connection {
         }
         self.pipeline.set_adaptive(new.fec_adaptive);
         if new.fec_flush != old.fec_flush {
-            self.arq.set_copies_after(new.fec_flush);
+            self.arq.set_fec_flush(new.fec_flush);
         }
         if new.nodelay != old.nodelay {
             self.arq.set_nodelay(new.nodelay);
