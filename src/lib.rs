@@ -40,9 +40,11 @@
 //!   your tasks        AsyncRead + AsyncWrite, send/recv of whole messages
 //!  ┌─────────────────────────────────────────────────────────────────────┐
 //!  │ KcpStream   KcpListener   KcpEndpoint                  crate root   │  feature `tokio`
-//!  │   driver: one task a UDP socket (GSO/GRO batches, routes, timers)   │
+//!  │   driver: one task a UDP socket (GSO/GRO batches, timers)           │
 //!  ├─────────────────────────────────────────────────────────────────────┤
-//!  │ proto::Connection    one session, driven from outside  proto        │  no_std + alloc
+//!  │ proto::Endpoint      whose packet it is, what begins   proto        │  no_std + alloc
+//!  │                      a session                                      │
+//!  │ proto::Connection    one session, driven from outside               │
 //!  │   pipeline           encryption, replays, forward error correction  │
 //!  │   arq                queues, ACKs, timers, resends, windows         │
 //!  │   wire               the 24-byte segment header                     │

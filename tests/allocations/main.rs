@@ -3,6 +3,7 @@
 //! Only the allocations of the measuring thread are counted, so both ends run in that thread, over sockets as well.
 
 mod core;
+mod endpoint;
 mod settings;
 #[cfg(feature = "tokio")]
 mod sockets;

@@ -16,7 +16,7 @@ use crate::{
 
 const NOW: Instant = Instant::ZERO;
 
-/// AES-128-GCM.
+/// AES-128-GCM. No two keys have the same nonces: packets are known again by their nonces.
 pub(crate) fn aead(key: &[u8; 16]) -> PacketCrypto {
     let cipher = CipherKind::Aes128Gcm.build(&Key::from_bytes(key), Framing::KcpGo).unwrap();
     let start = key.iter().fold(0, |start: u64, byte| start.wrapping_mul(257) + u64::from(*byte));
