@@ -14,10 +14,12 @@
 //!
 //! What a transfer spends its instructions on: `callgrind_annotate` on the file that the check names when it fails.
 //!
-//! Beside them stand the instructions of a segment by how much is in flight ([`window`]): these are compared with each other.
+//! Beside them stand the instructions of a segment by how much is in flight ([`window`]), and those that an endpoint takes for
+//! a packet by how many sessions it has ([`routing`]): these are compared with each other.
 //!
 //! Without `--bench`, as under `cargo test --benches`, the transfers just run.
 
+mod routing;
 #[path = "../arq/sender.rs"]
 mod sender;
 mod transfer;
@@ -55,15 +57,16 @@ fn main() -> ExitCode {
                 transfer.run();
                 ExitCode::SUCCESS
             }
-            None if Acknowledged::run_named(name) => ExitCode::SUCCESS,
+            None if Acknowledged::run_named(name) || routing::run_named(name) => ExitCode::SUCCESS,
             None => ExitCode::FAILURE,
         };
     }
     if !has("--bench") {
         Transfer::all().into_iter().for_each(Transfer::run);
+        routing::run(16, 64);
         return ExitCode::SUCCESS;
     }
-    match check(has("--bless")).and_then(|holds| Ok(holds & check_windows()?)) {
+    match check(has("--bless")).and_then(|holds| Ok(holds & check_windows()? & check_routing()?)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -124,6 +127,18 @@ fn check_windows() -> io::Result<bool> {
         let verdict = if ratio <= window::LIMIT { "" } else { "  too many" };
         println!("{:<22} {few:>14.1} {many:>14.1} {ratio:>7.3}{verdict}", kind.name);
     }
+    Ok(holds)
+}
+
+/// Counts a packet's among few and among many sessions. Returns whether it is about the same.
+fn check_routing() -> io::Result<bool> {
+    let [few, many] = routing::SESSIONS;
+    println!("{:<22} {few:>14} {many:>14} {:>7}", "a packet, sessions:", "ratio");
+    let (few, many) = (routing::measure(few, count)?, routing::measure(many, count)?);
+    let ratio = many / few;
+    let holds = ratio <= routing::LIMIT;
+    let verdict = if holds { "" } else { "  too many" };
+    println!("{:<22} {few:>14.1} {many:>14.1} {ratio:>7.3}{verdict}", "routed");
     Ok(holds)
 }
 
