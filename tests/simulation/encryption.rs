@@ -139,7 +139,7 @@ fn packets_under_another_key_or_none_are_refused() {
             let link = LinkSettings::delay(ms(5));
             let mut simulation =
                 Simulation::with(1, [&right, other], [link.clone(), link], 0, [Duration::ZERO; 2]);
-            simulation.strangers = true;
+            simulation.may_refuse = true;
             simulation.ends[CLIENT].writer = Writer::bulk(20_000);
             simulation.run_for(Duration::from_secs(2));
             let [client, server] = &simulation.ends;

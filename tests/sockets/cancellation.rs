@@ -14,8 +14,8 @@ use tokio::{
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    EchoServer, PAYLOAD, Pair, assert_alive, assert_payload, echo_payload, listen, ms, pair_with, poll_some,
-    rebind, within,
+    EchoServer, PAYLOAD, Pair, assert_alive, assert_payload, echo_payload, listen, ms, pair_with,
+    poll_or_drop, rebind, within,
 };
 
 fn narrow() -> KcpConfig {
@@ -36,12 +36,12 @@ async fn cancelled_reads_and_writes_lose_nothing() {
         let (mut at, mut cancelled) = (0, 0);
         while at < LEN {
             let end = (at + rng.size(1..=20_000)).min(LEN);
-            match poll_some(&mut rng, writer.write(&bytes[at..end])).await {
+            match poll_or_drop(&mut rng, writer.write(&bytes[at..end])).await {
                 Some(count) => at += count.unwrap(),
                 None => cancelled += 1,
             }
             if rng.chance(0.1) {
-                drop(poll_some(&mut rng, writer.flush()).await);
+                drop(poll_or_drop(&mut rng, writer.flush()).await);
             }
         }
         writer.flush().await.unwrap();
@@ -53,7 +53,7 @@ async fn cancelled_reads_and_writes_lose_nothing() {
         let (mut at, mut cancelled) = (0, 0);
         while at < LEN {
             let size = rng.size(1..=buffer.len());
-            match poll_some(&mut rng, reader.read(&mut buffer[..size])).await {
+            match poll_or_drop(&mut rng, reader.read(&mut buffer[..size])).await {
                 Some(count) => {
                     let count = count.unwrap();
                     assert_payload(at, &buffer[..count]);
@@ -81,7 +81,7 @@ async fn cancelled_sends_and_recvs_lose_nothing() {
         while message < MESSAGES {
             let mut bytes = vec![0; size(message)];
             PAYLOAD.fill(message as u64 * 8, &mut bytes);
-            match poll_some(&mut rng, client.send(&bytes)).await {
+            match poll_or_drop(&mut rng, client.send(&bytes)).await {
                 Some(outcome) => {
                     outcome.unwrap();
                     message += 1;
@@ -95,7 +95,7 @@ async fn cancelled_sends_and_recvs_lose_nothing() {
         let mut rng = Rng::new(4);
         let (mut message, mut cancelled) = (0, 0);
         while message < MESSAGES {
-            match poll_some(&mut rng, server.recv()).await {
+            match poll_or_drop(&mut rng, server.recv()).await {
                 Some(bytes) => {
                     let bytes = bytes.unwrap();
                     assert_eq!(bytes.len(), size(message), "message {message}");
@@ -136,7 +136,7 @@ async fn a_cancelled_accept_loses_no_session() {
         let mut servers = Vec::new();
         let mut cancelled = 0;
         while servers.len() < CLIENTS {
-            match poll_some(&mut rng, listener.accept()).await {
+            match poll_or_drop(&mut rng, listener.accept()).await {
                 Some(outcome) => servers.push(outcome.unwrap().0),
                 None => cancelled += 1,
             }
@@ -177,7 +177,7 @@ async fn a_cancelled_shutdown_can_be_called_again() {
         let mut rng = Rng::new(6);
         let mut cancelled = 0;
         loop {
-            match poll_some(&mut rng, client.shutdown()).await {
+            match poll_or_drop(&mut rng, client.shutdown()).await {
                 Some(outcome) => break outcome.map(|()| cancelled),
                 None => cancelled += 1,
             }
@@ -223,9 +223,9 @@ async fn cancelled_connects_and_binds_leave_no_socket() {
             connects += u32::from(poll_once(connect()).await.is_none());
             listeners += u32::from(poll_once(listen()).await.is_none());
             endpoints += u32::from(poll_once(bind()).await.is_none());
-            drop(poll_some(&mut rng, connect()).await);
-            drop(poll_some(&mut rng, listen()).await);
-            drop(poll_some(&mut rng, bind()).await);
+            drop(poll_or_drop(&mut rng, connect()).await);
+            drop(poll_or_drop(&mut rng, listen()).await);
+            drop(poll_or_drop(&mut rng, bind()).await);
         }
     };
     within(20, "calls that are cancelled", rounds).await;

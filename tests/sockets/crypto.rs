@@ -9,7 +9,8 @@ use kcp9::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen_with, pair_with, quick, until, within,
+    ANY, EchoServer, accept_session, assert_alive, echo_payload, kind, listen_with, pair_with,
+    short_timeouts, until, within,
 };
 
 pub const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
@@ -58,9 +59,10 @@ async fn no_session_is_accepted_under_another_key() {
 }
 
 async fn assert_strangers_refused(kind: CipherKind, framing: Framing) {
-    let right = quick().crypto(crypto(kind, framing, KEY)).build().unwrap();
-    let wrong = quick().crypto(crypto(kind, framing, b"another key for the same cipher.")).build().unwrap();
-    let clear = quick().build().unwrap();
+    let right = short_timeouts().crypto(crypto(kind, framing, KEY)).build().unwrap();
+    let wrong =
+        short_timeouts().crypto(crypto(kind, framing, b"another key for the same cipher.")).build().unwrap();
+    let clear = short_timeouts().build().unwrap();
     let listener = listen_with(right.clone()).await;
     let addr = listener.local_addr().unwrap();
     for config in [wrong, clear] {
@@ -78,7 +80,7 @@ async fn assert_strangers_refused(kind: CipherKind, framing: Framing) {
     assert!(refused >= 8, "{kind}: {stats:?}");
     assert_eq!((stats.accepted, stats.sessions), (0, 0), "{kind}: {stats:?}");
     let client = KcpStream::connect(addr, right).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     assert_alive(&mut client, &mut server).await;
 }
 
@@ -225,10 +227,10 @@ async fn an_endpoint_has_one_cipher_a_peer() {
     let open = |listener: &KcpListener, config: &KcpConfig| {
         endpoint.connect(listener.local_addr().unwrap(), config.clone()).unwrap()
     };
-    let (mut a, mut a_server) = greet(&listener, open(&listener, &one)).await;
-    let (mut b, mut b_server) = greet(&elsewhere, open(&elsewhere, &other)).await;
-    let (mut c, mut c_server) = greet(&clear, open(&clear, &KcpConfig::default())).await;
-    let (mut d, mut d_server) = greet(&listener, open(&listener, &one)).await;
+    let (mut a, mut a_server) = accept_session(&listener, open(&listener, &one)).await;
+    let (mut b, mut b_server) = accept_session(&elsewhere, open(&elsewhere, &other)).await;
+    let (mut c, mut c_server) = accept_session(&clear, open(&clear, &KcpConfig::default())).await;
+    let (mut d, mut d_server) = accept_session(&listener, open(&listener, &one)).await;
     for config in [other, KcpConfig::default(), with_own_key()] {
         let mut wrong = open(&listener, &config);
         let outcome = within(5, "a stream with another cipher fails", wrong.read_u8()).await;
@@ -289,7 +291,7 @@ impl PacketCipher for Sum {
 
 fn sum_config(limit: u64) -> KcpConfig {
     let cipher: Arc<dyn PacketCipher> = Arc::new(Sum { limit });
-    quick().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
+    short_timeouts().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
 }
 
 #[tokio::test]

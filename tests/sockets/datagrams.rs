@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    ANY, EchoServer, Pair, assert_alive, echo_payload, greet, kind, listen_with, ms, pair_with, poll_some,
-    quick, rebind, until, within,
+    ANY, EchoServer, Pair, accept_session, assert_alive, echo_payload, kind, listen_with, ms, pair_with,
+    poll_or_drop, rebind, short_timeouts, until, within,
 };
 
 fn config() -> KcpConfigBuilder {
@@ -114,7 +114,7 @@ async fn datagrams_reach_their_session_among_those_of_one_address() {
     let mut pairs = Vec::new();
     for (conv, fec) in [(0, (0, 0)), (1, (10, 3)), (2, (0, 0)), (u32::MAX, (3, 2))] {
         let config = config().fec(fec.0, fec.1).build().unwrap();
-        pairs.push(greet(&listener, endpoint.connect_with_conv(addr, conv, config).unwrap()).await);
+        pairs.push(accept_session(&listener, endpoint.connect_with_conv(addr, conv, config).unwrap()).await);
     }
     for round in 0..20_u8 {
         // All at once, so that they share batches.
@@ -153,7 +153,7 @@ async fn no_session_is_accepted_for_a_datagram() {
     let client = KcpStream::connect(addr, config().build().unwrap()).await.unwrap();
     client.send_datagram(b"too early").unwrap();
     until(5, "it is dropped", || listener.endpoint_stats().dropped_no_session == 11).await;
-    let (client, server) = greet(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     assert_arrives(&client, &server, b"in time").await;
 }
 
@@ -164,7 +164,7 @@ async fn foreign_and_broken_datagrams_are_dropped() {
     let socket = UdpSocket::bind(ANY).unwrap();
     let client =
         KcpStream::from_socket(socket.try_clone().unwrap(), addr, 5, config().build().unwrap()).unwrap();
-    let (client, server) = greet(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     let mut cut = packet(5, b"cut off");
     cut[6] += 1;
     for packet in [packet(6, b"another's"), cut, packet(5, b"whole")] {
@@ -189,7 +189,7 @@ async fn datagrams_are_refused_unless_configured() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn datagrams_end_with_their_session() {
-    let config = quick().datagram_queue(65_536).build().unwrap();
+    let config = short_timeouts().datagram_queue(65_536).build().unwrap();
     let Pair { client, server, listener } = pair_with(config.clone()).await;
     client.send_datagram(b"before").unwrap();
     until(5, "it has arrived", || server.stats().datagrams.received == 1).await;
@@ -265,7 +265,7 @@ async fn a_cancelled_recv_loses_no_datagram() {
         let mut rng = Rng::new(6);
         let (mut next, mut cancelled) = (0, 0);
         while next < COUNT {
-            match poll_some(&mut rng, server.recv_datagram()).await {
+            match poll_or_drop(&mut rng, server.recv_datagram()).await {
                 Some(datagram) => {
                     assert_eq!(datagram.unwrap(), next.to_le_bytes()[..]);
                     next += 1;

@@ -13,7 +13,8 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, EchoServer, greet, kind, listen, listen_with, ms, quick, read_payload, until, within,
+    ANY, EchoServer, accept_session, kind, listen, listen_with, ms, read_payload, short_timeouts, until,
+    within,
 };
 
 /// A client whose peer answered once and can no longer be reached.
@@ -21,7 +22,7 @@ async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
     let listener = listen().await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.0).unwrap();
     let client = KcpStream::connect(relay.addr(), config).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     crate::support::assert_alive(&mut client, &mut server).await;
     // The server is still there, but the line to it is broken.
     spawn(async move {
@@ -34,7 +35,7 @@ async fn black_holed(config: KcpConfig) -> (KcpStream, Relay) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_pending_call_times_out_when_the_peer_vanishes() {
-    let config = quick().send_window(16).linger(Duration::from_secs(30)).build().unwrap();
+    let config = short_timeouts().send_window(16).linger(Duration::from_secs(30)).build().unwrap();
     let (client, _relay) = black_holed(config).await;
     let (mut reader, mut writer) = client.into_split();
     let begun = Instant::now();
@@ -61,7 +62,8 @@ async fn every_pending_call_times_out_when_the_peer_vanishes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pending_messages_and_shutdowns_time_out_too() {
-    let config = quick().send_window(4).stream(false).linger(Duration::from_secs(30)).build().unwrap();
+    let config =
+        short_timeouts().send_window(4).stream(false).linger(Duration::from_secs(30)).build().unwrap();
     let (client, _relay) = black_holed(config).await;
     let client = Arc::new(client);
     let receiving = spawn({
@@ -78,7 +80,7 @@ async fn pending_messages_and_shutdowns_time_out_too() {
     assert_eq!(within(3, "the pending send fails", sending).await, ErrorKind::TimedOut);
     assert_eq!(within(1, "the pending recv fails", receiving).await.unwrap(), Some(ErrorKind::TimedOut));
 
-    let config = quick().linger(Duration::from_secs(30)).build().unwrap();
+    let config = short_timeouts().linger(Duration::from_secs(30)).build().unwrap();
     let (mut client, _relay) = black_holed(config).await;
     client.write_all(b"never acknowledged").await.unwrap();
     let shutdown = within(3, "the pending shutdown fails", client.shutdown()).await;
@@ -88,10 +90,10 @@ async fn pending_messages_and_shutdowns_time_out_too() {
 /// What had arrived before the peer was found dead can still be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_arrived_is_read_before_the_error() {
-    let listener = listen_with(quick().build().unwrap()).await;
+    let listener = listen_with(short_timeouts().build().unwrap()).await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.0).unwrap();
     let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     crate::support::write_payload(&mut client, 10_000).await.unwrap();
     within(2, "it arrives", client.shutdown()).await.unwrap();
     relay.set_loss(1.0);
@@ -108,7 +110,7 @@ async fn reads_time_out_when_the_server_was_killed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let doomed = runtime.spawn(async { EchoServer::start().await });
     let doomed = doomed.await.unwrap();
-    let mut client = KcpStream::connect(doomed.addr, quick().build().unwrap()).await.unwrap();
+    let mut client = KcpStream::connect(doomed.addr, short_timeouts().build().unwrap()).await.unwrap();
     client.write_all(b"x").await.unwrap();
     assert_eq!(within(5, "an echo", client.read_u8()).await.unwrap(), b'x');
     runtime.shutdown_background();
@@ -121,7 +123,7 @@ async fn reads_time_out_when_the_server_was_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_absent_peer_holds_the_writer_back_and_then_times_out() {
     let absent = UdpSocket::bind(ANY).unwrap();
-    let config = quick().send_window(64).build().unwrap();
+    let config = short_timeouts().send_window(64).build().unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
     let mut taken = 0;
     let begun = Instant::now();
@@ -142,7 +144,7 @@ async fn an_absent_peer_holds_the_writer_back_and_then_times_out() {
 #[tokio::test]
 async fn a_silent_session_does_not_time_out() {
     let absent = UdpSocket::bind(ANY).unwrap();
-    let config = quick().build().unwrap();
+    let config = short_timeouts().build().unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
     let reading = tokio::time::timeout(ms(1_500), client.read_u8()).await;
     assert!(reading.is_err(), "{reading:?}");

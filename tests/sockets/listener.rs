@@ -18,8 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    ANY, ANY_FORSAKEN, Pair, assert_alive, greet, kind, listen, listen_with, ms, pair, quick, rebind, until,
-    within,
+    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, listen, listen_with, ms, pair, rebind,
+    short_timeouts, until, within,
 };
 
 async fn knock(addr: SocketAddr) -> KcpStream {
@@ -70,7 +70,7 @@ async fn closing_the_listener_ends_waiting_writers_and_shutdowns() {
     let mut clients = Vec::new();
     for write in [true, false] {
         let client = KcpStream::connect(listener.local_addr().unwrap(), config.clone()).await.unwrap();
-        let (client, mut server) = greet(&listener, client).await;
+        let (client, mut server) = accept_session(&listener, client).await;
         clients.push(client);
         waiting.push(spawn(async move {
             let bytes = vec![0; 1 << 20];
@@ -223,7 +223,7 @@ async fn no_session_is_accepted_for_garbage() {
     assert!(stats.dropped_short > 0, "{stats:?}");
 
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     assert_alive(&mut client, &mut server).await;
 }
 
@@ -235,7 +235,7 @@ async fn garbage_from_a_peer_does_not_harm_its_session() {
     let socket = UdpSocket::bind(ANY).unwrap();
     let forger = socket.try_clone().unwrap();
     let client = KcpStream::from_socket(socket, addr, 77, KcpConfig::default()).unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     for (cmd, sn, len) in [(Command::Push, 5, 1_000), (Command::Ack, 1 << 30, 0), (Command::Push, 1 << 31, 0)]
     {
         forger.send_to(&segment(cmd, sn, len), addr).unwrap();
@@ -261,10 +261,10 @@ async fn garbage_from_a_peer_does_not_harm_its_session() {
 async fn a_vanished_client_does_not_stop_the_listener() {
     let socket = UdpSocket::bind(ANY).unwrap();
     ask_for_icmp_errors(&socket);
-    let listener = KcpListener::from_socket(socket, quick().build().unwrap()).unwrap();
+    let listener = KcpListener::from_socket(socket, short_timeouts().build().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
     // All of them live at once, so that no two have the same port, and on an address where no other test gets it later.
-    let doomed: Vec<_> = (0..50).map(|_| UdpSocket::bind(ANY_FORSAKEN).unwrap()).collect();
+    let doomed: Vec<_> = (0..50).map(|_| UdpSocket::bind(ANY_UNSHARED).unwrap()).collect();
     for gone in doomed {
         let mut push = segment(Command::Push, 0, 1);
         push.push(b'!');
@@ -282,7 +282,7 @@ async fn a_vanished_client_does_not_stop_the_listener() {
     })
     .await;
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     for _ in 0..100 {
         assert_alive(&mut client, &mut server).await;
     }

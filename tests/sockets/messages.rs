@@ -6,7 +6,7 @@ use kcp9::KcpConfig;
 use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 
-use crate::support::{PAYLOAD, Pair, greet, kind, listen, pair, pair_with, within};
+use crate::support::{PAYLOAD, Pair, accept_session, kind, listen, pair, pair_with, within};
 
 /// 255 segments of 1,376 bytes.
 const MAX: usize = 255 * 1_376;
@@ -46,7 +46,7 @@ async fn messages_arrive_whole_over_a_bad_path() {
     let listener = listen().await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.2).unwrap();
     let client = kcp9::KcpStream::connect(relay.addr(), in_messages()).await.unwrap();
-    let (client, server) = greet(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     let size = |i: usize| 1 + i * 977 % 30_000;
     let sending = spawn(async move {
         for i in 0..100 {

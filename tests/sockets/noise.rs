@@ -14,7 +14,7 @@ use kcp9_simulator::Rng;
 
 use crate::{
     crypto::{KEY, config, crypto},
-    support::{ANY, EchoServer, assert_alive, echo_payload, greet, listen_with, until, within},
+    support::{ANY, EchoServer, accept_session, assert_alive, echo_payload, listen_with, until, within},
 };
 
 /// Sends `count` packets that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
@@ -60,7 +60,7 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
     let listener = listen_with(config.clone()).await;
     let server = listener.local_addr().unwrap();
     let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);
-    let (probe, probe_server) = greet(&listener, probe).await;
+    let (probe, probe_server) = accept_session(&listener, probe).await;
     let stats = |stream: &KcpStream| stream.endpoint_stats();
     let before = (stats(&probe_server), resident_kib());
     let flooding = tokio::task::spawn_blocking(move || flood(server, noise, rate));

@@ -11,7 +11,8 @@ use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
 use socket2::{MaybeUninitSlice, MsgHdrMut, SockRef};
 
 use crate::support::{
-    ANY, ANY_FORSAKEN, EchoServer, assert_alive, echo_payload, greet, kind, listen, within, write_payload,
+    ANY, ANY_UNSHARED, EchoServer, accept_session, assert_alive, echo_payload, kind, listen, within,
+    write_payload,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,13 +23,13 @@ async fn a_listener_and_a_client_use_sockets_of_the_caller() {
     let port = socket.local_addr().unwrap();
     let client = KcpStream::from_socket(socket, addr, 42, KcpConfig::default()).unwrap();
     assert_eq!((client.conv(), client.local_addr().unwrap(), client.peer_addr()), (42, port, addr));
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     assert_eq!((server.conv(), server.peer_addr()), (42, port));
     assert_alive(&mut client, &mut server).await;
 
     let endpoint = KcpEndpoint::from_socket(UdpSocket::bind(ANY).unwrap()).unwrap();
     let client = endpoint.connect(addr, KcpConfig::default()).unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     assert_alive(&mut client, &mut server).await;
 }
 
@@ -41,10 +42,10 @@ async fn a_client_uses_a_connected_socket() {
     let client = KcpStream::from_socket(socket, server.addr, 7, KcpConfig::default()).unwrap();
     within(10, "an echo over a connected socket", echo_payload(client, 1 << 20)).await.unwrap();
 
-    let nobody = UdpSocket::bind(ANY_FORSAKEN).unwrap().local_addr().unwrap();
+    let nobody = UdpSocket::bind(ANY_UNSHARED).unwrap().local_addr().unwrap();
     let socket = UdpSocket::bind(ANY).unwrap();
     socket.connect(nobody).unwrap();
-    let config = crate::support::quick().build().unwrap();
+    let config = crate::support::short_timeouts().build().unwrap();
     let mut client = KcpStream::from_socket(socket, nobody, 7, config).unwrap();
     let run = async {
         write_payload(&mut client, 100).await?;
@@ -236,7 +237,7 @@ async fn one_listener_serves_ipv4_and_ipv6() {
     let addr = SocketAddr::new("127.0.0.1".parse().unwrap(), port);
     let client = endpoint.connect(addr, KcpConfig::default()).unwrap();
     assert_eq!(client.peer_addr(), addr, "named as the application named it");
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     assert_alive(&mut client, &mut server).await;
 }
 

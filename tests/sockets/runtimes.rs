@@ -9,7 +9,7 @@ use tokio::{
     runtime::{Builder, Runtime},
 };
 
-use crate::support::{ANY, EchoServer, echo_payload, greet, kind, listen, ms, rebind, within};
+use crate::support::{ANY, EchoServer, accept_session, echo_payload, kind, listen, ms, rebind, within};
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -82,7 +82,7 @@ fn calls_fail_when_the_runtime_of_their_driver_is_gone() {
             let listener = listen().await;
             let addr = listener.local_addr().unwrap();
             let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-            let (client, server) = greet(&listener, client).await;
+            let (client, server) = accept_session(&listener, client).await;
             let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
             (listener, client, server, endpoint)
         };

@@ -7,8 +7,8 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, EchoServer, assert_alive, echo_payload, greet, kind, listen, listen_with, ms, quick, rebind, until,
-    within,
+    ANY, EchoServer, accept_session, assert_alive, echo_payload, kind, listen, listen_with, ms, rebind,
+    short_timeouts, until, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,7 +19,7 @@ async fn several_conversations_share_an_address() {
     let mut pairs = Vec::new();
     for conv in [0, 1, 2, u32::MAX] {
         let client = endpoint.connect_with_conv(addr, conv, KcpConfig::default()).unwrap();
-        pairs.push(greet(&listener, client).await);
+        pairs.push(accept_session(&listener, client).await);
     }
     for _ in 0..10 {
         for (client, server) in &mut pairs {
@@ -59,7 +59,7 @@ async fn a_conversation_in_use_is_refused() {
     let addr = listener.local_addr().unwrap();
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let client = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     let mut second = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
     let refused = within(2, "the second one's read fails", second.read_u8()).await;
     assert_eq!(kind(refused), Some(ErrorKind::AddrInUse));
@@ -101,7 +101,7 @@ async fn a_client_comes_back_from_the_same_port() {
     let mut old_servers = Vec::new();
     for conv in 1..=5 {
         let client = KcpStream::from_socket(udp, addr, conv, KcpConfig::default()).unwrap();
-        let (mut client, mut server) = greet(&listener, client).await;
+        let (mut client, mut server) = accept_session(&listener, client).await;
         assert_eq!((server.peer_addr(), server.conv()), (port, conv));
         assert_alive(&mut client, &mut server).await;
         old_servers.push(server);
@@ -118,7 +118,7 @@ async fn a_client_comes_back_with_the_same_conv_after_a_while() {
     let addr = listener.local_addr().unwrap();
     let (udp, port) = socket();
     let client = KcpStream::from_socket(udp, addr, 9, KcpConfig::default()).unwrap();
-    let (client, server) = greet(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     drop((client, server));
     until(2, "the first session is gone", || listener.endpoint_stats().sessions == 0).await;
 
@@ -135,8 +135,9 @@ async fn a_client_comes_back_with_the_same_conv_after_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_session_is_accepted_for_late_packets_of_a_dropped_one() {
     let listener = listen().await;
-    let client = KcpStream::connect(listener.local_addr().unwrap(), quick().build().unwrap()).await.unwrap();
-    let (mut client, server) = greet(&listener, client).await;
+    let client =
+        KcpStream::connect(listener.local_addr().unwrap(), short_timeouts().build().unwrap()).await.unwrap();
+    let (mut client, server) = accept_session(&listener, client).await;
     drop(server);
     client.write_all(b"anybody?").await.unwrap();
     let outcome = within(4, "the client times out", client.read_u8()).await;
@@ -151,14 +152,14 @@ async fn one_session_per_address_resets_the_one_before() {
     let addr = listener.local_addr().unwrap();
     let (udp, port) = socket();
     let client = KcpStream::from_socket(udp, addr, 1, KcpConfig::default()).unwrap();
-    let (client, mut old) = greet(&listener, client).await;
+    let (client, mut old) = accept_session(&listener, client).await;
     let bystander = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    let (mut bystander, mut bystander_server) = greet(&listener, bystander).await;
+    let (mut bystander, mut bystander_server) = accept_session(&listener, bystander).await;
     let reading = spawn(async move { (kind(old.read_u8().await), old) });
     drop(client);
 
     let client = KcpStream::from_socket(rebind(port).await, addr, 2, KcpConfig::default()).unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     let (read, mut old) = within(2, "the old session's read fails", reading).await.unwrap();
     assert_eq!(read, Some(ErrorKind::ConnectionReset));
     assert_eq!(kind(old.write(b"x").await), Some(ErrorKind::ConnectionReset));
@@ -173,8 +174,8 @@ async fn one_session_per_address_resets_the_one_before() {
 async fn a_server_restarts_on_the_same_port() {
     let first = listen().await;
     let addr = first.local_addr().unwrap();
-    let client = KcpStream::connect(addr, quick().build().unwrap()).await.unwrap();
-    let (mut old_client, mut server) = greet(&first, client).await;
+    let client = KcpStream::connect(addr, short_timeouts().build().unwrap()).await.unwrap();
+    let (mut old_client, mut server) = accept_session(&first, client).await;
     assert_alive(&mut old_client, &mut server).await;
     // In the middle of a transfer.
     let writing = spawn(async move {
@@ -187,7 +188,7 @@ async fn a_server_restarts_on_the_same_port() {
 
     let second = KcpListener::from_socket(rebind(addr).await, KcpConfig::default()).unwrap();
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = greet(&second, client).await;
+    let (mut client, mut server) = accept_session(&second, client).await;
     assert_alive(&mut client, &mut server).await;
     // No session is accepted for what the old client goes on sending. So it finds out that its session is gone.
     let outcome = within(10, "the end of the old session", writing).await.unwrap();

@@ -8,7 +8,7 @@ use tokio::{io::AsyncReadExt, task::JoinHandle};
 
 use kcp9_simulator::Rng;
 
-use crate::support::{Pair, greet, kind, listen, ms, pair, within};
+use crate::support::{Pair, accept_session, kind, listen, ms, pair, within};
 
 const LEN: usize = 4 << 20;
 
@@ -131,7 +131,7 @@ async fn a_wider_window_is_announced() {
     let config = KcpConfig::builder().recv_window(4).build().unwrap();
     let listener = crate::support::listen_with(config).await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
-    let (mut client, server) = greet(&listener, client).await;
+    let (mut client, server) = accept_session(&listener, client).await;
     let writing = spawn(async move {
         crate::support::write_payload(&mut client, 100_000).await.unwrap();
         client
@@ -154,7 +154,7 @@ async fn a_delayed_write_waits_for_a_flush() {
     let config = KcpConfig::builder().write_delay(true).nodelay(slow).build().unwrap();
     let listener = listen().await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     client.write_all(b"a").await.unwrap();
     let early = tokio::time::timeout(ms(300), server.read_u8()).await;
     assert!(early.is_err(), "it was sent at once");

@@ -11,7 +11,9 @@ use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{ANY, Pair, greet, kind, listen, ms, pair, read_payload, within, write_payload};
+use crate::support::{
+    ANY, Pair, accept_session, kind, listen, ms, pair, read_payload, within, write_payload,
+};
 
 const LEN: usize = 1 << 20;
 
@@ -20,7 +22,7 @@ async fn shutdown_waits_until_everything_arrived_over_a_path_that_drops_a_third(
     let listener = listen().await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.3).unwrap();
     let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = greet(&listener, client).await;
+    let (mut client, mut server) = accept_session(&listener, client).await;
     let closing = async {
         write_payload(&mut client, LEN).await.unwrap();
         client.shutdown().await.unwrap();

@@ -17,19 +17,16 @@ use tokio::{
 
 use kcp9_simulator::{Rng, payload::Payload};
 
+pub use kcp9_simulator::ms;
 pub use kcp9_tests::{spawn, within};
 
 /// Any free port of the loopback.
 pub const ANY: &str = "127.0.0.1:0";
 /// Any free port of a loopback address where no test listens. Once a socket there is closed, nobody answers any more; a port
 /// of [`ANY`] may go to another test.
-pub const ANY_FORSAKEN: &str = "127.0.0.77:0";
+pub const ANY_UNSHARED: &str = "127.0.0.77:0";
 /// The stream of bytes that most tests send.
 pub const PAYLOAD: Payload = Payload::new(0x6b63_7039);
-
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Waits until `condition` holds; panics with `what` when it does not within `seconds`.
 pub async fn until(seconds: u64, what: &str, mut condition: impl FnMut() -> bool + Send) {
@@ -44,7 +41,7 @@ async fn poll_until(condition: &mut (dyn FnMut() -> bool + Send)) {
 }
 
 /// Settings under which a dead peer is noticed within a test's time.
-pub fn quick() -> KcpConfigBuilder {
+pub fn short_timeouts() -> KcpConfigBuilder {
     KcpConfig::builder().dead_timeout(Duration::from_secs(1)).linger(Duration::from_secs(2))
 }
 
@@ -71,12 +68,12 @@ pub async fn pair() -> Pair {
 pub async fn pair_with(config: KcpConfig) -> Pair {
     let listener = listen_with(config.clone()).await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
-    let (client, server) = greet(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     Pair { listener, client, server }
 }
 
 /// Has `client` send one byte, and accepts its session.
-pub async fn greet(listener: &KcpListener, mut client: KcpStream) -> (KcpStream, KcpStream) {
+pub async fn accept_session(listener: &KcpListener, mut client: KcpStream) -> (KcpStream, KcpStream) {
     let greeting = async {
         client.write_all(b"!").await.unwrap();
         let (mut server, _) = listener.accept().await.unwrap();
@@ -171,7 +168,7 @@ pub fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
 }
 
 /// Polls `future` until it is ready, or drops it: after its first poll, or a few wakes or milliseconds later.
-pub async fn poll_some<F: Future>(rng: &mut Rng, future: F) -> Option<F::Output> {
+pub async fn poll_or_drop<F: Future>(rng: &mut Rng, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let patience = if rng.chance(0.5) { Duration::ZERO } else { rng.duration(ms(2)) };
     let mut polls = rng.within(1..=3);

@@ -67,7 +67,7 @@ pub struct Simulation {
     /// What each end writes, and how far the other has read it.
     pub flows: [Flow; 2],
     /// Whether the ends may refuse each other's packets, as with different keys.
-    pub strangers: bool,
+    pub may_refuse: bool,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     serial: u64,
     buffer: Vec<u8>,
@@ -104,7 +104,7 @@ impl Simulation {
             now: Instant::ZERO,
             ends,
             flows,
-            strangers: false,
+            may_refuse: false,
             under_way: BinaryHeap::new(),
             serial: 0,
             buffer: vec![0; BUFFER],
@@ -193,7 +193,7 @@ impl Simulation {
             match end.connection.handle_packet(local, &mut next.packet) {
                 // Tests that duplicate or damage packets count these.
                 Ok(()) | Err(PacketError::Replayed | PacketError::Open(_)) => {}
-                Err(error) => assert!(self.strangers, "a packet of the peer is refused: {error}"),
+                Err(error) => assert!(self.may_refuse, "a packet of the peer is refused: {error}"),
             }
             active[next.to] = true;
             if end.one_by_one {
