@@ -58,6 +58,7 @@
 //! * [`KcpDatagrams`]: datagrams beside the stream, unreliable, for peers that know them.
 //! * [`KcpConfig`]: every setting, validated when it is built; [`NoDelay`]: the presets by name.
 //! * [`Stats`]: what happens on a session; [`EndpointStats`]: on a socket.
+//! * [`congestion`]: the congestion controllers, and how to write one's own.
 //! * [`crypto`]: packet ciphers, AEADs and keys; [`fec`]: the erasure code, usable on its own.
 //! * [`proto`]: the protocol without I/O or clock, for other runtimes and for embedded targets.
 //!

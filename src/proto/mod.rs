@@ -10,6 +10,8 @@
 //!   pipeline   what stands around the segments of a packet
 //!   datagrams  what travels beside the stream, unreliably
 //!   arq        reliability: queues, ACKs, timers, resends, windows
+//!   path       round-trip times, mtu, pacing: what is known of the path used
+//!   congestion the controllers, and the delivery rate that they go by
 //!   wire       the segment
 //!   fec        parity of packets, and what is recovered from it
 //!   replay     which packets were seen before

@@ -68,7 +68,7 @@ fn goodput_by_loss_and_round_trip() {
         .build()
         .unwrap();
     let cases = [
-        ("default: fast3 with congestion control by bandwidth, windows 2,048", KcpConfig::default()),
+        ("default: fast3 with congestion control after BBR, windows 2,048", KcpConfig::default()),
         ("fast3, windows 2,048", config(NoDelay::FAST3, 2_048)),
         ("fast3, windows 256", config(NoDelay::FAST3, 256)),
         ("fast3 with KCP's congestion control, windows 2,048", reno),

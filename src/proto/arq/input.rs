@@ -24,7 +24,7 @@ use crate::proto::{
 pub(in crate::proto) enum Origin {
     /// It arrived.
     Received,
-    /// FEC recovered it, later than it was sent: its window and its ACKs' times say nothing.
+    /// FEC recovered it, later than it was sent. Its window and the times of its ACKs tell nothing.
     Recovered,
 }
 
@@ -64,7 +64,8 @@ impl Arq {
             self.counters.segments.received += 1;
             let payload_at = at + HEADER_LEN;
             at = payload_at + payload.len();
-            // What was overtaken tells nothing about the peer as it is now; nor does what someone kept and sends again.
+            // A segment that was overtaken on its way, or that an attacker kept and sends again, tells nothing about the peer
+            // as it is now.
             if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
                 self.peer_una = header.una;
                 heard = true;
@@ -84,12 +85,12 @@ impl Arq {
                     }
                 }
             }
-            // Skips are counted behind `una`, so that they count what is missing only.
+            // `una` comes first, so that only what is missing is counted as skipped.
             self.buffer.ack_before(header.una, &mut confirmed);
             match header.cmd {
                 Command::Ack => {
                     self.counters.segments.acks_received += 1;
-                    // A repeated ACK is no later one: a path may duplicate it, and a forger would.
+                    // A repeated ACK is not a later one. A path may duplicate it, and a forger would.
                     if news && self.nodelay.resend > 0 {
                         skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
                     }
@@ -127,7 +128,7 @@ impl Arq {
         match outcome {
             Insert::Refused => {
                 self.counters.segments.out_of_window += 1;
-                // No ACK, but a sign of life, and the window as it is.
+                // No ACK, but a sign of life that tells the window as it is.
                 self.tell_window = true;
                 return;
             }
@@ -136,9 +137,10 @@ impl Arq {
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
         self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
-        // The first round trip that a peer measures would have the wait in it, and its RTO for long after.
+        // The first ACK does not wait. Otherwise the first round trip that the peer measures would have the wait in it, and
+        // the peer's RTO would for long after.
         let first = self.counters.segments.push_received == 1;
-        // A gap is told at once: what fills it is a round trip away.
+        // A gap is told at once, because what fills it is a round trip away.
         if first || self.ack_no_delay || outcome == Insert::OutOfOrder || self.acks.are_many(self.path.mtu())
         {
             self.acks.set_due();
@@ -233,7 +235,8 @@ mod tests {
         out
     }
 
-    /// A loss keeps itself in memory, not the window behind it; it can be sent again when what surrounds it is gone.
+    /// A lost segment keeps only itself in memory, not the window behind it, and can still be sent again when what is
+    /// around it is gone.
     fn what_arrived_behind_losses_is_freed(segments: u32) {
         let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
@@ -245,7 +248,7 @@ mod tests {
         }
         let full = arq.queue.bytes.memory();
         assert!(full >= written.len());
-        // Most in order, and the newest the other way round, as reordering may have it.
+        // Most ACKs come in order; those of the newest segments come in reverse, as reordering may have it.
         let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
         for batch in arrived.chunks(100) {
             arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received, None).unwrap();
@@ -269,7 +272,7 @@ mod tests {
         what_arrived_behind_losses_is_freed(256);
     }
 
-    /// So much in flight that what is due is prefetched.
+    /// So much is in flight that what is due is prefetched.
     #[test]
     #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
     fn what_arrived_behind_losses_is_freed_in_a_large_window() {

@@ -3,17 +3,19 @@
 //! ```text
 //!   write/send -> SendQueue -> SendBuffer (in flight) -> fill()  -> packets
 //!                    |             ^    ^
-//!                BytesQueue   Congestion Rtt, Probe
+//!                BytesQueue      Path  Probe
 //!                                  |    |
 //!   read/recv  <- RecvBuffer <- input() <-------------------------- packets
 //!                                  '-> Acks -> fill()
 //! ```
 //!
-//! One concern a file; this one only connects them, with `input.rs` for its reading side and `output.rs` for its writing
-//! side. [`Arq::input`] takes one packet's segments, [`Arq::fill`] writes as many segments as fit one packet. Nothing
-//! on the way of a segment scans what is in flight (only a change of the mtu does): the instructions are the same at any
-//! window. What grows with it is the memory that payloads rotate through, and so how many of them the processor's cache
-//! misses: `bytes_queue.rs` keeps that to what is unacknowledged.
+//! Each concern has its own file. This one connects them, with `input.rs` for what is read and `output.rs` for what is
+//! written. [`Arq::input`] takes the segments of one packet, [`Arq::fill`] writes as many segments as fit one packet. What
+//! belongs to the path and not to the stream (round-trip times, congestion control, pacing) is in [`Path`].
+//!
+//! A segment costs the same number of instructions at any window, because nothing scans what is in flight. Only a change
+//! of the mtu does. What grows with the window is the memory that payloads go through, and with it the number of cache
+//! misses; `bytes_queue.rs` keeps that memory to what is unacknowledged.
 
 mod acks;
 mod bytes_queue;
@@ -54,20 +56,22 @@ use super::{
     wire::HEADER_LEN,
 };
 
-/// Window of a peer that has told none. One less than the window that a kcp-go listener gives a session before its
-/// application raises it: a first flight that fills it is answered with a closed window, and the raise is not told.
+/// Window of a peer that has told none. It is one less than the window that a kcp-go listener gives a session at first. A
+/// first flight that filled that window would be answered with a closed one, and the peer does not tell when its
+/// application then raises it.
 const INITIAL_PEER_WINDOW: u32 = 31;
-/// Written data that waits for room in the window, in full segments: a quarter of what may be in flight, within these. Enough
-/// to fill what ACKs free while the writer is woken, little enough that the caches still hold it when its turn comes, for
-/// several sessions too.
+/// Written data may wait for room in the window: a quarter of what may be in flight, within these limits, in full segments.
+/// That is enough to fill what ACKs free while the writer is woken, and little enough for several sessions' data to be
+/// still in the processor's caches when its turn comes.
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 96..=256;
-/// And no more than the send window, if that is at least this.
+/// No more may wait than the send window, or than this if the send window is smaller.
 const MIN_QUEUE_LIMIT: u32 = 32;
-/// Bytes from the first that is not acknowledged to the last that is written: half of what stream positions tell apart. Only
-/// the largest window of the largest packets gets there.
+/// Most bytes from the first that is not acknowledged to the last that is written: half of what stream positions can tell
+/// apart. Only the largest window with the largest packets gets there.
 const MAX_HELD: usize = 1 << 31;
-/// With fewer segments unconfirmed, hardly any can be skipped often enough to be resent before its RTO, and resending them all
-/// costs little. So in no-delay mode the wait does not grow at the first timeout yet. Linux's limit for "thin" streams of TCP.
+/// A stream with fewer segments unconfirmed is *thin* (the limit that Linux has for TCP). Hardly any of its segments can
+/// be skipped often enough to be resent before its RTO, and resending them all costs little. So in no-delay mode it has a
+/// shorter RTO, and the wait does not grow after the first timeout.
 const THIN: u32 = 4;
 
 #[derive(Debug)]
@@ -80,7 +84,7 @@ pub(super) struct Arq {
     send_window: u32,
     recv_window: u32,
     queue: SendQueue,
-    /// Most full segments that wait in it.
+    /// Most full segments that may wait in `queue`.
     queue_limit: usize,
     buffer: SendBuffer,
     recv: RecvBuffer,
@@ -102,7 +106,7 @@ pub(super) struct Arq {
     early_due: bool,
     /// Until when writes that do not fill a segment wait for more.
     flush_at: Option<Instant>,
-    /// Longest wait for an answer: several fit the time after which a silent peer counts as dead.
+    /// The longest wait for an answer. Several such waits fit into the time after which a silent peer counts as dead.
     max_wait: Duration,
     counters: Counters,
 }
@@ -201,7 +205,7 @@ impl Arq {
             return;
         }
         self.counters.stream.bytes_written += taken as u64;
-        // What was waiting already is due, or waits for the window: it takes this along.
+        // What was waiting before is due already, or waits for the window, and takes this along.
         if self.write_delay && self.queue.unsent() == taken {
             self.flush_at = Some(now + self.nodelay.interval);
         }
@@ -213,7 +217,7 @@ impl Arq {
         self.probe.update(needed, now);
     }
 
-    /// After a change of what may be in flight.
+    /// Follows a change of what may be in flight.
     fn update_queue_limit(&mut self) {
         let window = self.path.window().min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
@@ -241,7 +245,7 @@ impl Arq {
         self.queue.unsent() == 0 && self.buffer.unacked() == 0
     }
 
-    /// Whether the window has room for a segment that waits, delayed writes aside.
+    /// Whether a segment waits that the window has room for. Delayed writes do not count.
     pub(super) fn has_sendable(&self) -> bool {
         let delayed = self.flush_at.is_some() && self.queue.unsent() < self.path.mss();
         self.queue.unsent() > 0 && !delayed && self.has_window()
@@ -296,8 +300,9 @@ impl Arq {
 
     fn after_read(&mut self, count: usize) {
         self.counters.stream.bytes_read += count as u64;
-        // ACKs leave before the reader has read what they are for, so the window that they tell may be a small part of what
-        // there is a moment later. Not at the first free segment: a reader of single bytes would have one sent for each.
+        // ACKs leave before the application has read what they acknowledge, so they may tell a much smaller window than there
+        // is a moment later. The peer is told once a quarter of the window is free, not at each free segment: a reader of
+        // single bytes would have one WINS sent for each.
         let (told, window) = (self.told_window, self.recv_window);
         if told < window.div_ceil(2) && self.recv.free_window() >= told + window.div_ceil(4) {
             self.tell_window = true;
@@ -334,7 +339,7 @@ impl Arq {
         ]
     }
 
-    /// When the next RTO passes whose resend is not held back.
+    /// When the next RTO passes, or the resend after it is no longer held back.
     fn next_rto(&self) -> Option<Instant> {
         let at = self.buffer.next_timeout(&self.backoff())?;
         let held_until = self.path.timeouts_held_until(self.nodelay.interval);
@@ -346,7 +351,8 @@ impl Arq {
         self.path.liveness.unanswered_since()
     }
 
-    /// Whether the oldest segment, sent `limit` times since the peer was heard last, would have to be sent again.
+    /// Whether the oldest segment has been sent `limit` times since the peer was heard last, and would have to be sent
+    /// again.
     pub(super) fn is_link_dead(&self, now: Instant, limit: u32) -> bool {
         self.path.liveness.unanswered_sends() >= limit
             && self.buffer.next_timeout(&self.backoff()).is_some_and(|at| at <= now)
@@ -356,7 +362,7 @@ impl Arq {
         self.path.liveness.last_heard()
     }
 
-    /// The peer was heard, but not by a segment: it owes the answers that it owed.
+    /// The peer was heard, but not by a segment: it still owes its answers.
     pub(super) const fn note_heard(&mut self, now: Instant) {
         self.path.liveness.on_heard(now);
     }
@@ -425,12 +431,12 @@ impl Arq {
         &self.losses
     }
 
-    /// Smoothed, and the shortest.
+    /// The smoothed round-trip time, and the minimum.
     pub(super) fn round_trip_times(&self) -> (Duration, Duration) {
         (self.path.rtt().smoothed(), self.path.min_rtt())
     }
 
-    /// Changes the size of segments to come. Those cut already must still fit a packet.
+    /// Changes the size of new segments. Those that are cut already must still fit a packet.
     pub(super) fn set_mss(&mut self, mss: usize, overhead: usize) -> Result<(), SettingError> {
         let largest = self.queue.largest_fragment().max(self.buffer.largest() as usize);
         if mss < largest {

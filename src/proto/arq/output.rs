@@ -46,7 +46,7 @@ impl Arq {
     /// GSO lets be shorter.
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
-        // ACKs of many segments are not held up by a stream of payload.
+        // ACKs for many segments must not wait behind a stream of payload.
         let urgent = self.acks.is_due() && self.acks.are_many(self.path.mtu()) && !flush.sent_any;
         if urgent {
             at = self.fill_control(now, out, at, flush);
@@ -59,7 +59,7 @@ impl Arq {
         if self.fec_flush.has_round() {
             at = self.fill_flush_copies(now, out, at, flush);
         }
-        // What is sent anyway takes waiting ACKs along.
+        // A packet that is sent anyway takes waiting ACKs along.
         let piggyback = at > 0 && !self.acks.is_empty();
         if piggyback || self.has_control() {
             at = self.fill_control(now, out, at, flush);
@@ -111,12 +111,12 @@ impl Arq {
             && self.path.permits(self.buffer.unacked_bytes(), self.buffer.unacked())
     }
 
-    /// Takes note of `bytes` that are sent beside the segments.
+    /// Takes note of `bytes` that are sent beside the stream.
     pub(in crate::proto) fn charge(&mut self, now: Instant, bytes: usize) {
         self.path.charge(now, bytes);
     }
 
-    /// When the pacer lets the next segment go, if that is all that it waits for.
+    /// When the pacer lets the next segment go, if a segment waits for nothing else.
     pub(super) fn next_paced(&self) -> Option<Instant> {
         self.path.pacer().deadline().filter(|_| self.has_sendable())
     }
@@ -193,7 +193,7 @@ impl Arq {
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         let mss = self.path.mss();
-        // Less than a batch waits for the writer to write more: a system call costs as much as many segments.
+        // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
         let begins = flush.sent.segments == 0;
         let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };
         if begins && !self.path.pacer().permits_run() {
@@ -231,7 +231,7 @@ impl Arq {
         at
     }
 
-    /// Segments again whose FEC group stays incomplete: data packets of that group in their turn.
+    /// Sends segments once more whose FEC group stays incomplete. The copies are data packets of that group too.
     #[inline(never)]
     fn fill_flush_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         while let Some(sn) = self.fec_flush.next(now, self.buffer.una(), self.buffer.nxt()) {
@@ -253,12 +253,12 @@ impl Arq {
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
         let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
-        // Who sends at full speed writes again as much as was sent.
+        // A writer at full speed will write again as much as is sent.
         self.queue.bytes.prefetch_for_append(len as usize);
         end + len as usize
     }
 
-    /// ACKs, WASK and WINS, as many as fit.
+    /// Writes ACKs, WASK and WINS, as many as fit.
     fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
         let mut acks = core::mem::take(&mut self.acks);
         acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
@@ -270,7 +270,8 @@ impl Arq {
             self.probe.asked();
             self.path.liveness.on_send(now);
             self.counters.segments.window_probes += 1;
-            // The time, which nobody reads, tells it from the one before: to a replay window it would be the same.
+            // Nobody reads the time in it. But without it, the packet would be equal to the one before, and a replay window
+            // would drop it.
             at = self.emit_header(Command::Wask, 0, now.as_ts(), 0, 0, out, at, flush);
         }
         if self.tell_window && fits(out, at, 0) {

@@ -1,4 +1,4 @@
-//! Asking for the window of a peer that closed it.
+//! Window probes: asking a peer that closed its window whether it is open again.
 
 use core::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::proto::time::Instant;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// Sends WASK while the peer's window is zero and something waits to be sent: first after 500 ms, then after half as
-/// long again each time, at most every 120 s.
+/// Sends WASK while the peer's window is zero and something waits to be sent. The first wait is 500 ms; each wait is half as
+/// long again as the one before, up to 120 s. The numbers are ikcp's.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     wait: Duration,
@@ -31,14 +31,15 @@ impl Probe {
         }
     }
 
-    /// The peer was heard: the next probe has its time.
+    /// The peer was heard, so the next probe can wait for its full time.
     pub(super) fn answered(&mut self) {
         if let Some(asked_at) = self.unanswered_since.take() {
             self.deadline = Some(asked_at + self.wait);
         }
     }
 
-    /// Asks when it is time to, again after `patience` at most if nothing answers: one lost probe is no dead peer.
+    /// Asks when it is time to. If nothing answers, it asks again after `patience` at most: one lost probe must not make
+    /// the peer look dead.
     pub(super) fn on_timeout(&mut self, now: Instant, patience: Duration) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.ask = true;
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_by_half_up_to_two_minutes() {
+    fn waits_between_probes_grow_by_half_up_to_two_minutes() {
         let mut probe = Probe::default();
         let mut now = Instant::ZERO;
         probe.update(true, now);

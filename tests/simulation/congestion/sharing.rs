@@ -122,7 +122,7 @@ fn sharing_by_queue_and_sessions() {
     const SEED: u64 = 0;
     let kcp = KcpConfig::builder().congestion_control(CongestionControl::Kcp);
     let cases = [
-        ("default: congestion control by bandwidth", KcpConfig::builder()),
+        ("default: congestion control after BBR", KcpConfig::builder()),
         ("KCP's congestion control", kcp),
         ("fast3, windows 2,048: none", KcpConfig::builder().nodelay(NoDelay::FAST3)),
     ];
