@@ -72,8 +72,11 @@ fn a_window_raised_from_closed_is_announced() {
     assert_eq!(stats.segments.window_probes, 0);
 }
 
+/// A name and a change of settings.
+type Change = (&'static str, fn(&mut SessionSettings));
+
 /// Each of these has one field outside its limits.
-const REFUSED: [(&str, fn(&mut SessionSettings)); 9] = [
+const REFUSED: [Change; 9] = [
     ("mtu", |settings| settings.mtu = 63),
     ("send_window", |settings| settings.send_window = 0),
     ("recv_window", |settings| settings.recv_window = 65_536),

@@ -74,7 +74,7 @@ fn corked_transfer(seed: u64, total: usize) {
             for corked in calls {
                 while let Some(transmit) = ends[at].transmit(now, &mut buffer, *corked) {
                     for packet in buffer[..transmit.len].chunks(transmit.stride) {
-                        if next(&mut state) % 8 > 0 {
+                        if !next(&mut state).is_multiple_of(8) {
                             under_way[at].push_back((now + Duration::from_millis(5), packet.to_vec()));
                         }
                     }
