@@ -234,7 +234,11 @@ impl Driver {
         if self.queue.has_any() {
             self.queue.take(&mut sessions);
         }
-        sessions.iter().chain(received).for_each(|session| self.serve(session));
+        sessions.extend(received.cloned());
+        // Each is served once.
+        sessions.sort_by_key(|session| session.id);
+        sessions.dedup_by_key(|session| session.id);
+        sessions.iter().for_each(|session| self.serve(session));
         self.ended |= self.known.iter().all(Option::is_none) && self.queue.is_abandoned();
     }
 
