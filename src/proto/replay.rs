@@ -1,13 +1,15 @@
 //! Which packets were seen before.
 //!
-//! Nonces are random, not counted, so a sliding window of numbers cannot tell a replay: what can is a set of the
-//! packets seen. It has two generations. The newer fills up to the limit, then it becomes the older one and the one
-//! before is forgotten: at least the last `limit` packets are remembered and at most twice as many. A generation grows
-//! with what it holds, so a session of few packets takes little memory; at the limit both take 32 bytes a packet.
+//! Packets carry random nonces, not numbers, so a sliding window of numbers cannot recognise a replay. A set of the packets seen
+//! can. It has two generations, a newer and an older one. When the newer one is full it becomes the older one, and the older one
+//! is forgotten. So at least the last `limit` packets are remembered, and at most twice as many.
+//!
+//! A generation grows with its contents: a session of few packets takes little memory. At the limit both together take 32 bytes
+//! for each packet of the limit.
 
 use alloc::{boxed::Box, vec};
 
-/// Remembers the packets seen last, by what identifies them.
+/// Remembers the last packets by their identities.
 #[derive(Debug)]
 pub(crate) struct ReplayWindow {
     limit: usize,
@@ -21,19 +23,18 @@ impl ReplayWindow {
         Self { limit, newer: Generation::default(), older: Generation::default() }
     }
 
-    /// Whether a packet is remembered.
+    /// Whether the packet with this identity is remembered.
     pub(crate) fn contains(&self, identity: u64) -> bool {
-        let identity = identity.max(1);
+        let identity = nonzero(identity);
         self.newer.contains(identity) || self.older.contains(identity)
     }
 
-    /// Takes note of a packet; returns whether it is new.
+    /// Remembers the packet with this identity. Returns whether it is new.
     pub(crate) fn insert(&mut self, identity: u64) -> bool {
         if self.limit == 0 {
             return true;
         }
-        // 0 marks a free slot.
-        let identity = identity.max(1);
+        let identity = nonzero(identity);
         if self.older.contains(identity) || !self.newer.insert(identity) {
             return false;
         }
@@ -45,13 +46,20 @@ impl ReplayWindow {
     }
 }
 
+/// 0 marks a free slot, so the identity 0 counts as 1.
+fn nonzero(identity: u64) -> u64 {
+    identity.max(1)
+}
+
 /// A hash set with linear probing, at most half full.
 #[derive(Debug, Default)]
 struct Generation {
+    /// Identities; 0 marks a free slot. Their number is 0 or a power of two.
     slots: Box<[u64]>,
     count: usize,
 }
 
+/// Slots of a generation with its first packet.
 const FIRST_SLOTS: usize = 16;
 
 impl Generation {
@@ -59,10 +67,10 @@ impl Generation {
         !self.slots.is_empty() && self.slots[self.slot_of(identity)] == identity
     }
 
-    /// The slot that holds `identity`, or the free one where it belongs.
+    /// The slot that holds `identity`, or the free slot where it belongs.
     fn slot_of(&self, identity: u64) -> usize {
         let mask = self.slots.len() - 1;
-        // Identities are bytes of nonces and tags; what is not random there, the product spreads.
+        // Identities are bytes of nonces and tags. The multiplication spreads those that are not random.
         let spread = identity.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut slot = spread as usize & mask;
         while self.slots[slot] != 0 && self.slots[slot] != identity {
@@ -71,7 +79,7 @@ impl Generation {
         slot
     }
 
-    /// Whether it was not there.
+    /// Adds `identity`. Returns whether it is new.
     fn insert(&mut self, identity: u64) -> bool {
         if self.count * 2 >= self.slots.len() {
             self.grow();
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_packets_are_remembered_and_no_more_than_twice_as_many() {
+    fn at_least_the_limit_and_at_most_twice_as_many_packets_are_remembered() {
         const LIMIT: u64 = if cfg!(miri) { 10 } else { 100 };
         let mut window = ReplayWindow::new(LIMIT as usize);
         for packet in 1..10 * LIMIT {
@@ -130,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_none_takes_everything() {
+    fn a_limit_of_zero_remembers_nothing() {
         let mut window = ReplayWindow::new(0);
         assert!(window.insert(7) && window.insert(7));
         assert!(window.newer.slots.is_empty());

@@ -1,8 +1,8 @@
-//! The memory that a thread receives into: a block for each slot of a receive call.
+//! The memory that a thread receives into: a [`Block`] for each slot of a receive call.
 //!
-//! Sessions may keep a block that was filled well, so that its payload need not be copied out before it is read; the slot
-//! takes another one. Blocks that were taken away are remembered, and used again once they were given back. Most come back
-//! before long, so that few are enough, and these stay in the processor's caches.
+//! A session may hold a block, so that payload stays in it until it is read. The slot then takes another block. Blocks that
+//! sessions hold are remembered here, and used again when they were released. Most are released soon, so that a few blocks are
+//! enough, and they stay in the processor's caches.
 
 use std::{collections::VecDeque, sync::Arc, vec, vec::Vec};
 
@@ -10,24 +10,25 @@ use crate::proto::Block;
 
 /// Bytes of a block: the largest packet, or GRO's largest batch.
 const BLOCK_SIZE: usize = 65_536;
-/// Blocks that are remembered while sessions keep them. One that falls out is freed by its last reader.
-const MAX_KEPT: usize = 32;
-/// Those looked at for one that was given back.
+/// Blocks that are remembered while sessions hold them. When there are more, the oldest is forgotten: its last reader frees it.
+const MAX_HELD: usize = 32;
+/// Held blocks that are looked at when a released one is needed.
 const MAX_LOOKS: usize = 4;
-/// Receive calls in a row that found no block kept after which those remembered are forgotten.
+/// Receive calls in a row without a held block in a slot. After as many, the remembered blocks are freed.
 const QUIET: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Slots {
     blocks: Vec<Block>,
-    /// Blocks that sessions kept, those filled first before others, but for slow readers'.
-    kept: VecDeque<Block>,
-    /// Receive calls in a row that found no block kept.
+    /// Blocks that sessions held when they were last looked at. The oldest are at the front, but the blocks of slow readers
+    /// move to the back.
+    held: VecDeque<Block>,
+    /// Receive calls in a row that found no held block in a slot.
     quiet: u32,
 }
 
 impl Slots {
-    /// `count` blocks that nobody else refers to.
+    /// The blocks of the first `count` slots. Nobody else refers to them.
     pub(super) fn free(&mut self, count: usize) -> &mut [Block] {
         if self.blocks.len() < count {
             self.blocks.resize_with(count, new_block);
@@ -39,31 +40,31 @@ impl Slots {
                 self.quiet = 0;
             }
         }
-        if self.quiet >= QUIET && !self.kept.is_empty() {
-            self.kept = VecDeque::new();
+        if self.quiet >= QUIET && !self.held.is_empty() {
+            self.held = VecDeque::new();
         }
         &mut self.blocks[..count]
     }
 
-    /// Has a slot take a block that was given back, or a new one.
+    /// Gives a slot a block that was released, or a new one.
     #[inline(never)]
     fn replace(&mut self, index: usize) {
-        let block = self.given_back().unwrap_or_else(new_block);
-        let kept = std::mem::replace(&mut self.blocks[index], block);
-        if self.kept.len() == MAX_KEPT {
-            self.kept.pop_front();
+        let block = self.take_released().unwrap_or_else(new_block);
+        let held = std::mem::replace(&mut self.blocks[index], block);
+        if self.held.len() == MAX_HELD {
+            self.held.pop_front();
         }
-        self.kept.push_back(kept);
+        self.held.push_back(held);
     }
 
-    fn given_back(&mut self) -> Option<Block> {
-        for _ in 0..self.kept.len().min(MAX_LOOKS) {
-            let block = self.kept.pop_front()?;
+    fn take_released(&mut self) -> Option<Block> {
+        for _ in 0..self.held.len().min(MAX_LOOKS) {
+            let block = self.held.pop_front()?;
             if Arc::strong_count(&block) == 1 {
                 return Some(block);
             }
-            // Its reader is slow. Others may not be.
-            self.kept.push_back(block);
+            // A slow reader. Its block must not hide those of others.
+            self.held.push_back(block);
         }
         None
     }
@@ -82,22 +83,22 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_kept_makes_way_and_comes_back() {
+    fn a_held_block_is_replaced_and_used_again_when_released() {
         let mut slots = Slots::default();
         let first = addresses(slots.free(4));
-        assert_eq!(addresses(slots.free(4)), first, "nobody kept one");
-        let kept = Block::clone(&slots.free(4)[1]);
+        assert_eq!(addresses(slots.free(4)), first, "nobody holds one");
+        let held = Block::clone(&slots.free(4)[1]);
         let second = addresses(slots.free(4));
         assert_eq!((second[0], &second[2..]), (first[0], &first[2..]));
         assert_ne!(second[1], first[1]);
-        drop(kept);
+        drop(held);
         let other = Block::clone(&slots.free(4)[3]);
         assert_eq!(addresses(slots.free(4)), [first[0], second[1], first[2], first[1]]);
         drop(other);
     }
 
     #[test]
-    fn slow_readers_do_not_hold_up_others_and_are_not_remembered_without_end() {
+    fn blocks_of_slow_readers_neither_hide_others_nor_pile_up() {
         let mut slots = Slots::default();
         let slow: Vec<_> = (0..3).map(|_| Block::clone(&slots.free(1)[0])).collect();
         let mut seen = Vec::new();
@@ -105,38 +106,41 @@ mod tests {
             let block = Block::clone(&slots.free(1)[0]);
             seen.push(block.as_ptr().addr());
             drop(block);
-            // Kept while the next call is made.
-            let kept = Block::clone(&slots.free(1)[0]);
+            // Held during the next call.
+            let held = Block::clone(&slots.free(1)[0]);
             seen.push(slots.free(1)[0].as_ptr().addr());
-            drop(kept);
+            drop(held);
         }
         seen.sort_unstable();
         seen.dedup();
         assert!(seen.len() <= 3, "{} blocks in turn", seen.len());
         assert!(slow.iter().all(|block| !seen.contains(&block.as_ptr().addr())));
-        let kept: Vec<_> = (0..100).map(|_| Block::clone(&slots.free(1)[0])).collect();
-        assert_eq!(slots.kept.len(), MAX_KEPT);
-        assert!(kept[..50].iter().all(|block| Arc::strong_count(block) == 1), "freed by who reads it");
+        let held: Vec<_> = (0..100).map(|_| Block::clone(&slots.free(1)[0])).collect();
+        assert_eq!(slots.held.len(), MAX_HELD);
+        assert!(
+            held[..50].iter().all(|block| Arc::strong_count(block) == 1),
+            "the reader frees a forgotten block"
+        );
     }
 
     #[test]
-    fn quiet_threads_forget_blocks() {
+    fn blocks_are_freed_after_many_calls_that_found_none_held() {
         let mut slots = Slots::default();
-        let kept: Vec<_> = slots.free(16).iter().map(Block::clone).collect();
+        let held: Vec<_> = slots.free(16).iter().map(Block::clone).collect();
         slots.free(16);
-        assert_eq!(slots.kept.len(), 16);
-        drop(kept);
+        assert_eq!(slots.held.len(), 16);
+        drop(held);
         for _ in 0..QUIET {
             slots.free(2);
         }
-        assert_eq!((slots.kept.len(), slots.blocks.len()), (0, 16));
-        let kept = Block::clone(&slots.free(2)[1]);
+        assert_eq!((slots.held.len(), slots.blocks.len()), (0, 16));
+        let held = Block::clone(&slots.free(2)[1]);
         slots.free(2);
-        assert_eq!(slots.kept.len(), 1);
-        drop(kept);
+        assert_eq!(slots.held.len(), 1);
+        drop(held);
         for _ in 0..QUIET {
             slots.free(2);
         }
-        assert_eq!(slots.kept.len(), 0, "again");
+        assert_eq!(slots.held.len(), 0, "again");
     }
 }

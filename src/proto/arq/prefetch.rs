@@ -1,13 +1,13 @@
-//! Cache lines asked for before they are needed.
+//! Prefetching: cache lines are loaded before they are needed.
 #![allow(unsafe_code)]
 
-/// Bytes of a cache line; where lines are longer, some are asked for twice.
+/// Bytes of a cache line. Where lines are longer, some are prefetched twice.
 pub(super) const CACHE_LINE: usize = 64;
 
-/// Asks for the cache lines of `bytes`; where the CPU has no such instruction, does nothing.
+/// Prefetches the cache lines of `bytes`. Does nothing on processors whose instruction for it is not known here.
 #[inline]
 pub(super) fn prefetch(bytes: &[u8]) {
-    // Four at once: counting costs as much as asking.
+    // Four in one step: the loop costs as much as the prefetches.
     let (blocks, rest) = bytes.as_chunks::<{ 4 * CACHE_LINE }>();
     for block in blocks {
         line(block);

@@ -1,25 +1,27 @@
 //! What the application wrote and no segment carries yet.
 //!
-//! Written bytes go straight into the [`BytesQueue`] that segments refer to, so cutting a segment moves no byte. Beside
-//! it stands a list of what the bytes are: runs of stream bytes, which small writes extend until a segment is cut, and
-//! messages, which keep their boundaries and are cut into numbered fragments.
+//! Written bytes go straight into the [`BytesQueue`] that segments refer to, so cutting a segment moves no byte. A list
+//! beside it says what the bytes are. A run of stream bytes has no boundaries: later writes extend it, and segments are cut from
+//! it as large as they may be. A message keeps its boundaries and is cut into numbered fragments.
 
 use alloc::collections::VecDeque;
 
 use super::bytes_queue::BytesQueue;
 
-/// `frg` counts down from at most 254.
+/// The most fragments of a message. Their `frg` counts down to 0, from at most 254.
 pub(super) const MAX_FRAGMENTS: usize = 255;
 
+/// A run of stream bytes, or a message.
 #[derive(Debug)]
 struct Pending {
-    /// Bytes not yet cut.
+    /// Bytes that no segment carries yet.
     len: usize,
-    /// Payload bytes of a full fragment of a message; 0 in a run of stream bytes, cut at whatever the mss then is.
+    /// Payload bytes of a full fragment of a message. 0 marks a run of stream bytes: its segments are as large as the mss
+    /// allows when they are cut.
     fragment: usize,
 }
 
-/// The payload of a segment about to be sent for the first time.
+/// The payload of a segment that is about to be sent for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) len: usize,
@@ -39,12 +41,12 @@ impl SendQueue {
         self.unsent
     }
 
-    /// Runs and messages that are not wholly cut.
+    /// Runs and messages with bytes that no segment carries yet.
     pub(super) fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Extends the stream.
+    /// Adds bytes of the stream.
     pub(super) fn push_stream(&mut self, bytes: &[u8]) {
         match self.pending.back_mut() {
             Some(last) if last.fragment == 0 => last.len += bytes.len(),
@@ -65,7 +67,7 @@ impl SendQueue {
         self.unsent += bytes.len();
     }
 
-    /// The next segment's payload, without taking it.
+    /// The payload of the next segment. It stays in the queue.
     pub(super) fn peek(&self, mss: usize) -> Option<Cut> {
         let front = self.pending.front()?;
         Some(if front.fragment == 0 {
@@ -75,7 +77,7 @@ impl SendQueue {
         })
     }
 
-    /// Takes the payload that [`peek`](Self::peek) described and returns its stream position.
+    /// Takes the payload that [`peek`](Self::peek) returned. Returns its stream position.
     pub(super) fn take(&mut self, cut: Cut) -> u32 {
         let position = self.bytes.end().wrapping_sub(self.unsent as u32);
         self.unsent -= cut.len;
@@ -88,12 +90,13 @@ impl SendQueue {
         position
     }
 
-    /// The largest payload among the messages queued: what the mss must not fall below.
+    /// The largest fragment of the messages queued: the mss must not become smaller.
     pub(super) fn largest_fragment(&self) -> usize {
         let sizes = self.pending.iter().map(|pending| pending.fragment.min(pending.len));
         sizes.max().unwrap_or(0)
     }
 
+    /// Frees the memory that is not in use.
     pub(super) fn trim(&mut self) {
         self.bytes.trim();
         if self.pending.is_empty() {
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_message_counts_down_from_254() {
+    fn the_fragments_of_the_longest_message_count_down_from_254() {
         let mut queue = SendQueue::default();
         queue.push_message(&[0; MAX_FRAGMENTS * 10], 10);
         let frg: Vec<u8> = cuts(&mut queue, 10).into_iter().map(|(_, _, frg)| frg).collect();

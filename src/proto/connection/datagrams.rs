@@ -121,7 +121,7 @@ impl Connection {
             return None;
         }
         self.arq.charge(now, len);
-        self.seal(&mut buf[..len], size, false)
+        self.encrypt(&mut buf[..len], size, false)
     }
 
     /// Takes in what a datagram from the peer carries out of band.

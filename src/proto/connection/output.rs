@@ -90,7 +90,7 @@ impl Connection {
             return if self.datagrams.has_unsent() { self.transmit_datagrams(now, buf) } else { None };
         }
         let first = self.arq.is_first_unacknowledged();
-        let transmit = self.seal(&mut buf[..len], size, first)?;
+        let transmit = self.encrypt(&mut buf[..len], size, first)?;
         if self.write_blocked && self.arq.has_much_room() {
             self.write_blocked = false;
             self.writable = true;
@@ -100,8 +100,8 @@ impl Connection {
 
     /// Encrypts and counts a batch of packets of `size` bytes each, of which the last may be shorter. Ends the session where
     /// the cipher can encrypt no more.
-    pub(super) fn seal(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
-        if let Err(reason) = self.pipeline.seal(packets, size, first) {
+    pub(super) fn encrypt(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
+        if let Err(reason) = self.pipeline.encrypt(packets, size, first) {
             self.close(reason);
             return None;
         }
