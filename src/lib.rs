@@ -1,9 +1,9 @@
 //! Reliable, ordered streams over UDP: the [KCP] protocol behind Tokio's [`AsyncRead`] and [`AsyncWrite`], and as a
 //! `no_std` state machine.
 //!
-//! KCP resends what is lost after little more than a round trip and can do without congestion control. On links that
-//! lose packets it keeps latency low where TCP stalls, at the price of more traffic. Every byte on the wire is that of
-//! kcp-go and ikcp, unless the HighwayHash framing is chosen.
+//! KCP resends what is lost after little more than a round trip, and can do without congestion control. On links that lose
+//! packets it keeps latency low where TCP stalls, at the price of more traffic. The bytes on the wire are those of kcp-go and
+//! ikcp, unless the HighwayHash framing is chosen.
 //!
 //! ```
 //! # #[cfg(feature = "tokio")]
@@ -44,7 +44,7 @@
 //!  ├─────────────────────────────────────────────────────────────────────┤
 //!  │ proto::Endpoint      whose packet it is, what begins   proto        │  no_std + alloc
 //!  │                      a session                                      │
-//!  │ proto::Connection    one session, driven from outside               │
+//!  │ proto::Connection    one session, without I/O                       │
 //!  │   pipeline           encryption, replays, forward error correction  │
 //!  │   arq                queues, ACKs, timers, resends, windows         │
 //!  │   wire               the 24-byte segment header                     │
@@ -56,19 +56,19 @@
 //!
 //! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.
 //! * [`KcpDatagrams`]: datagrams beside the stream, unreliable, for peers that know them.
-//! * [`KcpConfig`]: every setting, validated when it is built; [`NoDelay`]: the presets by name.
-//! * [`Stats`]: what happens on a session; [`EndpointStats`]: on a socket.
+//! * [`KcpConfig`]: every setting, checked when it is built. [`NoDelay`]: the presets by name. [`SessionSettings`]: what can be
+//!   changed on a live session.
+//! * [`Stats`]: counters and gauges of a session. [`EndpointStats`]: those of a socket.
 //! * [`congestion`]: the congestion controllers, and how to write one's own.
 //! * [`crypto`]: packet ciphers, AEADs and keys; [`fec`]: the erasure code, usable on its own.
 //! * [`proto`]: the protocol without I/O or clock, for other runtimes and for embedded targets.
 //!
 //! # What differs from TCP
 //!
-//! KCP has no handshake and no close on the wire. Connecting sends nothing; a peer that is not there shows as a timeout
-//! once data has waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). A peer that shuts down is not seen:
-//! applications say in their own bytes where their data ends. Nothing is encrypted
-//! unless a cipher is configured ([`KcpConfigBuilder::crypto`]), and one key serves all: see the README for what that
-//! protects against.
+//! KCP has no handshake and no close on the wire. Connecting sends nothing. Where no peer answers, calls fail with a timeout
+//! once data has waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). A session does not learn that its peer has shut
+//! down: applications say in their own bytes where their data ends. Nothing is encrypted unless a cipher is configured
+//! ([`KcpConfigBuilder::crypto`]), and one key serves all sessions: see the README for what that protects against.
 //!
 //! # Features
 //!

@@ -1,4 +1,4 @@
-//! One session, driven from outside: see [`Connection`].
+//! The state machine of one session: see [`Connection`].
 
 mod datagrams;
 #[cfg(feature = "tokio")]
@@ -40,7 +40,7 @@ pub enum Event {
     Writable,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
-    /// Something about the peer's forward error correction that may keep it from working.
+    /// The peer's forward error correction has settings that may keep it from working.
     Fec(FecEvent),
     /// The session has ended. What arrived before can still be read.
     Closed(CloseReason),
@@ -49,9 +49,9 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Established,
-    /// Shut down, with data still to be acknowledged until the given instant.
+    /// Shut down by the application. Data is still to be acknowledged, until the given instant at the latest.
     Draining(Instant),
-    /// Shut down and everything acknowledged.
+    /// Shut down, and everything was acknowledged.
     Flushed,
     Closed(CloseReason),
 }
@@ -60,16 +60,16 @@ enum State {
 ///
 /// Its methods are of four kinds, to be called in this order whenever something happens:
 ///
-/// 1. **Input**: [`handle_packet`](Self::handle_packet) for every packet from the peer,
+/// 1. **Input**: [`handle_packet`](Self::handle_packet) or [`handle_batch`](Self::handle_batch) for packets from the peer,
 ///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
-///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown) and the
-///    settings.
+///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown),
+///    [`update_settings`](Self::update_settings).
 /// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns.
 /// 4. **Waiting**: [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_timeout`](Self::poll_timeout)
 ///    for how long to wait. An idle session returns `None`: it needs no wakeup at all.
 ///
-/// Time is the `now` of each call and must not run backwards.
+/// Time is the `now` of each call. It must not run backwards.
 ///
 /// ```
 /// use kcp9::{KcpConfig, proto::{Connection, Instant}};
@@ -102,11 +102,13 @@ pub struct Connection {
     dead_link: u32,
     linger: Duration,
     idle_timeout: Option<Duration>,
+    /// A write was refused, and the application waits for room.
     write_blocked: bool,
+    // Events that `poll_event` has not returned yet.
     readable: bool,
     datagram_readable: bool,
     writable: bool,
-    /// `Flushed` or `Closed`, whichever the state says, was not yet returned by `poll_event`.
+    /// The state has become `Flushed` or `Closed`, and `poll_event` has not returned that yet.
     ended: bool,
 }
 
@@ -118,8 +120,8 @@ impl Connection {
         Self::starting_at(conv, config, now, 0)
     }
 
-    /// As [`new`](Self::new), with the first segments of both directions numbered `first_sn` instead of 0. Both ends
-    /// must do so, and no other implementation can: this is for tests of what happens when numbers wrap.
+    /// As [`new`](Self::new), but the first segments of both directions are numbered `first_sn` instead of 0. Both ends must do
+    /// so, and no other implementation can: this is for tests in which the numbers wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(conv: u32, config: &KcpConfig, now: Instant, first_sn: u32) -> Self {
@@ -154,7 +156,7 @@ impl Connection {
         self.pipeline.take_sent_first()
     }
 
-    /// How its packets are encrypted.
+    /// How the session's packets are encrypted.
     #[must_use]
     pub fn crypto(&self) -> Option<&PacketCrypto> {
         self.pipeline.crypto()
@@ -168,7 +170,7 @@ impl Connection {
 
     // ---- Time and end ----
 
-    /// Ends the session at once, without telling the peer: calls fail with `reason` from here on.
+    /// Ends the session at once. The peer does not learn of it. Later calls fail with `reason`.
     pub fn close(&mut self, reason: CloseReason) {
         if !matches!(self.state, State::Closed(_)) {
             self.state = State::Closed(reason);
@@ -176,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Notes events after segments came in.
+    /// Notes the events that follow from what has come in or changed.
     fn after_progress(&mut self) {
         self.readable |= self.arq.is_readable();
         if self.write_blocked && self.arq.has_much_room() {
@@ -263,7 +265,7 @@ impl Connection {
         self.arq.is_readable()
     }
 
-    /// Bytes that [`read`](Self::read) would return at once.
+    /// Bytes that [`read`](Self::read) can return now.
     #[must_use]
     pub const fn readable_bytes(&self) -> usize {
         self.arq.readable_bytes()
@@ -275,15 +277,15 @@ impl Connection {
         self.arq.has_message()
     }
 
-    /// Sends what is held back with the next transmission: written data under
+    /// Lets the next transmission send what is held back: written data under
     /// [`write_delay`](super::KcpConfigBuilder::write_delay), and ACKs.
     pub const fn flush(&mut self) {
         self.arq.flush();
     }
 
-    /// Ends the writing direction: everything written is still delivered, and [`Event::Flushed`] comes once the peer
-    /// has acknowledged it. Datagrams that were queued are still sent, and not waited for. Reading goes on. The peer is not
-    /// told: KCP has no segment for it.
+    /// Ends the writing direction. Everything written is still delivered, and [`Event::Flushed`] comes once the peer has
+    /// acknowledged it. Datagrams that wait are still sent, but [`Event::Flushed`] does not wait for them. Reading goes on. The
+    /// peer does not learn of it, because KCP has no segment for it.
     pub fn shutdown(&mut self, now: Instant) {
         if self.state != State::Established {
             return;
@@ -334,7 +336,7 @@ impl Connection {
         }
     }
 
-    /// Gives memory that is kept for further traffic back, for a session that has gone idle.
+    /// Frees the memory that is kept for further traffic: for a session that has become idle.
     pub fn trim(&mut self) {
         self.arq.trim();
         self.pipeline.trim();

@@ -1,12 +1,12 @@
-//! Datagrams that travel beside the stream: what waits to be sent, and what waits to be read.
+//! The queues of datagrams beside the stream: those that wait to be sent, and those that wait to be read.
 //!
-//! They are neither acknowledged nor resent, so a late one is worth less than the next: where a queue is full, the oldest
-//! makes room. Both queues are bounded by one limit, in which each datagram counts [`COST`] bytes more than it has: that
-//! bounds their number as well, however short they are.
+//! Datagrams are neither acknowledged nor resent. A late one is worth less than a new one, so that where a queue is full, the
+//! oldest make room. Both queues have the same limit in bytes. Each datagram counts [`COST`] bytes more than it has, which
+//! limits their number too, however short they are.
 //!
-//! A datagram is copied once on its way in, behind the one before in a chunk that they share, and leaves by reference. Two
-//! chunks take turns, and each is used again if all that it held is gone when its turn comes: where no more than a chunk's
-//! worth waits, steady state allocates nothing.
+//! A datagram is copied once, into a chunk of memory that it shares with others, and is handed out by reference. Each queue has
+//! two chunks, which take turns. A chunk is used again if nothing refers to it when its turn comes. So steady state allocates
+//! nothing where no more than a chunk's worth waits.
 
 use alloc::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::stats::{DatagramQueueState, DatagramStats};
 
-/// What a datagram counts beyond its bytes.
+/// Bytes that a datagram counts beyond its own.
 const COST: usize = 64;
 /// Capacity of the chunks that datagrams are gathered in.
 const CHUNK: usize = 16 * 1_024;
@@ -22,11 +22,11 @@ const CHUNK: usize = 16 * 1_024;
 /// The datagrams of one session.
 #[derive(Debug)]
 pub(super) struct Datagrams {
-    /// Bytes that each queue may hold, [`COST`] included; 0 where none are exchanged.
+    /// Bytes that each queue may hold, [`COST`] included; 0 where no datagrams are exchanged.
     limit: usize,
     unsent: Queue,
     unread: Queue,
-    /// The last batch was of datagrams: the stream's turn.
+    /// The last batch had datagrams, so that the next one is the stream's.
     stream_first: bool,
     stats: DatagramStats,
 }
@@ -53,8 +53,8 @@ impl Datagrams {
         self.stats.dropped_unsent += self.unsent.push(datagram, self.limit);
     }
 
-    /// Whether datagrams wait and are not to let the stream go first: their batches take turns with those of the stream,
-    /// so that neither holds up the other for longer.
+    /// Whether datagrams are next to be sent. Their batches take turns with those of the stream, so that neither holds up the
+    /// other for longer than a batch.
     pub(super) fn is_turn(&self) -> bool {
         !self.stream_first && self.has_unsent()
     }
@@ -69,7 +69,7 @@ impl Datagrams {
         self.stream_first = false;
     }
 
-    /// Bytes of the datagram that is next to be sent, once those longer than `max` are dropped.
+    /// Drops datagrams longer than `max`, and returns the length of the next one to be sent.
     pub(super) fn next_len(&mut self, max: usize) -> Option<usize> {
         loop {
             let len = self.unsent.datagrams.front()?.len();
@@ -81,7 +81,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes the datagram that is next to be sent.
+    /// Takes the next datagram to be sent.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         let datagram = self.unsent.pop()?;
         self.stream_first = true;
@@ -91,7 +91,7 @@ impl Datagrams {
 
     // ---- Receiving ----
 
-    /// Queues a datagram that arrived; returns whether it was wanted.
+    /// Queues a datagram that arrived. Returns `false` where the session exchanges none.
     pub(super) fn receive(&mut self, datagram: &[u8]) -> bool {
         if !self.is_enabled() {
             self.stats.unwanted += 1;
@@ -108,7 +108,7 @@ impl Datagrams {
 
     // ---- Both ----
 
-    /// Gives memory that is kept for further datagrams back.
+    /// Frees the memory that is kept for further datagrams.
     pub(super) fn trim(&mut self) {
         self.unsent.trim();
         self.unread.trim();
@@ -128,15 +128,15 @@ impl Datagrams {
 #[derive(Debug, Default)]
 struct Queue {
     datagrams: VecDeque<Bytes>,
-    /// Bytes of these, [`COST`] included.
+    /// Bytes of these datagrams, [`COST`] included.
     held: usize,
-    /// What is left of the chunk that they are gathered in, and the one before.
+    /// The free end of the current chunk, and that of the one before.
     chunk: BytesMut,
     spare: BytesMut,
 }
 
 impl Queue {
-    /// Adds a datagram; returns how many were dropped to make room.
+    /// Adds a datagram. Returns how many were dropped to make room for it.
     fn push(&mut self, datagram: &[u8], limit: usize) -> u64 {
         let mut dropped = 0;
         while self.held + datagram.len() + COST > limit && self.pop().is_some() {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_make_room() {
+    fn the_oldest_make_room_in_a_full_queue() {
         let mut datagrams = Datagrams::new(10 * (100 + COST));
         for n in 0..25_u8 {
             datagrams.send(&[n; 100]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_ones_are_bounded_in_number() {
+    fn empty_datagrams_are_limited_in_number() {
         let mut datagrams = Datagrams::new(1_000);
         for _ in 0..100 {
             datagrams.receive(&[]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_kept_whatever_its_size() {
+    fn one_datagram_is_kept_whatever_its_size() {
         let mut datagrams = Datagrams::new(1);
         for len in [0, 1_400, 60_000, 3] {
             datagrams.receive(&[7; 60_000][..len]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_do_not_fit_any_more_are_dropped() {
+    fn datagrams_that_the_mtu_has_become_too_small_for_are_dropped() {
         let mut datagrams = Datagrams::new(10_000);
         for len in [500, 600, 100] {
             datagrams.send(&[1; 600][..len]);
@@ -227,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn none_are_kept_where_none_are_wanted() {
+    fn a_session_without_datagrams_keeps_none() {
         let mut datagrams = Datagrams::new(0);
         assert!(!datagrams.receive(b"unwanted"));
         assert_eq!(datagrams.read(), None);
         assert_eq!(datagrams.stats(), DatagramStats { unwanted: 1, ..DatagramStats::default() });
     }
 
-    /// The memory of both queues follows what they hold, whatever the reader keeps.
+    /// Also while the reader keeps datagrams, which keeps their chunks.
     #[test]
-    fn chunks_are_used_again_and_given_back() {
+    fn chunks_are_used_again_and_freed() {
         let mut queue = Queue::default();
         let mut kept = VecDeque::new();
         let rounds = if cfg!(miri) { 100 } else { 2_000 };

@@ -1,20 +1,21 @@
-//! Error types of the core: one small enum an operation.
+//! The error types of the core: one small enum for each operation.
 
 use core::fmt;
 
 use crate::crypto::{OpenError, SealError};
 
-/// Why a [`KcpConfig`](super::KcpConfig) was refused: which field, what it was given, what it takes.
+/// Why a [`KcpConfig`](super::KcpConfig) or a change of [`SessionSettings`](super::SessionSettings) was refused: which field, its
+/// value, and the limits of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// Name of the builder's method that was given the value.
+    /// Name of the field, which is that of the builder's method.
     pub field: &'static str,
-    /// The value given (durations in milliseconds).
+    /// The value that was given, in the field's unit; durations in milliseconds.
     pub value: u64,
-    /// The smallest value taken.
+    /// The smallest value that is allowed.
     pub min: u64,
-    /// The largest value taken.
+    /// The largest value that is allowed.
     pub max: u64,
 }
 
@@ -24,7 +25,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Why a name is not that of a preset; see [`NoDelay::from_str`](super::NoDelay).
+/// A string is neither the name of a preset nor four numbers; see [`NoDelay::from_str`](super::NoDelay).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownPreset;
@@ -41,9 +42,9 @@ impl fmt::Display for UnknownPreset {
 pub enum SegmentError {
     /// Fewer bytes than a header has.
     Truncated,
-    /// A `cmd` that is not of the protocol.
+    /// The protocol has no such `cmd`.
     UnknownCommand(u8),
-    /// `len` names more bytes than follow.
+    /// `len` is larger than the number of bytes that follow.
     LengthPastEnd {
         /// The header's `len`.
         len: u32,
@@ -64,22 +65,22 @@ impl fmt::Display for SegmentError {
     }
 }
 
-/// Why (the rest of) a packet was dropped. The connection is unharmed and goes on.
+/// Why a packet, or the rest of it, was dropped. The connection goes on unharmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// Belongs to another conversation.
+    /// It belongs to another conversation.
     WrongConv {
         /// The conv that the packet carries.
         found: u32,
     },
-    /// Not a segment from here on.
+    /// From some place on, its bytes are not segments.
     Segment(SegmentError),
     /// The cipher refused it.
     Open(OpenError),
-    /// The very packet was received before.
+    /// The same packet was received before, or was sent by this end.
     Replayed,
-    /// An FEC or out-of-band packet whose size field does not fit it.
+    /// The size field of an FEC header does not fit the packet.
     Fec,
 }
 
@@ -96,7 +97,7 @@ impl fmt::Display for PacketError {
             Self::Segment(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Replayed => f.write_str("received before"),
-            Self::Fec => f.write_str("an FEC packet of another size than it says"),
+            Self::Fec => f.write_str("the size in the FEC header does not fit the packet"),
         }
     }
 }
@@ -115,18 +116,18 @@ pub enum CloseReason {
     IdleTimeout,
     /// The local application closed the session, or the listener or endpoint it belongs to.
     Aborted,
-    /// As many packets were sealed as random nonces allow under one key: see
+    /// As many packets were encrypted as random nonces allow under one key: see
     /// [`PacketCipher::nonce_limit`](crate::crypto::PacketCipher::nonce_limit).
     NonceLimit,
-    /// The packet cipher refused to seal.
+    /// The packet cipher failed to encrypt.
     SealFailed(SealError),
 }
 
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::SealFailed(error) => return write!(f, "a packet could not be sealed: {error}"),
-            Self::NonceLimit => "as many packets were sealed under one key as random nonces allow",
+            Self::SealFailed(error) => return write!(f, "a packet could not be encrypted: {error}"),
+            Self::NonceLimit => "as many packets were encrypted under one key as random nonces allow",
             Self::DeadLink => "the peer stopped answering",
             Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
             Self::IdleTimeout => "nothing was heard from the peer within the idle timeout",
@@ -143,9 +144,9 @@ pub enum WriteError {
     Blocked,
     /// Nothing can be written after [`shutdown`](super::Connection::shutdown).
     ShutDown,
-    /// A message of no bytes. The protocol could carry one, but kcp-go's readers would wait behind it for ever.
+    /// The message has no bytes. The protocol could carry it, but a reader of kcp-go would wait for ever behind it.
     EmptyMessage,
-    /// A message that needs more than 255 fragments.
+    /// The message needs more than 255 fragments.
     MessageTooLong {
         /// The longest message that fits, in bytes.
         max: usize,
@@ -172,7 +173,7 @@ impl fmt::Display for WriteError {
 pub enum DatagramSendError {
     /// The session exchanges no datagrams: see [`datagram_queue`](super::KcpConfigBuilder::datagram_queue).
     Disabled,
-    /// A datagram that does not fit one packet.
+    /// The datagram does not fit one packet.
     TooLarge {
         /// The longest that fits, in bytes.
         max: usize,
@@ -198,7 +199,7 @@ impl fmt::Display for DatagramSendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing has arrived: wait for [`Event::Readable`](super::Event::Readable).
+    /// Nothing has arrived yet: wait for [`Event::Readable`](super::Event::Readable).
     Blocked,
     /// The session has ended and everything that had arrived was read.
     Closed(CloseReason),
@@ -213,13 +214,13 @@ impl fmt::Display for ReadError {
     }
 }
 
-/// Why a live session's setting was not changed.
+/// Why the settings of a live session were not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The value is outside what the configuration takes.
+    /// A value is outside its limits.
     Config(ConfigError),
-    /// Segments already cut or messages already queued would not fit packets of the new `mtu`.
+    /// Segments or messages that are already queued or in flight would not fit the new packets.
     MtuBelowQueued {
         /// The smallest `mtu` that fits them.
         min: usize,

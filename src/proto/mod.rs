@@ -7,15 +7,17 @@
 //! ```text
 //! endpoint     many sessions: decrypts, routes, admits
 //! connection   one session: lifecycle, events, batches of packets
-//!   pipeline   what stands around the segments of a packet
-//!   datagrams  what travels beside the stream, unreliably
+//!   pipeline   encryption, replays and FEC around the segments of a packet
+//!   datagrams  unreliable messages beside the stream
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   path       round-trip times, mtu, pacing: what is known of the path used
 //!   congestion the controllers, and the delivery rate that they go by
 //!   wire       the segment
-//!   fec        parity of packets, and what is recovered from it
-//!   replay     which packets were seen before
-//!   config error stats time random
+//!   path       RTT, MTU, pacing and congestion control of one path
+//!     congestion  the trait, and one file a controller
+//!   fec        parity of packets, and recovery from it
+//!   replay     which packets were received before
+//!   config error stats time timer random
 //! ```
 
 mod arq;

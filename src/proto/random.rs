@@ -1,12 +1,12 @@
-//! Randomness from outside.
+//! Randomness, which the caller provides.
 
-/// A source of unpredictable bytes: the core has none of its own.
+/// A source of unpredictable bytes. The core has none of its own.
 pub trait Random {
-    /// Fills `bytes` with unpredictable ones.
+    /// Fills `bytes` with unpredictable bytes.
     fn fill(&mut self, bytes: &mut [u8]);
 }
 
-/// A conversation number for a new session: random, and not 0, which some peers take for none.
+/// A conversation number for a new session: random, but not 0, which some peers take for no number.
 ///
 /// ```
 /// use kcp9::proto::{Random, random_conv};

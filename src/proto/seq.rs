@@ -1,7 +1,7 @@
 //! Arithmetic on the protocol's 32-bit counters (`sn`, `una`, `ts`), which wrap modulo 2^32.
 //!
-//! Two counters compare by the sign of their difference, so an order is defined between values less than 2^31 apart;
-//! every window of the protocol is far smaller.
+//! Two counters are compared by the sign of their difference. This orders values that are less than 2^31 apart, and every
+//! window of the protocol is far smaller.
 
 /// The signed distance from `from` to `to`: positive when `to` is ahead.
 #[inline]

@@ -78,7 +78,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, delay: Duration) -> Self {
-        // In 64 bits: `Duration::as_micros` takes 128, and this is done for every packet.
+        // In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
         let micros = delay.as_secs().saturating_mul(1_000_000).saturating_add(delay.subsec_micros().into());
         Self(self.0.saturating_add(micros))
     }

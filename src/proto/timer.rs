@@ -1,7 +1,5 @@
 //! The timers of a connection, by name.
 
-use super::time::Instant;
-
 /// What a connection waits for: from [`Connection::next_timer`](super::Connection::next_timer) and
 /// [`Connection::due_timers`](super::Connection::due_timers), for traces and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +28,3 @@ pub enum Timer {
     /// Nothing was heard from the peer: the session ends after [`idle_timeout`](crate::KcpConfigBuilder::idle_timeout).
     Idle,
 }
-
-/// When each timer of a layer fires; `None` for one that is not set.
-pub(super) type Deadlines<const N: usize> = [(Timer, Option<Instant>); N];

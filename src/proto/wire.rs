@@ -5,15 +5,15 @@
 //! | conv  | cmd | frg | wnd  |  ts  |  sn  | una  | len  | payload (len bytes)
 //! ```
 //!
-//! Several segments may share a packet; [`Segments`] walks them in place, without a copy.
+//! Several segments may share a packet; [`Segments`] reads them in place, without a copy.
 
 use super::error::SegmentError;
 
 /// Bytes of a segment's header.
 pub const HEADER_LEN: usize = 24;
 
-/// The commands of the protocol. Values from 0x60 up are free for extensions: kcp-go and ikcp drop the rest of a
-/// packet at a command they do not know, and go on.
+/// The commands of the protocol. Values from 0x60 up are free for extensions: at a command that they do not know, kcp-go and ikcp
+/// drop the rest of the packet, and the session goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Command {
@@ -28,7 +28,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command of a `cmd` byte, `None` for a value that is not of the protocol.
+    /// The command of a `cmd` byte; `None` for a value that the protocol does not have.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -80,7 +80,7 @@ impl SegmentHeader {
     ///
     /// # Errors
     /// [`SegmentError::Truncated`] for fewer bytes than a header has, [`SegmentError::UnknownCommand`] for a `cmd`
-    /// that is not of the protocol.
+    /// that the protocol does not have.
     pub fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
         let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(SegmentError::Truncated)?;
         let word =
@@ -130,15 +130,15 @@ impl SegmentHeader {
 
 /// The segments of one packet, front to back.
 ///
-/// Ends after the first segment that cannot be parsed, which is returned as an error: as in kcp-go and ikcp, what
-/// stood before it counts and what follows it is lost. Fewer trailing bytes than a header has are ignored, as there.
+/// It ends after the first segment that cannot be parsed, which is returned as an error. As in kcp-go and ikcp, the segments
+/// before it count, those after it are lost, and trailing bytes are ignored where they are too few for a header.
 #[derive(Debug, Clone)]
 pub struct Segments<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Segments<'a> {
-    /// Walks the segments of `packet`, FEC and crypto headers already removed.
+    /// Reads the segments of `packet`, FEC and crypto headers already removed.
     #[must_use]
     pub const fn new(packet: &'a [u8]) -> Self {
         Self { rest: packet }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_every_segment() {
+    fn every_segment_of_a_packet_is_read() {
         let mut packet = push(0, b"one");
         packet.extend(push(1, b""));
         packet.extend(push(2, b"three"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_the_first_bad_segment() {
+    fn reading_stops_at_the_first_bad_segment() {
         let mut packet = push(0, b"good");
         let bad_at = packet.len();
         packet.extend(push(1, b"bad"));

@@ -52,7 +52,7 @@ use super::{
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
-    timer::{Deadlines, Timer},
+    timer::Timer,
     wire::HEADER_LEN,
 };
 
@@ -321,21 +321,32 @@ impl Arq {
         self.fec_flush.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
     }
 
+    /// The timers, in the order of [`deadlines`](Self::deadlines). Of several that fire at once, the first is named.
+    pub(super) const TIMERS: [Timer; 7] = [
+        Timer::Ack,
+        Timer::WindowProbe,
+        Timer::EarlyResend,
+        Timer::WriteDelay,
+        Timer::FecFlush,
+        Timer::Pacing,
+        Timer::Rto,
+    ];
+
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        earliest(self.deadlines().map(|(_, at)| at))
+        earliest(self.deadlines())
     }
 
-    /// When each timer fires. Of several that fire at once, the first here is the one that is named.
-    pub(super) fn deadlines(&self) -> Deadlines<7> {
+    /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
+    pub(super) fn deadlines(&self) -> [Option<Instant>; 7] {
         [
-            (Timer::Ack, self.acks.deadline()),
-            (Timer::WindowProbe, self.probe.deadline()),
-            (Timer::EarlyResend, self.early_at),
-            (Timer::WriteDelay, self.flush_at),
-            (Timer::FecFlush, self.fec_flush.deadline(self.queue.unsent() > 0)),
-            (Timer::Pacing, self.next_paced()),
-            (Timer::Rto, self.next_rto()),
+            self.acks.deadline(),
+            self.probe.deadline(),
+            self.early_at,
+            self.flush_at,
+            self.fec_flush.deadline(self.queue.unsent() > 0),
+            self.next_paced(),
+            self.next_rto(),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! Settings on their way to being checked.
+//! The builder of a configuration.
 
 use core::time::Duration;
 
@@ -27,14 +27,14 @@ impl KcpConfigBuilder {
         Self { config }
     }
 
-    /// Every setting that a live session can change, at once: for a configuration made from settings that were tried out.
+    /// All settings that a live session can change, at once. They replace what was set for them before.
     pub const fn settings(mut self, settings: SessionSettings) -> Self {
         self.config.settings = settings;
         self
     }
 
-    /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
-    /// Datagrams are not fragmented by the network: one larger than the path's MTU less 28 (48 for IPv6) is lost.
+    /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500. A packet
+    /// that is larger than the path's MTU less 28 (IPv6: less 48) is lost, because the network does not fragment it.
     pub const fn mtu(mut self, bytes: usize) -> Self {
         self.config.settings.mtu = bytes;
         self
@@ -48,39 +48,43 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Forward error correction of what is sent: with every `data` packets go `parity` more, from which the peer computes
-    /// any `parity` of them all that were lost, without waiting for a resend. 1 to 255 each and 256 together, or 0 and 0
-    /// for none (the default). kcptun's usual 10 and 3 cost 30 % more traffic. The two directions need not agree, and what
-    /// the peer sends is understood whatever is set here.
+    /// Forward error correction of what is sent. Each group of `data` packets is followed by `parity` parity packets. The peer can
+    /// compute up to `parity` lost packets of the group from the others, without waiting for a resend.
+    ///
+    /// Both numbers are 1 to 255, and 256 together at most, or 0 and 0 for no FEC (the default). kcptun's usual 10 and 3 cost
+    /// 30 % more traffic. The two directions need not agree: whatever is set here, this end understands what its peer sends.
     pub const fn fec(mut self, data: usize, parity: usize) -> Self {
         self.config.settings.fec = (data, parity);
         self
     }
 
-    /// Exchange datagrams beside the stream ([`Connection::send_datagram`](crate::proto::Connection::send_datagram)), and keep up to
-    /// so many bytes of them in each direction: up to 64 MiB, or 0 (the default) to exchange none. Each counts 64 bytes more
-    /// than it has; the oldest make room for new ones, and one is kept whatever its size.
+    /// Exchange datagrams beside the stream ([`Connection::send_datagram`](crate::proto::Connection::send_datagram)). Up to
+    /// `bytes` of them wait in each direction: at most 64 MiB, or 0 (the default) to exchange none. Each datagram counts 64
+    /// bytes more than it has. The oldest make room for new ones, and one datagram is kept whatever its size.
     ///
-    /// Both ends must know them: kcp9 does, and kcp-go from 5.6.60 on where its FEC is on (where it is off, it drops them).
-    /// **Off by default because others may be harmed**, whether FEC is on here or not. To them a datagram of 12 bytes or more is
-    /// a segment of the conversation 0xffffffff. Most drop it (ikcp; older kcp-go, as a client), but the listeners of older
-    /// kcp-go (5.6.1 is one) and of tokio_kcp end the session where it begins with four zeros, and clients of tokio_kcp may
-    /// go over to that conversation.
+    /// Both ends must support datagrams. kcp9 does, and so does kcp-go from 5.6.60 on where its FEC is on; where it is off,
+    /// kcp-go drops them.
+    ///
+    /// **They are off by default because they can harm other peers**, whether FEC is on here or not. Such a peer takes a datagram
+    /// of 12 bytes or more for a segment of the conversation 0xffffffff. ikcp and clients of older kcp-go drop it. The listeners
+    /// of older kcp-go (such as 5.6.1) and of tokio_kcp end the session if the datagram begins with four zeros. Clients of
+    /// tokio_kcp may switch to that conversation.
     pub const fn datagram_queue(mut self, bytes: usize) -> Self {
         self.config.datagram_queue = bytes;
         self
     }
 
-    /// Let the parity of each group follow the losses: between a least number of packets and that of [`fec`](Self::fec),
-    /// within a budget. `None` (default): all of it, always. The losses are those that ACKs let the sender see, but for
-    /// those of a queue that lengthens the round trip: parity would fill it further. Every peer with the same numbers of
-    /// shards follows, kcp-go too: parity that is not sent counts as lost there. A kcp-go with others cannot find these out
-    /// while parity is left out.
+    /// Send only as much parity as the losses call for: between a least number of packets and that of [`fec`](Self::fec), within a
+    /// budget. `None` (default) sends all of it, always.
+    ///
+    /// The losses are those that ACKs show. Losses from a queue that lengthens the round trip are left out, because parity would
+    /// fill that queue further. Every peer with the same group size can decode it, kcp-go too: there, parity that is not sent
+    /// counts as lost. A kcp-go with another group size cannot detect this one while parity is left out.
     ///
     /// ```
     /// use kcp9::{KcpConfig, fec::AdaptiveFec};
     ///
-    /// // From no parity at all to eight packets for ten.
+    /// // From no parity at all up to eight packets for ten.
     /// let config = KcpConfig::builder().fec(10, 8).fec_adaptive(Some(AdaptiveFec::default())).build()?;
     /// assert_eq!(config.fec_adaptive(), Some(AdaptiveFec { min_parity: 0, budget: 100 }));
     /// # Ok::<(), kcp9::ConfigError>(())
@@ -90,21 +94,23 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Send segments once more that have waited this long for the parity of their group, because too little is sent to
-    /// complete it: 1 ms to 1 s, default `None`. One to three copies each, by the share of parity, this long apart, until
-    /// the group is complete or they are acknowledged. Messages at a slow pace are repaired after that time instead of a
-    /// round trip and more; where groups are complete sooner, nothing changes. Needs [`fec`](Self::fec); any peer
-    /// takes the copies for early resends.
+    /// Send copies of segments whose group stays incomplete for this long, because too little is sent to complete it: 1 ms to
+    /// 1 s, default `None` for no copies. Needs [`fec`](Self::fec).
+    ///
+    /// A segment is copied once to three times, depending on the share of parity, this long apart. Copies end when the group is
+    /// complete or the segment is acknowledged. A lost message of a slow sender is repaired after this time instead of a round
+    /// trip or more. Where groups are complete sooner, nothing changes. Any peer takes the copies for early resends.
     pub const fn fec_flush(mut self, after: Option<Duration>) -> Self {
         self.config.settings.fec_flush = after;
         self
     }
 
-    /// How many of the packets received last are remembered, so that none is taken in twice: up to 65,536, default
-    /// 256, 0 for none. They take up to 32 bytes each, and only where a cipher tells packets apart. What an attacker
-    /// replays later than that meets the numbers of its segments: a PUSH or ACK that has been dealt with does nothing but
-    /// draw an ACK, until the numbers wrap after 2^32 segments. Datagrams beside the stream have none: an old one passes for
-    /// a new one.
+    /// How many received packets are remembered, so that none is taken in twice: up to 65,536, default 256, 0 for none. Each takes
+    /// up to 32 bytes. Only encrypted packets are remembered, because only a cipher can tell packets apart.
+    ///
+    /// An attacker may replay a packet that is no longer remembered. Its segments are told by their numbers, until these wrap after
+    /// 2^32 segments: an old PUSH or ACK does nothing, except that a PUSH is answered by an ACK. Datagrams beside the stream
+    /// have no numbers: an old one passes for a new one.
     pub const fn replay_window(mut self, packets: usize) -> Self {
         self.config.replay_window = packets;
         self
@@ -116,8 +122,8 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Segments that the receive queue holds, which is the window told to the peer: 1 to 65,535, default 2,048. As
-    /// many more may wait out of order.
+    /// Segments that the receive queue holds: 1 to 65,535, default 2,048. What is free of it is the window that the peer is told.
+    /// As many more segments may wait out of order.
     pub const fn recv_window(mut self, segments: u32) -> Self {
         self.config.settings.recv_window = segments;
         self
@@ -135,15 +141,16 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Whether writes form a byte stream, small ones sharing segments (default), or each keeps its boundaries: then a
-    /// write of up to a segment's payload is one message, and a longer one is cut into several. The peer need not know.
+    /// Whether writes form a byte stream (default), or each keeps its boundaries. In a byte stream, small writes share segments.
+    /// Otherwise, a write of up to a segment's payload is one message, and a longer write is cut into several. The peer need
+    /// not know.
     pub const fn stream(mut self, stream: bool) -> Self {
         self.config.settings.stream = stream;
         self
     }
 
-    /// Send an ACK for every batch of packets received instead of once per `interval`. Default off: then too, a gap,
-    /// eight full segments, or as many small ones as fill a packet with ACKs, are told at once.
+    /// Send ACKs for every batch of packets received, instead of once per `interval`. Default off. Also when off, ACKs are sent
+    /// at once after a gap, after eight full segments, or after as many small ones as fill a packet with ACKs.
     pub const fn ack_no_delay(mut self, ack_no_delay: bool) -> Self {
         self.config.settings.ack_no_delay = ack_no_delay;
         self
@@ -162,9 +169,9 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// How often one segment may be sent without anything at all coming back; when it would have to be sent once more,
-    /// the session ends before [`dead_timeout`](Self::dead_timeout). ikcp's `dead_link`: it and kcp-go note 20 and do
-    /// nothing. 0 (default) for no limit.
+    /// How often one segment may be sent while nothing at all comes back. When it would have to be sent once more, the session
+    /// ends, before [`dead_timeout`](Self::dead_timeout). 0 (default) for no limit. This is ikcp's `dead_link`: ikcp and kcp-go
+    /// only note that 20 was reached.
     pub const fn dead_link(mut self, transmissions: u32) -> Self {
         self.config.dead_link = transmissions;
         self
@@ -176,23 +183,23 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP
-    /// has no close on the wire, so a server that does not time its sessions out itself wants this. A packet counts as
-    /// heard where the cipher authenticates it; without, only the stream's segments do.
+    /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP has no close
+    /// on the wire, so that a server which does not time out its sessions itself needs this. Segments of the stream count as
+    /// heard. A datagram counts only where the cipher authenticates it.
     pub const fn idle_timeout(mut self, silence: Option<Duration>) -> Self {
         self.config.idle_timeout = silence;
         self
     }
 
-    /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. First packets past that are
-    /// dropped; their clients send them again.
+    /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. When as many wait, first packets of
+    /// further sessions are dropped. Their clients send them again.
     pub const fn accept_backlog(mut self, sessions: usize) -> Self {
         self.config.accept_backlog = sessions;
         self
     }
 
-    /// Whether a listener ends a session when its peer begins another conversation from the same address, as kcp-go
-    /// does. Default off: conversations live side by side, and that of a peer that came back ends by a timeout.
+    /// Whether a listener ends a session when its peer begins another conversation from the same address, as kcp-go does.
+    /// Default off: conversations live side by side, and the former session of a peer that came back ends by a timeout.
     pub const fn one_session_per_address(mut self, one: bool) -> Self {
         self.config.one_session_per_address = one;
         self
@@ -234,7 +241,7 @@ mod tests {
     type Setter = fn(KcpConfigBuilder) -> KcpConfigBuilder;
 
     #[test]
-    fn every_limit_is_checked_and_named() {
+    fn a_value_outside_its_limits_is_refused_by_name() {
         let cases: &[(&str, Setter)] = &[
             ("mtu", |b| b.mtu(63)),
             ("mtu", |b| b.mtu(65_508)),
@@ -273,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_themselves_are_taken() {
+    fn the_limits_themselves_are_taken() {
         let builder = KcpConfig::builder();
         assert!(builder.clone().mtu(64).recv_window(1).send_window(1).build().is_ok());
         assert!(builder.mtu(65_507).recv_window(65_535).send_window(65_535).build().is_ok());
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_by_name() {
+    fn a_preset_is_read_by_its_name_or_its_numbers() {
         for (name, numbers) in [
             ("normal", "0,40,2,1"),
             ("fast", "0,30,2,1"),

@@ -1,4 +1,4 @@
-//! Session settings: validated when they are built, so that no later code meets a wrong one.
+//! The configuration of sessions. It is checked when it is built, so that no other code meets an invalid value.
 
 mod builder;
 pub(crate) mod limits;
@@ -125,13 +125,13 @@ impl KcpConfig {
         self.settings.fec
     }
 
-    /// Limits of the parity that follows the losses; `None` where it is fixed.
+    /// Limits within which parity follows the losses; `None` where parity is fixed.
     #[must_use]
     pub const fn fec_adaptive(&self) -> Option<AdaptiveFec> {
         self.settings.fec_adaptive
     }
 
-    /// How long segments wait for the parity of an incomplete group before they are sent again.
+    /// How long segments wait for the parity of an incomplete group before copies of them are sent.
     #[must_use]
     pub const fn fec_flush(&self) -> Option<Duration> {
         self.settings.fec_flush
@@ -141,13 +141,13 @@ impl KcpConfig {
         self.code.as_ref().map(|code| Arc::clone(&code.0))
     }
 
-    /// Bytes of datagrams that are kept in each direction; 0 where none are exchanged.
+    /// Bytes of datagrams that may wait in each direction; 0 where none are exchanged.
     #[must_use]
     pub const fn datagram_queue(&self) -> usize {
         self.datagram_queue
     }
 
-    /// Packets remembered to tell replays.
+    /// How many received packets are remembered, to detect replays.
     #[must_use]
     pub const fn replay_window(&self) -> usize {
         self.replay_window
@@ -201,19 +201,19 @@ impl KcpConfig {
         self.dead_timeout
     }
 
-    /// Transmissions of one segment that mean a dead link; 0 for no limit.
+    /// Transmissions of one segment after which the link counts as dead; 0 for no limit.
     #[must_use]
     pub const fn dead_link(&self) -> u32 {
         self.dead_link
     }
 
-    /// How long a shutdown waits for acknowledgements.
+    /// How long a shutdown waits for what was written to be acknowledged.
     #[must_use]
     pub const fn linger(&self) -> Duration {
         self.linger
     }
 
-    /// How long a session may hear nothing from its peer.
+    /// How long a session may hear nothing from its peer; `None` for ever.
     #[must_use]
     pub const fn idle_timeout(&self) -> Option<Duration> {
         self.idle_timeout
@@ -225,7 +225,7 @@ impl KcpConfig {
         self.accept_backlog
     }
 
-    /// Whether a listener ends a session when its peer begins another conversation.
+    /// Whether a listener ends a session when its peer begins another conversation from the same address.
     #[must_use]
     pub const fn one_session_per_address(&self) -> bool {
         self.one_session_per_address

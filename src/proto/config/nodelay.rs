@@ -19,14 +19,15 @@ use crate::proto::error::{ConfigError, UnknownPreset};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoDelay {
-    /// Aggressive timeouts: RTO of at least 30 ms (else 100 ms), growing by half an RTO per timeout (else by one). While fewer
-    /// than four segments are unconfirmed it does not grow at the first timeout, and has half the margin over the RTT.
+    /// Short timeouts. The RTO is at least 30 ms (otherwise 100 ms) and grows by half of it with each timeout (otherwise by
+    /// all of it). While fewer than four segments are unacknowledged, it does not grow at the first timeout, and its margin over
+    /// the RTT is half.
     pub nodelay: bool,
-    /// How long an ACK or a delayed write may wait, and the least margin of the RTO over the RTT. 1 ms to 5 s.
+    /// How long an ACK or a delayed write may wait, which is also the least margin of the RTO over the RTT. 1 ms to 5 s.
     pub interval: Duration,
     /// Resend a segment once this many later ones were acknowledged, at most 255; 0 turns fast and early resend off.
     pub resend: u32,
-    /// No congestion control: the window is the smaller of the two peers' windows only.
+    /// No congestion control: only the send window and the peer's receive window limit what is in flight.
     pub nc: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The datagrams of a session: beside its stream, through the same pipeline.
+//! The datagrams that a session exchanges beside its stream. They pass through the same pipeline.
 
 use bytes::Bytes;
 
@@ -13,13 +13,14 @@ use crate::proto::{
 };
 
 impl Connection {
-    /// Queues a datagram, to be sent with the next [`poll_transmit`](Self::poll_transmit): beside the stream, whole, and
-    /// once. It may be lost, overtake others, and arrive more than once where nothing is encrypted; the peer does not
-    /// acknowledge it, and parity does not cover it. Neither the windows nor the pacing of the stream hold it back: how many
-    /// the path carries is the application's concern.
+    /// Queues a datagram, which the next [`poll_transmit`](Self::poll_transmit) sends beside the stream, whole and once.
     ///
-    /// Where the queue ([`datagram_queue`](crate::KcpConfigBuilder::datagram_queue)) is full, the oldest that wait in
-    /// it are dropped, and counted in [`Stats::datagrams`](crate::Stats::datagrams).
+    /// The datagram may be lost or overtake others. Without encryption it may also arrive more than once. The peer does not
+    /// acknowledge it, and FEC does not protect it. Neither the windows nor the pacing of the stream hold it back: the
+    /// application must not send more datagrams than the path carries.
+    ///
+    /// Where the queue ([`datagram_queue`](crate::KcpConfigBuilder::datagram_queue)) is full, the oldest datagrams in it are
+    /// dropped, and counted in [`Stats::datagrams`](crate::Stats::datagrams).
     ///
     /// ```
     /// use kcp9::{KcpConfig, proto::{Connection, Event, Instant}};
@@ -56,15 +57,16 @@ impl Connection {
         Ok(())
     }
 
-    /// The longest datagram that can be sent now, in bytes: what the mtu leaves behind encryption and a header of 12 bytes.
-    /// `None` when none can be: they are not configured, or the session is shut down or has ended.
+    /// The longest datagram that can be sent now, in bytes: the mtu less encryption and a header of 12 bytes. `None` when no
+    /// datagram can be sent: they are not configured, or the session is shut down or has ended.
     #[must_use]
     pub fn max_datagram_len(&self) -> Option<usize> {
         self.check_datagrams_sendable().ok().map(|()| self.datagram_room())
     }
 
-    /// Takes the datagram that has waited longest, `None` when none waits. What arrived before the session ended can still
-    /// be taken. It shares memory with others that arrived about the same time, which is freed with the last of them.
+    /// Takes the datagram that has waited longest; `None` when none waits. Datagrams that arrived before the session ended can
+    /// still be taken. A datagram shares memory with others that arrived about the same time, and that memory is freed with
+    /// the last of them.
     pub fn recv_datagram(&mut self) -> Option<Bytes> {
         self.datagrams.read()
     }
@@ -84,12 +86,12 @@ impl Connection {
         }
     }
 
-    /// Bytes that a datagram of the mtu has room for.
+    /// The longest datagram that fits a packet.
     fn datagram_room(&self) -> usize {
         self.settings.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
     }
 
-    /// Writes as many of the queued datagrams as one GSO send takes: as long as the first, the last perhaps shorter.
+    /// Writes as many of the queued datagrams as one GSO send takes: all as long as the first one, but the last may be shorter.
     pub(super) fn transmit_datagrams(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.out_of_band_head(), self.pipeline.tail());
         let (conv, max) = (self.conv(), self.datagram_room());
@@ -101,7 +103,7 @@ impl Connection {
             let Some(datagram) = self.datagrams.next_len(max).map(|payload| head + payload + tail) else {
                 break;
             };
-            // One that is longer than these goes with the next batch.
+            // A datagram that is longer than those of this batch goes with the next one.
             if datagram > size {
                 break;
             }
@@ -124,10 +126,10 @@ impl Connection {
         self.encrypt(&mut buf[..len], size, false)
     }
 
-    /// Takes in what a datagram from the peer carries out of band.
+    /// Takes in a datagram from the peer.
     ///
-    /// It answers nothing, so a peer that owes an answer still does; and where nobody vouches for it, it is no sign of life
-    /// either: it has no number by which one that somebody kept and sends again could be told.
+    /// It acknowledges nothing, so that a peer that owes an answer still owes it. Without authentication it is not even a sign of
+    /// life: it has no number, so that one which somebody recorded and sends again looks like a new one.
     pub(super) fn receive_datagram(
         &mut self,
         now: Instant,

@@ -2,9 +2,10 @@
 
 use super::{Connection, State};
 use crate::proto::{
+    arq::Arq,
     error::CloseReason,
     time::{Instant, earliest},
-    timer::{Deadlines, Timer},
+    timer::Timer,
 };
 
 impl Connection {
@@ -62,7 +63,8 @@ impl Connection {
 
     /// The timers that are set. An instant at the end of the clock never comes.
     fn timers(&self) -> impl Iterator<Item = (Timer, Instant)> {
-        let all = self.ends().into_iter().chain(self.arq.deadlines());
+        let ends = ENDS.into_iter().zip(self.ends());
+        let all = ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines()));
         let lives = !matches!(self.state, State::Closed(_));
         all.filter_map(move |(timer, at)| Some((timer, at.filter(|at| lives && *at < Instant::NEVER)?)))
     }
@@ -74,8 +76,8 @@ impl Connection {
             let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
             return dead.then_some(CloseReason::DeadLink);
         }
-        let first = self.ends().into_iter().filter(|(_, at)| at.is_some()).min_by_key(|(_, at)| *at);
-        first.map(|(timer, _)| match timer {
+        let ends = ENDS.into_iter().zip(self.ends()).filter(|(_, at)| at.is_some());
+        ends.min_by_key(|(_, at)| *at).map(|(timer, _)| match timer {
             Timer::Linger => CloseReason::LingerTimeout,
             Timer::Idle => CloseReason::IdleTimeout,
             _ => CloseReason::DeadLink,
@@ -84,17 +86,20 @@ impl Connection {
 
     /// When the session ends if nothing more is heard from the peer.
     fn lifetime(&self) -> Option<Instant> {
-        earliest(self.ends().map(|(_, at)| at))
+        earliest(self.ends())
     }
 
-    /// The timers that end the session.
-    fn ends(&self) -> Deadlines<3> {
+    /// When each of [`ENDS`] fires; `None` for one that is not set.
+    fn ends(&self) -> [Option<Instant>; 3] {
         let linger = match self.state {
             State::Draining(until) => Some(until),
             _ => None,
         };
         let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
         let idle = self.idle_timeout.map(|limit| self.arq.last_heard() + limit);
-        [(Timer::Linger, linger), (Timer::DeadPeer, dead), (Timer::Idle, idle)]
+        [linger, dead, idle]
     }
 }
+
+/// The timers that end the session, in the order of [`Connection::ends`].
+const ENDS: [Timer; 3] = [Timer::Linger, Timer::DeadPeer, Timer::Idle];
