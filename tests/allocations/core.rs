@@ -98,7 +98,7 @@ fn small_writes_allocate_nothing() {
 }
 
 #[test]
-fn packets_allocate_nothing() {
+fn datagrams_allocate_nothing() {
     let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();
     let mut pair = Pair::new(&config);
     let mut exchange = |rounds: usize| {

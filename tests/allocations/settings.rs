@@ -6,7 +6,7 @@ use kcp9::{KcpConfig, KcpConfigBuilder};
 
 /// Segments: two writes of 64 KiB, so that many rounds take little time.
 const WINDOW: u32 = 96;
-/// Datagrams: it grows until it is full, which the few that carry nothing but acknowledgements take long for.
+/// Packets. The replay window grows until it is full, which takes long where packets carry only acknowledgements.
 const REPLAY_WINDOW: usize = 64;
 
 /// Names and configurations: without and with FEC, in the clear and, where there are ciphers, encrypted.
