@@ -1,5 +1,5 @@
-//! Two connections on virtual time, joined by a bad link: what the simulation tests, the properties and some benchmarks
-//! stand on.
+//! The simulator: two connections on virtual time, joined by a bad link. The simulation tests, the properties and some
+//! benchmarks use it.
 //!
 //! Everything that happens in a run follows from its seed, so a failure is repeated by running that seed again; when a
 //! test panics, the [`Simulation`] prints seed and time on its way out. Nothing sleeps: the clock jumps from one
@@ -8,7 +8,7 @@
 //! * [`rng`]: the one source of randomness.
 //! * [`nonces`]: nonces for ciphers, the same every run.
 //! * [`payload`]: bytes that are a function of their position, so any piece of a stream can be checked by itself.
-//! * [`link`]: one direction of a path; decides whether and when a packet arrives.
+//! * [`link`]: one direction of a path; decides whether and when a packet arrives. `tests/relay` has it decide over real sockets.
 //! * [`application`]: what writes and reads at an end: as fast as it can, paced, in messages, or not at all for a time.
 //! * [`end`]: a connection with its application and the link it sends on. Keeps the calling order of
 //!   [`Connection`](kcp9::proto::Connection) and checks what every caller relies on: the shape of a `Transmit`, deadlines
