@@ -112,8 +112,8 @@ pub mod proto;
 
 #[cfg(feature = "tokio")]
 pub use net::{
-    EndpointStats, KcpDatagrams, KcpEndpoint, KcpListener, KcpStream, OwnedReadHalf, OwnedWriteHalf,
-    ReadHalf, ReuniteError, WriteHalf,
+    DriverStats, DropStats, EndpointState, EndpointStats, KcpDatagrams, KcpEndpoint, KcpListener, KcpStream,
+    OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, SocketStats, WriteHalf,
 };
 pub use proto::{
     ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,

@@ -146,7 +146,7 @@ impl Driver {
         match outcome {
             Ok(handle) => {
                 self.sessions.insert(handle, session);
-                self.shared.counters.sessions.set(self.endpoint.len());
+                self.shared.counters.state.sessions.set(self.endpoint.len());
                 Some(handle)
             }
             Err(error) => {
@@ -177,7 +177,7 @@ impl Driver {
     /// Removes what the driver itself has of a session.
     fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
         self.timers.remove(handle.index() as u32);
-        self.shared.counters.sessions.set(self.endpoint.len());
+        self.shared.counters.state.sessions.set(self.endpoint.len());
         self.sessions.remove(handle)
     }
 
@@ -185,7 +185,7 @@ impl Driver {
     fn expire_timers(&mut self, now: Instant) {
         for _ in 0..MAX_TIMEOUTS {
             let Some(index) = self.timers.pop_expired(now) else { break };
-            self.shared.counters.timeouts.add(1);
+            self.shared.counters.driver.timeouts.add(1);
             if let Some(handle) = self.sessions.handle_at(index as usize) {
                 self.sessions.mark_dirty(handle);
             }
@@ -296,7 +296,7 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.shared.counters.wakeups.add(1);
+        this.shared.counters.driver.wakeups.add(1);
         this.shared.run_queue.register_driver(cx.waker());
         if this.recv_errors >= MAX_RECV_ERRORS {
             this.recv_errors = 0;

@@ -103,6 +103,6 @@ pub use self::{
     endpoint::KcpEndpoint,
     listener::KcpListener,
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
-    stats::EndpointStats,
+    stats::{DriverStats, DropStats, EndpointState, EndpointStats, SocketStats},
     stream::KcpStream,
 };

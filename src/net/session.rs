@@ -97,10 +97,10 @@ impl Session {
             self.handover.locked(|mut state, _| state.connection.handle_batch(now, block, range, stride));
         let counters = &self.shared.counters;
         if drops.replayed > 0 {
-            counters.dropped_replayed.add(drops.replayed);
+            counters.dropped.replayed.add(drops.replayed);
         }
         if drops.malformed > 0 {
-            counters.dropped_malformed.add(drops.malformed);
+            counters.dropped.malformed.add(drops.malformed);
         }
     }
 

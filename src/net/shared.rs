@@ -74,8 +74,8 @@ impl Shared {
         let outcome = self.socket.try_send(peer, local_ip, transmit, bytes, sent);
         match &outcome {
             Ok(()) => {
-                self.counters.send_calls.add(1);
-                self.counters.packets_sent.add(transmit.packets());
+                self.counters.socket.send_calls.add(1);
+                self.counters.socket.packets_sent.add(transmit.packets());
             }
             Err(error) => self.count_unsent(error, *sent, transmit),
         }
@@ -85,10 +85,10 @@ impl Shared {
     #[cold]
     fn count_unsent(&self, error: &io::Error, sent: usize, transmit: Transmit) {
         if error.kind() == io::ErrorKind::WouldBlock {
-            self.counters.send_blocked.add(1);
-            self.counters.packets_sent.add(sent.div_ceil(transmit.stride));
+            self.counters.socket.send_blocked.add(1);
+            self.counters.socket.packets_sent.add(sent.div_ceil(transmit.stride));
         } else {
-            self.counters.send_errors.add(1);
+            self.counters.socket.send_errors.add(1);
         }
     }
 

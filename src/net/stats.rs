@@ -1,70 +1,100 @@
-//! Counters of one UDP socket and the driver that serves it.
+//! Counters and gauges of one UDP socket and the driver that serves it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What has happened on one UDP socket and the driver that serves it, in all of its sessions.
+/// Defines each group twice: as the atomics that streams and the driver count in, and as the snapshot that is public.
+macro_rules! groups {
+    ($($(#[$group_doc:meta])* $group:ident: $Snapshot:ident from $Atomics:ident {
+        $($(#[$doc:meta])* $name:ident,)*
+    })*) => {
+        /// A snapshot of the counters and gauges of one UDP socket and the driver that serves it, in all of its sessions.
         ///
-        /// A snapshot. `sessions` is a gauge; all others are counters, which start at zero with the socket and only grow.
+        /// Every group is either all counters or all gauges. Counters start at zero with the socket and only grow; the types of
+        /// their groups end in `Stats`. Gauges say how things stand now; the types of their groups end in `State`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct EndpointStats {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$group_doc])* pub $group: $Snapshot,)*
         }
 
         #[derive(Debug, Default)]
         pub(super) struct Counters {
-            $(pub(super) $name: Counter,)*
+            $(pub(super) $group: $Atomics,)*
         }
 
         impl Counters {
             pub(super) fn snapshot(&self) -> EndpointStats {
-                EndpointStats { $($name: self.$name.get(),)* }
+                EndpointStats { $($group: $Snapshot { $($name: self.$group.$name.get(),)* },)* }
             }
         }
+
+        $(
+            $(#[$group_doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+            #[non_exhaustive]
+            pub struct $Snapshot {
+                $($(#[$doc])* pub $name: u64,)*
+            }
+
+            #[derive(Debug, Default)]
+            pub(super) struct $Atomics {
+                $(pub(super) $name: Counter,)*
+            }
+        )*
     };
 }
 
-counters! {
-    /// Sessions that the driver serves now.
-    sessions,
-    /// Sessions that peers began.
-    accepted,
-    /// Times that the driver's task was polled. It is not while every session is idle.
-    wakeups,
-    /// Times that the deadline of a session came.
-    timeouts,
-    /// Receive system calls that returned packets.
-    recv_calls,
-    /// Packets received.
-    packets_received,
-    /// Send system calls.
-    send_calls,
-    /// Packets sent.
-    packets_sent,
-    /// Packets dropped: too short for a segment header, or for what encryption puts around it.
-    dropped_short,
-    /// Packets dropped: longer than the cipher takes.
-    dropped_long,
-    /// Packets dropped: they belong to no session and do not begin one.
-    dropped_no_session,
-    /// Packets dropped: they would begin a session, but too many wait to be accepted.
-    dropped_backlog,
-    /// Packets dropped from the first byte on that their session could not read.
-    dropped_malformed,
-    /// Packets dropped: their checksum was wrong. They are damaged, or encrypted with another key.
-    dropped_bad_checksum,
-    /// Packets dropped: their tag was wrong. They are forged, damaged, or encrypted with another key.
-    dropped_bad_tag,
-    /// Packets dropped: they are copies of packets that were received before.
-    dropped_replayed,
-    /// Receive system calls that failed.
-    recv_errors,
-    /// Send system calls that failed. Their packets are lost, and resent as other lost packets are.
-    send_errors,
-    /// Sends that had to wait for room in the socket's buffer.
-    send_blocked,
+groups! {
+    /// Counters of the socket's system calls, and of the packets that they moved.
+    socket: SocketStats from SocketCounters {
+        /// Receive system calls that returned packets.
+        recv_calls,
+        /// Packets received.
+        packets_received,
+        /// Receive system calls that failed.
+        recv_errors,
+        /// Send system calls that succeeded.
+        send_calls,
+        /// Packets sent.
+        packets_sent,
+        /// Send system calls that failed. Their packets are lost, and resent as other lost packets are.
+        send_errors,
+        /// Sends that had to wait for room in the socket's buffer.
+        send_blocked,
+    }
+    /// Counters of what the driver did.
+    driver: DriverStats from DriverCounters {
+        /// Times that the driver's task was polled. It is not while every session is idle.
+        wakeups,
+        /// Times that the deadline of a session came.
+        timeouts,
+        /// Sessions that peers began.
+        accepted,
+    }
+    /// Counters of the packets received that were dropped, by cause.
+    dropped: DropStats from DropCounters {
+        /// Packets that were too short for a segment header, or for what encryption puts around it.
+        short,
+        /// Packets that were longer than the cipher takes.
+        long,
+        /// Packets whose checksum was wrong. They are damaged, or encrypted with another key.
+        bad_checksum,
+        /// Packets whose tag was wrong. They are forged, damaged, or encrypted with another key.
+        bad_tag,
+        /// Packets that belong to no session and do not begin one.
+        no_session,
+        /// Packets that would begin a session while too many wait to be accepted.
+        backlog,
+        /// Packets that their session could not read, or not to the end.
+        malformed,
+        /// Packets that had been received before.
+        replayed,
+    }
+    /// Gauges of the driver.
+    state: EndpointState from EndpointGauges {
+        /// Sessions that the driver serves now.
+        sessions,
+    }
 }
 
 #[derive(Debug, Default)]

@@ -66,8 +66,8 @@ async fn no_session_comes_about_between_different_keys() {
         let flags = ["--bytes", "1000", "--crypt", "aes-128", "--key", "another key of 16", "--timeout", "1"];
         go_peer::fail_to_drive(&peer, "echo", addr, &flags).await;
         let stats = listener.endpoint_stats();
-        assert!(stats.dropped_bad_checksum > 0, "{stats:?}");
-        assert_eq!((stats.accepted, stats.sessions), (0, 0), "{stats:?}");
+        assert!(stats.dropped.bad_checksum > 0, "{stats:?}");
+        assert_eq!((stats.driver.accepted, stats.state.sessions), (0, 0), "{stats:?}");
 
         // Our client drops what a server with another key sends.
         let server = go_peer::serve(&peer, "echo", &["--crypt", "aes-128", "--key", KEY]).await;

@@ -80,7 +80,7 @@ async fn wave(listener: &KcpListener, endpoints: &[KcpEndpoint], sessions: usize
             }
         }
     }
-    assert_eq!(listener.endpoint_stats().sessions as usize, sessions);
+    assert_eq!(listener.endpoint_stats().state.sessions as usize, sessions);
 }
 
 async fn churn(sessions: usize, waves: usize) {
@@ -93,8 +93,8 @@ async fn churn(sessions: usize, waves: usize) {
     let alive = tasks();
     let gone = async || {
         until(10, "every session is gone", || {
-            listener.endpoint_stats().sessions == 0
-                && endpoints.iter().all(|endpoint| endpoint.endpoint_stats().sessions == 0)
+            listener.endpoint_stats().state.sessions == 0
+                && endpoints.iter().all(|endpoint| endpoint.endpoint_stats().state.sessions == 0)
         })
         .await;
     };
@@ -109,7 +109,7 @@ async fn churn(sessions: usize, waves: usize) {
         gone().await;
         println!("wave {number}: {} KiB, {:?}", memory() >> 10, begun.elapsed());
     }
-    assert_eq!(listener.endpoint_stats().accepted as usize, ENDPOINTS * BURST + sessions);
+    assert_eq!(listener.endpoint_stats().driver.accepted as usize, ENDPOINTS * BURST + sessions);
     assert_eq!(tasks(), alive, "tasks");
     // A wave takes 100 MiB. What the allocator keeps in pieces comes and goes; 8 MiB are 88 bytes a session
     // where there are a hundred thousand.

@@ -37,9 +37,9 @@ async fn every_cipher_carries_a_stream() {
             let what = format!("{kind}, {framing:?}");
             let stream = within(20, &what, echo_payload(stream, 300_000)).await.unwrap();
             let stats = stream.endpoint_stats();
-            let dropped = stats.dropped_bad_tag + stats.dropped_bad_checksum + stats.dropped_replayed;
+            let dropped = stats.dropped.bad_tag + stats.dropped.bad_checksum + stats.dropped.replayed;
             assert_eq!(
-                (dropped, stats.dropped_short, stats.dropped_malformed),
+                (dropped, stats.dropped.short, stats.dropped.malformed),
                 (0, 0, 0),
                 "{what}: {stats:?}"
             );
@@ -73,12 +73,12 @@ async fn assert_strangers_refused(kind: CipherKind, framing: Framing) {
     }
     let stats = listener.endpoint_stats();
     let refused = if framing == Framing::KcpGo && !kind.is_aead() {
-        stats.dropped_bad_checksum
+        stats.dropped.bad_checksum
     } else {
-        stats.dropped_bad_tag
+        stats.dropped.bad_tag
     };
     assert!(refused >= 8, "{kind}: {stats:?}");
-    assert_eq!((stats.accepted, stats.sessions), (0, 0), "{kind}: {stats:?}");
+    assert_eq!((stats.driver.accepted, stats.state.sessions), (0, 0), "{kind}: {stats:?}");
     let client = KcpStream::connect(addr, right).await.unwrap();
     let (mut client, mut server) = accept_session(&listener, client).await;
     assert_alive(&mut client, &mut server).await;
@@ -142,14 +142,14 @@ async fn no_session_is_accepted_for_a_replayed_first_packet() {
         for _ in 0..20 {
             send(&first[0]);
         }
-        until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 20).await;
+        until(5, "the replays are dropped", || listener.endpoint_stats().dropped.replayed == 20).await;
         // Not even long after the session has ended.
         drop(stream);
-        until(5, "the session is gone", || listener.endpoint_stats().sessions == 0).await;
+        until(5, "the session is gone", || listener.endpoint_stats().state.sessions == 0).await;
         send(&first[0]);
-        until(5, "a late replay is dropped", || listener.endpoint_stats().dropped_replayed == 21).await;
+        until(5, "a late replay is dropped", || listener.endpoint_stats().dropped.replayed == 21).await;
         let stats = listener.endpoint_stats();
-        assert_eq!((stats.accepted, stats.dropped_no_session), (1, 0), "{stats:?}");
+        assert_eq!((stats.driver.accepted, stats.dropped.no_session), (1, 0), "{stats:?}");
     }
 }
 
@@ -176,7 +176,7 @@ async fn a_reflected_packet_is_dropped() {
         let (mut server, _) = within(5, "the client is accepted", listener.accept()).await.unwrap();
         server.write_all(b"a secret greeting").await.unwrap();
         let elsewhere = UdpSocket::bind(ANY).unwrap();
-        let before = listener.endpoint_stats().dropped_replayed;
+        let before = listener.endpoint_stats().dropped.replayed;
         let mut reflected = 0;
         while reflected < 3 {
             let (len, from) = within(5, "the server speaks", tap.recv_from(&mut buffer)).await.unwrap();
@@ -185,8 +185,8 @@ async fn a_reflected_packet_is_dropped() {
                 reflected += 1;
             }
         }
-        until(5, "its greeting is known", || listener.endpoint_stats().dropped_replayed > before).await;
-        assert_eq!(listener.endpoint_stats().accepted, 1);
+        until(5, "its greeting is known", || listener.endpoint_stats().dropped.replayed > before).await;
+        assert_eq!(listener.endpoint_stats().driver.accepted, 1);
     }
 }
 
@@ -206,7 +206,7 @@ async fn a_replay_within_a_session_is_dropped() {
         }
         let (stream, _) = within(5, "the packets open a session", listener.accept()).await.unwrap();
         let count = first.len() as u64;
-        until(5, "the replays are dropped", || listener.endpoint_stats().dropped_replayed == 4 * count).await;
+        until(5, "the replays are dropped", || listener.endpoint_stats().dropped.replayed == 4 * count).await;
         assert_eq!(stream.stats().udp.replayed, 4 * count, "{kind}");
         assert_eq!(stream.stats().segments.duplicates, 0, "{kind}: none reached the segments");
     }

@@ -132,7 +132,11 @@ async fn datagrams_reach_their_session_among_those_of_one_address() {
         }
     }
     for stats in [endpoint.endpoint_stats(), listener.endpoint_stats()] {
-        assert_eq!((stats.sessions, stats.dropped_malformed, stats.dropped_short), (4, 0, 0), "{stats:?}");
+        assert_eq!(
+            (stats.state.sessions, stats.dropped.malformed, stats.dropped.short),
+            (4, 0, 0),
+            "{stats:?}"
+        );
     }
 }
 
@@ -146,13 +150,13 @@ async fn no_session_is_accepted_for_a_datagram() {
         let push = [&[7, 0, 0, 0, 81, 0, 0, 1][..], &[0; 16]].concat();
         stranger.send_to(&packet(conv, &push), addr).unwrap();
     }
-    until(5, "they are dropped", || listener.endpoint_stats().dropped_no_session == 10).await;
+    until(5, "they are dropped", || listener.endpoint_stats().dropped.no_session == 10).await;
     let stats = listener.endpoint_stats();
-    assert_eq!((stats.sessions, stats.accepted), (0, 0), "{stats:?}");
+    assert_eq!((stats.state.sessions, stats.driver.accepted), (0, 0), "{stats:?}");
     // What a client sends before its first PUSH is lost, and the session begins all the same.
     let client = KcpStream::connect(addr, config().build().unwrap()).await.unwrap();
     client.send_datagram(b"too early").unwrap();
-    until(5, "it is dropped", || listener.endpoint_stats().dropped_no_session == 11).await;
+    until(5, "it is dropped", || listener.endpoint_stats().dropped.no_session == 11).await;
     let (client, server) = accept_session(&listener, client).await;
     assert_arrives(&client, &server, b"in time").await;
 }
@@ -173,7 +177,7 @@ async fn foreign_and_broken_datagrams_are_dropped() {
     assert_eq!(within(5, "the whole one", server.recv_datagram()).await.unwrap(), "whole");
     let stats = listener.endpoint_stats();
     // Nobody can tell whose session the broken one was for.
-    assert_eq!((stats.dropped_no_session, stats.dropped_short), (1, 1), "{stats:?}");
+    assert_eq!((stats.dropped.no_session, stats.dropped.short), (1, 1), "{stats:?}");
     assert_arrives(&client, &server, b"and on").await;
 }
 

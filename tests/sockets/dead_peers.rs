@@ -178,7 +178,7 @@ async fn a_session_ends_when_every_send_fails() {
     assert!(begun.elapsed() < ms(6_500), "only after {:?}", begun.elapsed());
     assert_eq!(kind(client.write(b"x").await), Some(ErrorKind::PermissionDenied));
     let stats = client.endpoint_stats();
-    assert!(stats.send_errors > 1 && stats.packets_sent == 0, "{stats:?}");
+    assert!(stats.socket.send_errors > 1 && stats.socket.packets_sent == 0, "{stats:?}");
 }
 
 /// Every pending call fails: a `send` that waits for room, a `recv` and a `shutdown`.

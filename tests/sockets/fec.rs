@@ -30,7 +30,7 @@ async fn lost_packets_are_recovered() {
         assert_eq!(fec.peer_changes, u64::from(sends != (10, 3)), "what differs is told: {fec:?}");
         assert!(fec.recovered > 50, "{fec:?}");
         assert_eq!(fec.parity_sent > 0, sends != (0, 0), "{fec:?}");
-        assert_eq!(stream.endpoint_stats().dropped_malformed, 0);
+        assert_eq!(stream.endpoint_stats().dropped.malformed, 0);
     }
 }
 
@@ -49,7 +49,7 @@ async fn parity_of_the_first_flight_reaches_its_session() {
         assert!(sent >= 6, "{sent} parity packets were sent");
         until(5, "all parity arrives", || server.stats().fec.parity_received == sent).await;
     }
-    assert_eq!(listener.endpoint_stats().dropped_short, 0);
+    assert_eq!(listener.endpoint_stats().dropped.short, 0);
 }
 
 /// A live stream turns on parity that follows the losses, and copies of small messages.

@@ -54,8 +54,8 @@ async fn closing_the_listener_ends_every_pending_call() {
 
     // Nobody answers new clients, and the port is free once the streams are dropped.
     let _late = knock(listener.local_addr().unwrap()).await;
-    until(2, "a late client is turned away", || listener.endpoint_stats().dropped_no_session > 0).await;
-    assert_eq!(listener.endpoint_stats().accepted, 1);
+    until(2, "a late client is turned away", || listener.endpoint_stats().dropped.no_session > 0).await;
+    assert_eq!(listener.endpoint_stats().driver.accepted, 1);
     let addr = listener.local_addr().unwrap();
     drop((listener, writer));
     rebind(addr).await;
@@ -94,15 +94,15 @@ async fn accepted_sessions_go_on_when_the_listener_is_dropped() {
     let Pair { mut client, mut server, listener } = pair().await;
     let addr = listener.local_addr().unwrap();
     let unaccepted = knock(addr).await;
-    until(2, "it waits to be accepted", || listener.endpoint_stats().accepted == 2).await;
+    until(2, "it waits to be accepted", || listener.endpoint_stats().driver.accepted == 2).await;
     drop(listener);
     for _ in 0..10 {
         assert_alive(&mut client, &mut server).await;
     }
-    until(2, "the one not accepted is gone", || server.endpoint_stats().sessions == 1).await;
+    until(2, "the one not accepted is gone", || server.endpoint_stats().state.sessions == 1).await;
     let stranger = knock(addr).await;
     tokio::time::sleep(ms(100)).await;
-    assert_eq!(server.endpoint_stats().accepted, 2, "a session was opened without a listener");
+    assert_eq!(server.endpoint_stats().driver.accepted, 2, "a session was opened without a listener");
     drop((server, unaccepted, stranger));
     rebind(addr).await;
 }
@@ -118,8 +118,8 @@ async fn a_full_backlog_keeps_late_clients_waiting() {
     }
     tokio::time::sleep(ms(400)).await;
     let stats = listener.endpoint_stats();
-    assert_eq!(stats.sessions, 4, "{stats:?}");
-    assert!(stats.dropped_backlog >= CLIENTS as u64 - 4, "{stats:?}");
+    assert_eq!(stats.state.sessions, 4, "{stats:?}");
+    assert!(stats.dropped.backlog >= CLIENTS as u64 - 4, "{stats:?}");
     let mut servers = Vec::new();
     for _ in 0..CLIENTS {
         let (mut server, _) = within(5, "a late client gets in", listener.accept()).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_full_backlog_keeps_late_clients_waiting() {
     for client in &mut clients {
         assert_eq!(within(5, "the answer", client.read_u8()).await.unwrap(), b'?');
     }
-    assert_eq!(listener.endpoint_stats().accepted, CLIENTS as u64, "a client got in twice");
+    assert_eq!(listener.endpoint_stats().driver.accepted, CLIENTS as u64, "a client got in twice");
 }
 
 #[tokio::test]
@@ -214,13 +214,13 @@ async fn no_session_is_accepted_for_garbage() {
     }
     let counted = || {
         let stats = listener.endpoint_stats();
-        stats.dropped_short + stats.dropped_no_session + stats.dropped_malformed
+        stats.dropped.short + stats.dropped.no_session + stats.dropped.malformed
     };
     until(5, "every bad packet is counted", || counted() >= sent).await;
     let stats = listener.endpoint_stats();
-    assert_eq!((counted(), stats.packets_received), (sent, sent), "{stats:?}");
-    assert_eq!((stats.sessions, stats.accepted), (0, 0), "{stats:?}");
-    assert!(stats.dropped_short > 0, "{stats:?}");
+    assert_eq!((counted(), stats.socket.packets_received), (sent, sent), "{stats:?}");
+    assert_eq!((stats.state.sessions, stats.driver.accepted), (0, 0), "{stats:?}");
+    assert!(stats.dropped.short > 0, "{stats:?}");
 
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let (mut client, mut server) = accept_session(&listener, client).await;
@@ -246,13 +246,13 @@ async fn garbage_from_a_peer_does_not_harm_its_session() {
     forger.send_to(&unknown[..23], addr).unwrap();
     until(2, "they are counted", || {
         let stats = listener.endpoint_stats();
-        stats.dropped_malformed == 2 && stats.dropped_short == 1
+        stats.dropped.malformed == 2 && stats.dropped.short == 1
     })
     .await;
     for _ in 0..10 {
         assert_alive(&mut client, &mut server).await;
     }
-    assert_eq!(listener.endpoint_stats().sessions, 1);
+    assert_eq!(listener.endpoint_stats().state.sessions, 1);
 }
 
 /// A client that is gone answers with ICMP "port unreachable". A socket that asks for such errors (`IP_RECVERR`) meets
@@ -278,7 +278,7 @@ async fn a_vanished_client_does_not_stop_the_listener() {
     }
     until(2, "the system reports them", || {
         let stats = listener.endpoint_stats();
-        stats.recv_errors + stats.send_errors > 0
+        stats.socket.recv_errors + stats.socket.send_errors > 0
     })
     .await;
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();

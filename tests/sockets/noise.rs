@@ -69,23 +69,27 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = stats(&probe_server);
-        let is_last = now.packets_received == after.packets_received;
+        let is_last = now.socket.packets_received == after.socket.packets_received;
         after = now;
         if is_last {
             break;
         }
     }
-    let seen = after.packets_received - before.0.packets_received;
+    let seen = after.socket.packets_received - before.0.socket.packets_received;
     assert!(seen > noise / 4, "{seen} of {noise} packets came through the kernel");
-    let counted = after.dropped_bad_tag + after.dropped_bad_checksum + after.dropped_short;
+    let counted = after.dropped.bad_tag + after.dropped.bad_checksum + after.dropped.short;
     assert_eq!(counted, seen, "each is counted by its cause: {after:?}");
     let wrong = if kind.is_aead() || framing == Framing::Highway {
-        after.dropped_bad_tag
+        after.dropped.bad_tag
     } else {
-        after.dropped_bad_checksum
+        after.dropped.bad_checksum
     };
     assert!(wrong > seen * 9 / 10, "{after:?}");
-    assert_eq!((after.accepted, after.sessions, after.dropped_malformed), (1, 1, 0), "{after:?}");
+    assert_eq!(
+        (after.driver.accepted, after.state.sessions, after.dropped.malformed),
+        (1, 1, 0),
+        "{after:?}"
+    );
     // Other tests run in this process: a bound far above theirs, and far below the gigabyte that a million bring.
     let grown = resident_kib().saturating_sub(before.1);
     assert!(noise < 1_000_000 || grown < 96 << 10, "{grown} KiB more after the flood");
@@ -150,9 +154,9 @@ async fn large_and_empty_packets_are_refused() {
         }
         let refused = || {
             let stats = listener.endpoint_stats();
-            stats.dropped_short + stats.dropped_long + stats.dropped_bad_checksum + stats.dropped_bad_tag
+            stats.dropped.short + stats.dropped.long + stats.dropped.bad_checksum + stats.dropped.bad_tag
         };
         until(5, &format!("{kind}: all are refused"), || refused() == lengths.len() as u64).await;
-        assert_eq!(listener.endpoint_stats().accepted, 0, "{kind}");
+        assert_eq!(listener.endpoint_stats().driver.accepted, 0, "{kind}");
     }
 }

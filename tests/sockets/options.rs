@@ -140,7 +140,7 @@ async fn the_dscp_is_on_every_packet() {
             assert_eq!(tos >> 2, dscp, "DSCP of a packet");
             bytes += len - 24;
         }
-        assert!(client.endpoint_stats().send_errors == 0);
+        assert!(client.endpoint_stats().socket.send_errors == 0);
         drop(client);
         // Packets that were resent in the meantime.
         socket.set_nonblocking(true).unwrap();

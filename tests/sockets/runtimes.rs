@@ -188,5 +188,5 @@ async fn streams_dropped_mid_transfer_do_not_stop_others() {
         short.abort();
     }
     within(20, "the steady stream", steady).await.unwrap().unwrap();
-    crate::support::until(5, "the others are gone", || endpoint.endpoint_stats().sessions == 0).await;
+    crate::support::until(5, "the others are gone", || endpoint.endpoint_stats().state.sessions == 0).await;
 }

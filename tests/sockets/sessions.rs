@@ -27,8 +27,8 @@ async fn several_conversations_share_an_address() {
             assert_alive(client, server).await;
         }
     }
-    assert_eq!(endpoint.endpoint_stats().sessions, 4);
-    assert_eq!(listener.endpoint_stats().sessions, 4);
+    assert_eq!(endpoint.endpoint_stats().state.sessions, 4);
+    assert_eq!(listener.endpoint_stats().state.sessions, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,11 +66,11 @@ async fn a_conversation_in_use_is_refused() {
     assert_eq!(kind(second.write(b"x").await), Some(ErrorKind::AddrInUse));
     assert_alive(&mut client, &mut server).await;
     drop(client);
-    until(2, "the first is gone", || endpoint.endpoint_stats().sessions == 0).await;
+    until(2, "the first is gone", || endpoint.endpoint_stats().state.sessions == 0).await;
     drop(second);
     let third = endpoint.connect_with_conv(addr, 5, KcpConfig::default()).unwrap();
     tokio::time::sleep(ms(50)).await;
-    assert_eq!(endpoint.endpoint_stats().sessions, 1, "the conv is free again");
+    assert_eq!(endpoint.endpoint_stats().state.sessions, 1, "the conv is free again");
     drop(third);
 }
 
@@ -108,7 +108,7 @@ async fn a_client_comes_back_from_the_same_port() {
         drop(client);
         udp = rebind(port).await;
     }
-    assert_eq!(listener.endpoint_stats().sessions, 5, "nobody told the server that they ended");
+    assert_eq!(listener.endpoint_stats().state.sessions, 5, "nobody told the server that they ended");
 }
 
 /// With the same conv it has to wait a few seconds: packets still under way must not begin the old conversation again.
@@ -120,7 +120,7 @@ async fn a_client_comes_back_with_the_same_conv_after_a_while() {
     let client = KcpStream::from_socket(udp, addr, 9, KcpConfig::default()).unwrap();
     let (client, server) = accept_session(&listener, client).await;
     drop((client, server));
-    until(2, "the first session is gone", || listener.endpoint_stats().sessions == 0).await;
+    until(2, "the first session is gone", || listener.endpoint_stats().state.sessions == 0).await;
 
     let mut client = KcpStream::from_socket(rebind(port).await, addr, 9, KcpConfig::default()).unwrap();
     client.write_all(b"again").await.unwrap();
@@ -143,7 +143,7 @@ async fn no_session_is_accepted_for_late_packets_of_a_dropped_one() {
     let outcome = within(4, "the client times out", client.read_u8()).await;
     assert_eq!(kind(outcome), Some(ErrorKind::TimedOut));
     let stats = listener.endpoint_stats();
-    assert_eq!((stats.accepted, stats.sessions), (1, 0), "{stats:?}");
+    assert_eq!((stats.driver.accepted, stats.state.sessions), (1, 0), "{stats:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,7 +165,7 @@ async fn one_session_per_address_resets_the_one_before() {
     assert_eq!(kind(old.write(b"x").await), Some(ErrorKind::ConnectionReset));
     assert_alive(&mut client, &mut server).await;
     assert_alive(&mut bystander, &mut bystander_server).await;
-    assert_eq!(listener.endpoint_stats().sessions, 2);
+    assert_eq!(listener.endpoint_stats().state.sessions, 2);
     drop(old);
     assert_alive(&mut client, &mut server).await;
 }
@@ -194,8 +194,8 @@ async fn a_server_restarts_on_the_same_port() {
     let outcome = within(10, "the end of the old session", writing).await.unwrap();
     assert_eq!(outcome, (Some(ErrorKind::TimedOut), Some(ErrorKind::TimedOut)));
     let counters = second.endpoint_stats();
-    assert!(counters.dropped_no_session > 0, "{counters:?}");
-    assert_eq!((counters.accepted, counters.sessions), (1, 1));
+    assert!(counters.dropped.no_session > 0, "{counters:?}");
+    assert_eq!((counters.driver.accepted, counters.state.sessions), (1, 1));
     drop(server);
     let client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let server = EchoServer::over(second);

@@ -31,13 +31,13 @@ impl Driver {
             Poll::Pending => return None,
             Poll::Ready(Ok(())) => {
                 self.recv_errors = 0;
-                shared.counters.recv_calls.add(1);
-                shared.counters.packets_received.add(count);
+                shared.counters.socket.recv_calls.add(1);
+                shared.counters.socket.packets_received.add(count);
             }
             Poll::Ready(Err(_)) => {
                 // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
                 self.recv_errors += 1;
-                shared.counters.recv_errors.add(1);
+                shared.counters.socket.recv_errors.add(1);
             }
         }
         if *self.endpoint.stats() != self.counted {
@@ -108,7 +108,7 @@ impl Driver {
             replaced.fail(Failure::Replaced);
         }
         self.sessions.insert(accepted.run.handle, session);
-        shared.counters.sessions.set(self.endpoint.len());
+        shared.counters.state.sessions.set(self.endpoint.len());
         self.count_routed();
         Some(accepted.run)
     }
@@ -120,15 +120,15 @@ impl Driver {
         self.counted = now;
         let counters = &self.shared.counters;
         for (counter, now, before) in [
-            (&counters.accepted, now.accepted, before.accepted),
-            (&counters.dropped_short, now.dropped_short, before.dropped_short),
-            (&counters.dropped_long, now.dropped_long, before.dropped_long),
-            (&counters.dropped_bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
-            (&counters.dropped_bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
-            (&counters.dropped_no_session, now.dropped_no_session, before.dropped_no_session),
-            (&counters.dropped_no_session, now.dropped_recently_closed, before.dropped_recently_closed),
-            (&counters.dropped_replayed, now.dropped_replayed, before.dropped_replayed),
-            (&counters.dropped_backlog, now.dropped_queue_full, before.dropped_queue_full),
+            (&counters.driver.accepted, now.accepted, before.accepted),
+            (&counters.dropped.short, now.dropped_short, before.dropped_short),
+            (&counters.dropped.long, now.dropped_long, before.dropped_long),
+            (&counters.dropped.bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
+            (&counters.dropped.bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
+            (&counters.dropped.no_session, now.dropped_no_session, before.dropped_no_session),
+            (&counters.dropped.no_session, now.dropped_recently_closed, before.dropped_recently_closed),
+            (&counters.dropped.replayed, now.dropped_replayed, before.dropped_replayed),
+            (&counters.dropped.backlog, now.dropped_queue_full, before.dropped_queue_full),
         ] {
             counter.add((now - before) as usize);
         }
