@@ -5,6 +5,7 @@ mod own;
 mod pacing;
 mod path_change;
 mod sharing;
+mod short_path;
 mod startup;
 
 use std::time::Duration;

@@ -31,6 +31,14 @@ struct Outcome {
     resent: f64,
 }
 
+/// Segments that the clients have resent, and those that they have sent first.
+fn sends(crowd: &mut Crowd) -> [u64; 2] {
+    crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
+        let stats = session.client().connection.stats();
+        [resends + stats.recovery.resends(), sent + stats.segments.push_sent]
+    })
+}
+
 /// `count` sessions, which begin one after the other, on the same link of 50 ms behind a queue of `queue` bytes: what they do
 /// from 10 s on, for 20.
 fn run(seed: u64, config: &KcpConfig, count: usize, queue: usize) -> Outcome {
@@ -42,12 +50,6 @@ fn run(seed: u64, config: &KcpConfig, count: usize, queue: usize) -> Outcome {
     }
     crowd.run_for(10 * SECOND);
     crowd.take_longest_queue();
-    let sends = |crowd: &mut Crowd| {
-        crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
-            let stats = session.client().connection.stats();
-            [resends + stats.recovery.resends(), sent + stats.segments.push_sent]
-        })
-    };
     let before = sends(&mut crowd);
     let read = crowd.read_in(time);
     let after = sends(&mut crowd);
@@ -90,6 +92,32 @@ fn sessions_that_share_a_short_queue_seldom_overflow_it() {
             );
             assert!(share >= 0.95 && fairness >= 0.95 && resent <= most, "{what}");
         }
+    }
+}
+
+/// Here packets come in batches, as at a receiver that gets the processor only now and then, and so do their ACKs. Eight
+/// sessions that all take room for their batches would overflow the buffer before it again and again.
+#[test]
+fn sessions_whose_acks_come_in_batches_seldom_overflow_a_shared_buffer() {
+    const RATE: u64 = 200_000_000;
+    let link = LinkSettings {
+        jitter: ms(10),
+        jitter_hold: ms(10),
+        ..LinkSettings::delay(ms(1)).rate(RATE, 1_000_000)
+    };
+    for seed in 0..2 {
+        let mut crowd = Crowd::new(seed, 8, &KcpConfig::default(), &link);
+        for index in 0..8 {
+            crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
+            crowd.run_for(Duration::from_micros(173));
+        }
+        crowd.run_for(SECOND / 2);
+        let before = sends(&mut crowd);
+        let read: u64 = crowd.read_in(SECOND).iter().sum();
+        let after = sends(&mut crowd);
+        let share = read as f64 / RATE as f64;
+        let resent = (after[0] - before[0]) as f64 / (after[1] - before[1]) as f64;
+        assert!(share >= 0.95 && resent <= 0.08, "seed {seed}: {share:.3} of the rate, {resent:.4} resent");
     }
 }
 

@@ -74,7 +74,7 @@ const MIN_CWND: u64 = 16;
 /// What the controller is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Startup { max_cwnd: u64 },
+    Startup,
     Drain { since: Instant },
     ProbeBw { phase: usize, since: Instant },
     ProbeRtt { emptied_at: Option<Instant> },
@@ -116,7 +116,7 @@ impl BbrLike {
         let mtu = mtu as u64;
         Self {
             mtu,
-            mode: Mode::Startup { max_cwnd: u64::MAX },
+            mode: Mode::Startup,
             cwnd: INITIAL_CWND * mtu,
             max_bw: MaxFilter::default(),
             extra_acked: ExtraAcked::default(),
@@ -131,7 +131,7 @@ impl BbrLike {
     }
 
     const fn is_startup(&self) -> bool {
-        matches!(self.mode, Mode::Startup { .. })
+        matches!(self.mode, Mode::Startup)
     }
 
     const fn is_probing_rtt(&self) -> bool {
@@ -154,7 +154,7 @@ impl BbrLike {
                     *emptied_at = Some(now);
                 }
             }
-            Mode::Startup { .. } => {}
+            Mode::Startup => {}
             // Where the application limits the sender, a smaller window changes nothing.
             Mode::Drain { .. } | Mode::ProbeBw { .. } => {
                 if min_rtt.is_expired(now) && !acked.rate.is_app_limited {
@@ -224,12 +224,9 @@ impl BbrLike {
         {
             min_rtt.replace(now, rtt);
             self.min_rtt = Some(rtt);
-            let max_cwnd = self.path_change.startup_limit(self.max_bw.get(), rtt);
-            self.mode = Mode::Startup { max_cwnd };
+            self.mode = Mode::Startup;
             self.max_bw.clear();
             (self.full_bw, self.full_bw_count) = (0, 0);
-        } else {
-            self.path_change.note_bw(self.max_bw.get());
         }
     }
 
@@ -250,7 +247,7 @@ impl BbrLike {
         let (next, since) = match self.mode {
             Mode::Drain { since } => (PHASE_AFTER_DRAIN, since),
             Mode::ProbeBw { phase, since } => ((phase + 1) % PROBE_BW_GAINS.len(), since),
-            Mode::Startup { .. } | Mode::ProbeRtt { .. } => return,
+            Mode::Startup | Mode::ProbeRtt { .. } => return,
         };
         if now - since >= self.min_rtt.map_or(short_path::LEAST_RTT, |rtt| rtt.max(short_path::LEAST_RTT)) {
             self.mode = Mode::ProbeBw { phase: next, since: now };
@@ -259,10 +256,9 @@ impl BbrLike {
 
     fn update_cwnd(&mut self, acked: &Acked, bw: u64) {
         let gain = match self.mode {
-            Mode::Startup { max_cwnd } => {
+            Mode::Startup => {
                 // Only what the window held back proves that it is too small.
-                let held_back = acked.in_flight.bytes + acked.bytes >= self.cwnd / 2;
-                if held_back && self.cwnd < max_cwnd {
+                if acked.in_flight.bytes + acked.bytes >= self.cwnd / 2 {
                     self.cwnd += acked.bytes;
                 }
                 return;
@@ -322,7 +318,8 @@ impl Controller for BbrLike {
         (rate > 0).then_some(rate)
     }
 
-    /// The queue of the phase that probes.
+    /// The queue of the phase that probes. Without this, RTOs would pass in that phase: see `sharing.rs` and `path_change.rs`
+    /// in `tests/simulation/congestion`.
     fn probing_delay(&self) -> Duration {
         self.min_rtt.map_or(Duration::ZERO, |rtt| rtt / 4)
     }

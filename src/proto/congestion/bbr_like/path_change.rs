@@ -6,16 +6,11 @@
 //! few rounds, the window is halved for as many rounds as that takes to show. If the round trips stay long, the path is a
 //! new one: its minimum round-trip time is set to theirs, and Startup begins again.
 //!
-//! It may have been the queue of many sessions after all, which another overflow would make longer still. So that
-//! Startup grows the window to no more than the bandwidth from before fills. Where the longer path is faster too, ProbeBw
-//! finds that out.
-//!
-//! What it is worth shows in `tests/simulation/congestion/path_change.rs`: without it, a path that becomes longer is not
-//! filled again within three seconds.
+//! What it is worth shows in `tests/simulation/congestion/path_change.rs` (`a_path_that_becomes_longer_is_filled_again_soon`):
+//! without it, a path of 20 ms that becomes one of 150 ms has a 20th of its throughput until the minimum has expired.
 
 use core::time::Duration;
 
-use super::bytes_in;
 use crate::proto::time::Instant;
 
 /// Round trips are long if they are twice the minimum, and longer by at least this. ACKs are held back for as long, and
@@ -35,8 +30,6 @@ pub(super) struct PathChange {
     answered: (Duration, Instant),
     /// Windows at the beginnings of this round and the one before.
     cwnds: [u64; 2],
-    /// The bandwidth from before round trips became long; it falls slowly.
-    usual_bw: Option<u64>,
 }
 
 /// Rounds in which the window was the limit, and whose round trips have all been long.
@@ -95,19 +88,6 @@ impl PathChange {
     /// What the window may be at most for now.
     pub(super) fn max_cwnd(&self) -> u64 {
         self.long.as_ref().filter(|long| long.halved).map_or(u64::MAX, |long| long.cwnd / 2)
-    }
-
-    /// Remembers the bandwidth, unless round trips are long.
-    pub(super) fn note_bw(&mut self, bw: u64) {
-        if !self.is_asked() {
-            let usual = self.usual_bw.unwrap_or(0);
-            self.usual_bw = Some(bw.max(usual - usual / 256));
-        }
-    }
-
-    /// The most that Startup grows the window to on the longer path.
-    pub(super) fn startup_limit(&self, bw: u64, rtt: Duration) -> u64 {
-        self.usual_bw.map_or(u64::MAX, |usual| bytes_in(usual.max(bw), rtt))
     }
 
     /// Whether round trips are so long that the question is asked, or is to be asked. If not, it is over.
