@@ -150,8 +150,8 @@ impl Connection {
         self.arq.conv()
     }
 
-    /// What identifies the packets sealed since the last call that carry its first segment: a listener of the same key
-    /// takes no session from them.
+    /// Identifies the packets encrypted since the last call that carry the session's first segment, so that a listener with
+    /// the same key begins no session when somebody sends one of them back.
     pub(crate) fn take_sent_first(&mut self) -> alloc::vec::Vec<u64> {
         self.pipeline.take_sent_first()
     }
@@ -195,8 +195,8 @@ impl Connection {
 
     /// Writes as many of `bytes` as there is room for and returns how many: never 0, unless `bytes` is empty.
     ///
-    /// In stream mode the bytes share segments with what was written before; else they are cut into messages of up to
-    /// a segment's payload.
+    /// In stream mode the bytes share segments with what was written before. Otherwise they are cut into messages of up to a
+    /// segment's payload.
     ///
     /// # Errors
     /// [`WriteError::Blocked`] when the queue is full, [`WriteError::ShutDown`] after [`shutdown`](Self::shutdown),
