@@ -121,6 +121,31 @@ fn sessions_whose_acks_come_in_batches_seldom_overflow_a_shared_buffer() {
     }
 }
 
+/// Applications that each send too little to fill a window, but together more than the link carries. A window that went on
+/// growing would be no limit when the link's queue is full: nearly everything would be sent twice.
+#[test]
+fn sessions_with_little_to_send_each_do_not_flood_a_link_together() {
+    const COUNT: u32 = 32;
+    const WRITE: usize = 1_800;
+    let pace = ms(4);
+    assert!(u64::from(COUNT) * WRITE as u64 * 250 > RATE);
+    for seed in 0..2 {
+        let mut crowd = Crowd::new(seed, COUNT as usize, &KcpConfig::default(), &link(4 * UNDER_WAY));
+        for index in 0..COUNT as usize {
+            crowd.sessions[index].client().writer =
+                Writer { sizes: WRITE..=WRITE, pace: Some(pace), ..Writer::bulk(u64::MAX) };
+            crowd.run_for(Duration::from_micros(173));
+        }
+        crowd.run_for(5 * SECOND);
+        let before = sends(&mut crowd);
+        let read: u64 = crowd.read_in(5 * SECOND).iter().sum();
+        let after = sends(&mut crowd);
+        let share = read as f64 / (5 * RATE) as f64;
+        let resent = (after[0] - before[0]) as f64 / (after[1] - before[1]) as f64;
+        assert!(share >= 0.95 && resent <= 0.05, "seed {seed}: {share:.3} of the rate, {resent:.4} resent");
+    }
+}
+
 /// One that comes late finds the queue of the others, which it takes for a part of the path until they empty it.
 #[test]
 fn a_late_session_gets_its_part() {
