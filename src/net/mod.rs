@@ -1,10 +1,10 @@
 //! The Tokio layer: streams, listeners and the sockets below them.
 //!
 //! ```text
-//! stream, split      AsyncRead and AsyncWrite; the application's handle of a session
-//! listener           accepts sessions that peers open
-//! datagrams          the application's handle of what travels beside a stream
-//! endpoint           opens many sessions over one socket
+//! stream, split      AsyncRead and AsyncWrite of a session; stream_handle: what they have in common
+//! listener           accepts sessions that peers begin
+//! datagrams          the unreliable messages beside a stream
+//! endpoint           connects many sessions over one socket
 //!   session          the core's Connection under a lock, with the tasks that wait for it
 //!     handover       how it passes between the stream's tasks and the driver; run_queue: the sessions to look at
 //!     wake_list      the lock, and the tasks woken when it is released; waiters: the tasks that wait

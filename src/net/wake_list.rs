@@ -5,7 +5,10 @@
 //! what tasks wait for goes through [`WakeMutex::locked`]: it hands out the lock together with a list for wakers, and calls
 //! them when the lock is gone. Nothing else can make such a list.
 
-use core::ops::{Deref, DerefMut};
+use core::{
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+};
 use std::{sync::PoisonError, task::Waker, vec::Vec};
 
 use super::sync::{Mutex, MutexGuard};
@@ -21,10 +24,17 @@ pub(super) struct Locked<'a, T> {
 }
 
 /// Wakers to be called once the lock is released.
+///
+/// Most lists stay empty, and every access to a session has one. So an empty list is one word to write and to look at:
+/// [`ManuallyDrop`] leaves out the code that would look through it once more after it was emptied.
 #[derive(Debug)]
-pub(super) struct WakeList {
-    /// Room for a reader and a writer without an allocation.
-    first: [Option<Waker>; 2],
+pub(super) struct WakeList(ManuallyDrop<Option<Wakers>>);
+
+/// Room for a reader and a writer without an allocation.
+#[derive(Debug)]
+struct Wakers {
+    first: Waker,
+    second: Option<Waker>,
     more: Vec<Waker>,
 }
 
@@ -39,7 +49,7 @@ impl<T> WakeMutex<T> {
     /// result cannot name.
     #[inline]
     pub(super) fn locked<R>(&self, work: impl FnOnce(Locked<'_, T>, &mut WakeList) -> R) -> R {
-        let mut wakes = WakeList { first: [None, None], more: Vec::new() };
+        let mut wakes = WakeList(ManuallyDrop::new(None));
         // The list is dropped behind `work`, and dropping it wakes: also when `work` panics.
         work(self.lock(), &mut wakes)
     }
@@ -80,40 +90,35 @@ impl<T> DerefMut for Locked<'_, T> {
 
 impl WakeList {
     pub(super) fn push(&mut self, waker: Waker) {
-        match self.first.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = Some(waker),
-            None => self.push_more(waker),
+        match &mut *self.0 {
+            None => *self.0 = Some(Wakers { first: waker, second: None, more: Vec::new() }),
+            Some(wakers) if wakers.second.is_none() => wakers.second = Some(waker),
+            Some(wakers) => wakers.push_more(waker),
         }
     }
+}
 
+impl Wakers {
     #[cold]
     fn push_more(&mut self, waker: Waker) {
         self.more.push(waker);
     }
 
-    fn wake_some(&mut self) {
-        for slot in &mut self.first {
-            if let Some(waker) = slot.take() {
-                waker.wake();
-            }
+    #[inline(never)]
+    fn wake(self) {
+        self.first.wake();
+        if let Some(second) = self.second {
+            second.wake();
         }
-        if !self.more.is_empty() {
-            self.wake_more();
-        }
-    }
-
-    #[cold]
-    fn wake_more(&mut self) {
-        self.more.drain(..).for_each(Waker::wake);
+        self.more.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Drop for WakeList {
     #[inline]
     fn drop(&mut self) {
-        // Most lists are empty.
-        if self.first[0].is_some() {
-            self.wake_some();
+        if let Some(wakers) = self.0.take() {
+            wakers.wake();
         }
     }
 }

@@ -51,6 +51,7 @@ impl State {
     }
 
     /// What is to be done next, once there is no further batch.
+    #[inline]
     pub(super) fn next(&self, corked: bool) -> Next {
         if corked && self.connection.has_sendable() {
             return Next::Again;
@@ -119,6 +120,7 @@ impl State {
 
     /// Takes note of how a send went. One that failed lost its packets, as any may be lost: the session goes on. It ends
     /// when none has succeeded for a while.
+    #[inline]
     pub(super) fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
         match outcome {
             Ok(()) => self.failing = None,
@@ -137,6 +139,7 @@ impl State {
 }
 
 impl SessionState for State {
+    #[inline]
     fn handle_timeout(&mut self, now: Instant, wakes: &mut WakeList) -> Due {
         self.connection.handle_timeout(now);
         self.collect_events(wakes);

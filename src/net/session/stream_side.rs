@@ -47,6 +47,7 @@ impl Session {
     }
 
     /// After a read: tells the peer if there is room again where there was little.
+    #[inline]
     fn tell_window(&self, state: Guard<'_>, wakes: &mut WakeList) -> Next {
         if state.connection.has_window_update() {
             self.transmit(state, wakes, false)

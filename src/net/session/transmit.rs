@@ -86,6 +86,7 @@ struct Batch {
 impl Sender<State> for Batches<'_> {
     type Batch = Batch;
 
+    #[inline]
     fn take(&mut self, state: &mut State) -> Result<Batch, Next> {
         if let Some(blocked) = state.blocked.take() {
             self.session.send_blocked(state, self.now, blocked)?;
@@ -96,6 +97,7 @@ impl Sender<State> for Batches<'_> {
         }
     }
 
+    #[inline]
     fn send(&mut self, batch: &Batch) -> io::Result<()> {
         let Session { peer, local_ip, shared, .. } = self.session;
         shared.note_sent_first(&batch.first_packets);
@@ -103,6 +105,7 @@ impl Sender<State> for Batches<'_> {
         shared.send(*peer, *local_ip, batch.transmit, self.buffer, &mut self.sent)
     }
 
+    #[inline]
     fn sent(&mut self, state: &mut State, batch: Batch, outcome: io::Result<()>) -> Result<(), Next> {
         if outcome.as_ref().is_err_and(is_full) {
             let bytes = self.buffer[self.sent..batch.transmit.len].to_vec();
@@ -115,6 +118,7 @@ impl Sender<State> for Batches<'_> {
     }
 }
 
+#[inline]
 fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
