@@ -108,7 +108,7 @@ impl KcpConfigBuilder {
     /// How many received packets are remembered, so that none is taken in twice: up to 65,536, default 256, 0 for none. Each takes
     /// up to 32 bytes. Only encrypted packets are remembered, because only a cipher can tell packets apart.
     ///
-    /// An attacker may replay a packet that is no longer remembered. Its segments are told by their numbers, until these wrap after
+    /// An attacker may replay a packet that is no longer remembered. Its segments are known by their numbers, until these wrap after
     /// 2^32 segments: an old PUSH or ACK does nothing, except that a PUSH is answered by an ACK. Datagrams beside the stream
     /// have no numbers: an old one passes for a new one.
     pub const fn replay_window(mut self, packets: usize) -> Self {
@@ -122,7 +122,7 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Segments that the receive queue holds: 1 to 65,535, default 2,048. What is free of it is the window that the peer is told.
+    /// Segments that the receive queue holds: 1 to 65,535, default 2,048. Its free part is the window that the peer learns.
     /// As many more segments may wait out of order.
     pub const fn recv_window(mut self, segments: u32) -> Self {
         self.config.settings.recv_window = segments;
@@ -285,6 +285,28 @@ mod tests {
         assert!(builder.clone().mtu(64).recv_window(1).send_window(1).build().is_ok());
         assert!(builder.mtu(65_507).recv_window(65_535).send_window(65_535).build().is_ok());
         assert_eq!(KcpConfig::builder().build(), Ok(KcpConfig::default()));
+    }
+
+    #[test]
+    fn settings_of_a_live_session_make_a_configuration() {
+        let live = KcpConfig::builder()
+            .mtu(900)
+            .send_window(1)
+            .recv_window(2)
+            .nodelay(NoDelay::NORMAL)
+            .fec(10, 3)
+            .fec_adaptive(Some(AdaptiveFec { min_parity: 3, ..AdaptiveFec::default() }))
+            .fec_flush(Some(Duration::from_millis(9)))
+            .stream(false)
+            .ack_no_delay(true)
+            .write_delay(true)
+            .build()
+            .unwrap();
+        let settings = live.settings();
+        assert_eq!(KcpConfig::builder().settings(settings).build(), Ok(live));
+        let refused = SessionSettings { fec: (10, 2), ..settings };
+        let error = KcpConfig::builder().settings(refused).build().unwrap_err();
+        assert_eq!(error.field, "fec min_parity");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct SessionSettings {
     /// takes effect when the group under way is complete.
     ///
     /// FEC cannot be turned on for the first time while segments are queued or in flight that leave no room for its header.
-    /// kcp-go decodes by its own numbers until it has found out the new ones, for which it needs packets without a gap.
+    /// kcp-go decodes by its own numbers until it has detected the new ones, for which it needs packets without a gap.
     /// Version 5.6.72 recovers nothing from groups larger than before until it counts as many packets.
     pub fec: (usize, usize),
     /// Limits within which parity follows the losses; see [`fec_adaptive`](super::KcpConfigBuilder::fec_adaptive).

@@ -15,7 +15,7 @@
 //!
 //! Segments that were resent before their parity was sent do not count: where there is little traffic, groups are completed late.
 //!
-//! Losses from a full queue are not answered with more parity, which would fill the queue further. They are told by the
+//! Losses from a full queue are not answered with more parity, which would fill the queue further. They show in the
 //! round-trip time: it is then longer than the smallest one by more than a quarter and [`QUEUE`]. A shorter queue looks like a
 //! lossy path.
 //!

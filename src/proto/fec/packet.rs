@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `size` counts its own two bytes and what follows. All integers are little-endian. An out-of-band packet belongs to no
-//! group: it carries a datagram. kcp-go has such packets since 5.6.60, and tells them by this header.
+//! group: it carries a datagram. kcp-go has such packets since 5.6.60, and recognizes them by this header.
 
 use crate::proto::wire::HEADER_LEN as SEGMENT_HEADER_LEN;
 

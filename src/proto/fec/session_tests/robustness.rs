@@ -161,7 +161,7 @@ fn recovery_stays_within_the_limit_of_memory() {
             let _ = input(&mut decoder, &parity, &mut |_, _| ());
         }
         assert_eq!(decoder.stats().unrecoverable - before, 34);
-        // A shard above the bound is taken before others are let go.
+        // The pool hands out the buffer that is above the limit before it frees others.
         assert!(decoder.peak() <= (2 << 20) + 60_000, "{} bytes", decoder.peak());
     }
 }
