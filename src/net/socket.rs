@@ -65,7 +65,7 @@ pub(super) struct Received<'a> {
     /// Bytes of all packets.
     pub(super) len: usize,
     /// Bytes of each packet but the last.
-    pub(super) size: usize,
+    pub(super) stride: usize,
 }
 
 impl Received<'_> {
@@ -321,7 +321,7 @@ impl Socket {
             };
             for (block, meta) in blocks.iter_mut().zip(&meta[..count]) {
                 let (peer, local_ip) = (meta.addr, meta.dst_ip);
-                handle(Received { peer, local_ip, block, len: meta.len, size: meta.stride.max(1) });
+                handle(Received { peer, local_ip, block, len: meta.len, stride: meta.stride.max(1) });
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
             // A slot that stayed empty shows that nothing was left. That saves the call that would find nothing.

@@ -83,6 +83,8 @@ groups! {
         bad_tag,
         /// Packets that belong to no session and do not begin one.
         no_session,
+        /// Packets that would begin a session which was closed a moment ago.
+        recently_closed,
         /// Packets that would begin a session while too many wait to be accepted.
         backlog,
         /// Packets that their session could not read, or not to the end.

@@ -23,7 +23,7 @@ impl Driver {
                 self.before_packets();
                 clock::now()
             });
-            count += received.len.div_ceil(received.size).max(1);
+            count += received.len.div_ceil(received.stride).max(1);
             bytes += received.len;
             self.deliver(now, received);
         });
@@ -58,7 +58,7 @@ impl Driver {
 
     /// Hands a batch of packets of one peer to their sessions.
     fn deliver(&mut self, now: Instant, mut received: Received<'_>) {
-        let (peer, stride) = (received.peer, received.size);
+        let (peer, stride) = (received.peer, received.stride);
         let Some(bytes) = received.bytes_mut() else { return };
         self.endpoint.receive(peer, bytes, stride);
         while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {
@@ -126,7 +126,7 @@ impl Driver {
             (&counters.dropped.bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
             (&counters.dropped.bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
             (&counters.dropped.no_session, now.dropped_no_session, before.dropped_no_session),
-            (&counters.dropped.no_session, now.dropped_recently_closed, before.dropped_recently_closed),
+            (&counters.dropped.recently_closed, now.dropped_recently_closed, before.dropped_recently_closed),
             (&counters.dropped.replayed, now.dropped_replayed, before.dropped_replayed),
             (&counters.dropped.backlog, now.dropped_queue_full, before.dropped_queue_full),
         ] {
