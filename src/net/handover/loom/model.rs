@@ -290,7 +290,8 @@ pub(super) fn at(millis: u64) -> Instant {
     Instant::from_micros(1_000 * millis)
 }
 
-/// Runs `test` in every order, but for those that interrupt threads more than four times in a row.
+/// Runs `test` in every order in which threads are interrupted at most four times before they wait or end: loom's authors
+/// found that faults need fewer. `LOOM_MAX_PREEMPTIONS` sets another bound.
 pub(super) fn in_every_order(test: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound.get_or_insert(4);
