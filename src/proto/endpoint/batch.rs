@@ -50,7 +50,7 @@ impl Batch {
     /// The next packets of one conversation that lie one behind the other: their conv, and where they are. Counts the
     /// packets that are left out.
     pub(super) fn next_run(&mut self, bytes: &[u8], stats: &mut RoutingStats) -> Option<(u32, Range<usize>)> {
-        // `bytes` are what was decrypted. Were they others, they would be misread, no more.
+        // A caller may hand in fewer bytes than were decrypted. Then the rest is not routed, and nothing panics.
         let bytes = &bytes[..bytes.len().min(self.len)];
         let mut run: Option<(u32, Range<usize>)> = None;
         while self.at < bytes.len() {

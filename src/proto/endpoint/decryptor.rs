@@ -13,13 +13,13 @@ use crate::crypto::{OpenError, PacketCrypto};
 /// The ciphers of an endpoint.
 #[derive(Debug)]
 pub(super) struct Decryptor {
-    /// That of every address which is not in `peers`.
+    /// The cipher of accepted sessions, and of every address that is not in `peers`.
     accepted: Option<PacketCrypto>,
     /// The addresses that sessions were begun with here.
     peers: Map<SocketAddr, Peer>,
     /// How many of `peers` have another cipher than accepted sessions. While there are none, no address is looked up.
     differing: usize,
-    /// The peer of the last batch, if its cipher differs. The next batch mostly comes from there, too.
+    /// The peer that was looked up last because ciphers differ, with its cipher. The next batch mostly comes from there, too.
     last: Option<(SocketAddr, Option<PacketCrypto>)>,
 }
 

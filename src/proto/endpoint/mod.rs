@@ -116,6 +116,8 @@ pub struct Endpoint {
 }
 
 /// What a batch of packets holds next.
+///
+/// Other kinds may be added, such as a packet that is to be sent in answer without a session. Ignore what you do not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Routed {
@@ -364,7 +366,8 @@ impl Endpoint {
         Ok(self.routes.insert((peer, conv), Role::Connected, 0))
     }
 
-    /// Forgets a session; returns whether the endpoint had it. For a few seconds, what its peer still sends begins no other.
+    /// Forgets a session; returns whether the endpoint had it. For a few seconds afterwards, late packets of the session begin
+    /// no new one.
     pub fn close(&mut self, now: Instant, handle: Handle) -> bool {
         let Some(entry) = self.routes.remove(handle) else { return false };
         if entry.role == Role::Connected {
