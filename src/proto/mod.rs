@@ -49,7 +49,6 @@ pub use self::{
         CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,
         UnknownPreset, WriteError,
     },
-    path::MinRtt,
     random::{Random, random_conv},
     stats::{
         DatagramQueueState, DatagramStats, FecState, FecStats, PathState, QueueState, RecoveryStats,

@@ -23,8 +23,8 @@
 //!
 //! use kcp9::{
 //!     KcpConfig,
-//!     congestion::{Acked, CongestionControl, Controller, ControllerFactory},
-//!     proto::{Connection, Instant, MinRtt},
+//!     congestion::{Acked, CongestionControl, Controller, ControllerFactory, MinRtt},
+//!     proto::{Connection, Instant},
 //! };
 //!
 //! /// Keeps so many full segments in flight, whatever is lost.
@@ -78,7 +78,8 @@ use core::{fmt, time::Duration};
 
 pub use self::delivery_rate::RateSample;
 use self::{bbr_like::BbrLike, kcp::Kcp};
-use super::{path::MinRtt, time::Instant};
+pub use super::path::MinRtt;
+use super::time::Instant;
 
 /// How the sender adapts to the path while [`nc`](crate::NoDelay::nc) is off.
 ///

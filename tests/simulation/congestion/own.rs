@@ -7,8 +7,8 @@ use std::{
 
 use kcp9::{
     CongestionControl, KcpConfig,
-    congestion::{Acked, Controller, ControllerFactory, LossCause, Lost, Metrics, RttSample, Sent},
-    proto::{Command, Instant, MinRtt, Segments},
+    congestion::{Acked, Controller, ControllerFactory, LossCause, Lost, Metrics, MinRtt, RttSample, Sent},
+    proto::{Command, Instant, Segments},
 };
 
 use kcp9_simulator::{CLIENT, LinkSettings, Simulation, Writer, ms, trace::transmissions_of};

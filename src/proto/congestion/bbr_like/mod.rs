@@ -7,14 +7,12 @@
 //!
 //! * **Startup** adds what is acknowledged to the window, which doubles it every round trip, until the path is full: three
 //!   rounds in a row have not raised the bandwidth by a quarter, or two of them have lost segments or had round trips of
-//!   twice the minimum, those of a queue. Rounds with such round trips count even if the application had too little to send to
-//!   fill the window. Otherwise the window would go on growing, and many sessions that begin together in one process have
-//!   little each.
+//!   twice the minimum, those of a queue.
 //! * **Drain** sets the window to the model, below what Startup has in flight: nothing new leaves until the queue that
 //!   Startup built is gone. It lasts a round trip.
-//! * **`ProbeBw`** is the steady state. The window is `bdp` times a gain that cycles ([`PROBE_BW_GAINS`]): a quarter more for a
-//!   round trip, to find out whether the path carries more; an eighth less, to drain what that queued; then six round
-//!   trips of just the product.
+//! * **`ProbeBw`** is the steady state. The window is `bdp` times a gain that cycles: a quarter more for a round trip, to find
+//!   out whether the path carries more; an eighth less, to drain what that queued; then six round trips of just the
+//!   product.
 //! * **`ProbeRtt`**: when the minimum round-trip time has not been seen for ten seconds, the path is emptied to measure it.
 //!   The window is half the product until what was sent with no more than that in flight is acknowledged. Sessions that
 //!   share a link have a queue there that none of them sees the end of: what one drains, the others fill. Each would
@@ -22,16 +20,27 @@
 //!   until it overflows. When one empties the path, the others see shorter round trips too, and as all remember them for as
 //!   long, all come to empty it at the same time.
 //!
-//! On top of the product, the window has room for batches of ACKs ([`extra_acked`]).
+//! On top of the product, the window has room for batches of ACKs (`extra_acked`).
 //!
 //! # How it differs from BBR
 //!
 //! * The window is the limit; pacing, at a quarter more than the bandwidth, only breaks bursts.
 //! * The window follows the gain in `ProbeBw`, where BBR's pacing rate does.
-//! * In `ProbeRtt` the path is emptied for one round trip, where BBR stays for 200 ms. The window is half the product, as in BBRv2
-//!   and later.
+//! * In `ProbeRtt` the path is emptied for one round trip, where BBR stays for 200 ms. The window is half the product, as in
+//!   BBRv2 and later.
 //! * There is no limit learnt from losses, as BBRv2 has one.
-//! * Our own: [`extra_acked_limit`], [`path_change`], [`short_path`].
+//!
+//! # Our own
+//!
+//! Each of these is worth something, which a test in `tests/simulation/congestion` shows:
+//!
+//! * A limit on the room for batches of ACKs where a queue overflows (`extra_acked_limit.rs`; `sharing.rs`).
+//! * Startup begins again when the path has become longer (`path_change.rs`; the same).
+//! * A round trip counts as a millisecond at least (`short_path.rs`; the same).
+//! * Rounds with the round trips of a queue end Startup even if the application had too little to send to fill the window.
+//!   Otherwise the window would go on growing. Many sessions that begin together in one process have little each
+//!   (`sharing.rs`: `sessions_with_little_to_send_each_do_not_flood_a_link_together`).
+//! * RTOs are longer by the queue that `ProbeBw` makes when it probes (`sharing.rs` and `path_change.rs`).
 
 mod extra_acked;
 mod extra_acked_limit;

@@ -51,7 +51,7 @@ impl Path {
         }
         let bytes = u64::from(segments) * MTU;
         let mut acked = NewlyAcked::default();
-        (0..segments).for_each(|_| acked.add(MTU, sent_time, state));
+        acked.add(bytes, sent_time, state);
         self.min_rtt.sample(self.now, rtt);
         self.bbr.on_rtt(self.now, &RttSample { latest: rtt, ..RttSample::default() });
         let rate = self.rate.on_ack(self.now, &acked, self.min_rtt.get()).unwrap();
