@@ -18,7 +18,7 @@
 //!   share a link have a queue there that none of them sees the end of: what one drains, the others fill. Each would
 //!   come to take the round trip with the queue for the path's own, have as much more in flight, and lengthen the queue
 //!   until it overflows. When one empties the path, the others see shorter round trips too, and as all remember them for as
-//!   long, all come to empty it at the same time.
+//!   long, all come to empty it at the same time. A session alone sees short round trips again and again, and seldom does.
 //!
 //! On top of the product, the window has room for batches of ACKs (`extra_acked`).
 //!
