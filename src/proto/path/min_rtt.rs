@@ -72,6 +72,17 @@ impl MinRtt {
         }
     }
 
+    /// Lowers the minimum to the smoothed round-trip time. Few samples may fall into the window, and all of them may have
+    /// been long. The smoothed round-trip time remembers those before: no minimum lies above it.
+    #[inline]
+    pub(in crate::proto) fn bound(&mut self, smoothed: Duration) {
+        if let Some((rtt, _)) = &mut self.seen
+            && *rtt > smoothed
+        {
+            *rtt = smoothed;
+        }
+    }
+
     /// Forgets a minimum that has expired and that nobody holds.
     pub(in crate::proto) fn forget_expired(&mut self, now: Instant) {
         if !self.held && self.is_expired(now) {
@@ -140,6 +151,16 @@ mod tests {
         now += 2 * WINDOW;
         sample(&mut min_rtt, now, 3 * LONG);
         assert_eq!(min_rtt.get(), Some(3 * LONG));
+    }
+
+    #[test]
+    fn the_minimum_is_never_above_the_smoothed_round_trip_time() {
+        let (mut min_rtt, now) = seen_before(2 * WINDOW);
+        sample(&mut min_rtt, now, 5 * LONG);
+        min_rtt.bound(LONG);
+        assert_eq!(min_rtt.get(), Some(LONG), "one long round trip behind a pause");
+        min_rtt.bound(2 * LONG);
+        assert_eq!(min_rtt.get(), Some(LONG));
     }
 
     #[test]

@@ -256,6 +256,7 @@ impl Path {
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, nodelay: &NoDelay) {
         self.rtt.sample(rtt, nodelay);
         self.min_rtt.sample(now, rtt);
+        self.min_rtt.bound(self.rtt.smoothed());
         if let Some(controller) = &mut self.controller {
             let (smoothed, variation) = (self.rtt.smoothed(), self.rtt.variation());
             controller.on_rtt(now, &RttSample { latest: rtt, smoothed, variation });
@@ -289,6 +290,7 @@ impl Path {
             self.update_limits();
         }
         self.min_rtt.forget_expired(now);
+        self.min_rtt.bound(self.rtt.smoothed());
     }
 
     /// A segment has been found lost. [`on_sent`](Self::on_sent) or [`apply_losses`](Self::apply_losses) follows.
