@@ -15,8 +15,8 @@ use std::time::Duration;
 use kcp9::{
     CongestionControl, KcpConfig, NoDelay, SessionSettings, Stats,
     proto::{
-        Command, Connection, DatagramSendError, HEADER_LEN, Instant, PacketError, ReadError, SegmentHeader,
-        Segments, WriteError,
+        Command, Connection, DatagramSendError, HEADER_LEN, Instant, PacketError, ReadError, SegmentError,
+        SegmentHeader, Segments, WriteError,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -322,6 +322,11 @@ impl Session {
             match segment {
                 Ok((header, _)) if header.conv != CONV => {
                     expected = Err(PacketError::WrongConv { found: header.conv });
+                    break;
+                }
+                // The extensions are off: `extension_input` has them.
+                Ok((header, _)) if header.cmd == Command::Extension => {
+                    expected = Err(SegmentError::UnknownCommand(header.cmd as u8).into());
                     break;
                 }
                 Ok((_, payload)) => self.received += payload.len() as u64,

@@ -3,6 +3,7 @@
 mod datagrams;
 #[cfg(feature = "tokio")]
 mod driver;
+mod extension;
 mod input;
 mod output;
 mod settings;
@@ -12,6 +13,7 @@ mod timers;
 
 pub use self::{input::BatchDrops, output::Transmit};
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +23,7 @@ use super::{
     config::{KcpConfig, SessionSettings},
     datagrams::Datagrams,
     error::{CloseReason, ReadError, WriteError},
+    extension::Extension,
     fec::FecEvent,
     pipeline::Pipeline,
     stats::{Counters, Stats},
@@ -38,6 +41,9 @@ pub enum Event {
     DatagramReadable,
     /// There is room again for a write that was refused.
     Writable,
+    /// The peer has answered, for the first time. This comes once, in a session of [`Connection::connect`]. Where the
+    /// [extensions are required](super::Extensions::Required), the peer is one that has them.
+    Connected,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
     /// The peer's forward error correction has settings that may keep it from working.
@@ -96,6 +102,8 @@ pub struct Connection {
     arq: Arq,
     pipeline: Pipeline,
     datagrams: Datagrams,
+    /// What peers of this crate say beyond KCP; `None` where the extensions are off.
+    extension: Option<Box<Extension>>,
     state: State,
     settings: SessionSettings,
     dead_timeout: Duration,
@@ -108,6 +116,9 @@ pub struct Connection {
     readable: bool,
     datagram_readable: bool,
     writable: bool,
+    connected: bool,
+    /// [`Event::Connected`] is still to come.
+    awaits_peer: bool,
     /// The state has become `Flushed` or `Closed`, and `poll_event` has not returned that yet.
     ended: bool,
 }
@@ -115,6 +126,9 @@ pub struct Connection {
 impl Connection {
     /// A session of the conversation `conv`, which both ends must agree on: a client chooses it at random, a server
     /// takes it from the first packet ([`peek_conv`](super::peek_conv)).
+    ///
+    /// It speaks KCP alone, whatever the configuration says of the [extensions](super::Extensions). For those use
+    /// [`connect`](Self::connect) and [`accept`](Self::accept).
     #[must_use]
     pub fn new(conv: u32, config: &KcpConfig, now: Instant) -> Self {
         Self::starting_at(conv, config, now, 0)
@@ -130,6 +144,7 @@ impl Connection {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
             datagrams: Datagrams::new(config.datagram_queue),
+            extension: None,
             state: State::Established,
             settings: config.settings,
             dead_timeout: config.dead_timeout,
@@ -140,6 +155,8 @@ impl Connection {
             readable: false,
             datagram_readable: false,
             writable: false,
+            connected: false,
+            awaits_peer: false,
             ended: false,
         }
     }
@@ -314,6 +331,9 @@ impl Connection {
 
     /// The next event, `None` when there is none left.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if core::mem::take(&mut self.connected) {
+            return Some(Event::Connected);
+        }
         if core::mem::take(&mut self.readable) {
             return Some(Event::Readable);
         }
@@ -354,6 +374,7 @@ impl Connection {
             stream,
             fec: self.pipeline.fec_stats(),
             datagrams: self.datagrams.stats(),
+            extensions: self.extension.as_ref().map(|extension| *extension.stats()).unwrap_or_default(),
             path: self.arq.path_state(),
             queues: self.arq.queue_state(),
             fec_state: self.pipeline.fec_state(),

@@ -121,12 +121,40 @@ pub enum CloseReason {
     NonceLimit,
     /// The packet cipher failed to encrypt.
     SealFailed(SealError),
+    /// The peer does not know the extensions, which are [required](super::Extensions::Required).
+    PeerLacksExtensions,
+    /// The peer's extensions and those of this end do not fit together.
+    HandshakeFailed(HandshakeError),
+    /// The peer accepts no sessions.
+    Refused,
+}
+
+/// What does not fit in the peer's answer: see [`CloseReason::HandshakeFailed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The peer and this end speak no version in common.
+    Version,
+    /// The peer's answer has a field that this end must understand and does not know.
+    UnknownField,
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => "the peer speaks other versions of the extensions",
+            Self::UnknownField => "the peer's answer needs a newer version of this crate",
+        })
+    }
 }
 
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SealFailed(error) => return write!(f, "a packet could not be encrypted: {error}"),
+            Self::HandshakeFailed(error) => return error.fmt(f),
+            Self::PeerLacksExtensions => "the peer does not know the extensions, which are required",
+            Self::Refused => "the peer accepts no sessions",
             Self::NonceLimit => "as many packets were encrypted under one key as random nonces allow",
             Self::DeadLink => "the peer stopped answering",
             Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
@@ -249,6 +277,7 @@ impl core::error::Error for UnknownPreset {}
 impl core::error::Error for SegmentError {}
 impl core::error::Error for PacketError {}
 impl core::error::Error for CloseReason {}
+impl core::error::Error for HandshakeError {}
 impl core::error::Error for WriteError {}
 impl core::error::Error for DatagramSendError {}
 impl core::error::Error for ReadError {}
@@ -266,6 +295,9 @@ mod io {
                 CloseReason::Aborted => ErrorKind::ConnectionAborted,
                 CloseReason::NonceLimit => ErrorKind::QuotaExceeded,
                 CloseReason::SealFailed(_) => ErrorKind::Other,
+                CloseReason::PeerLacksExtensions => ErrorKind::Unsupported,
+                CloseReason::HandshakeFailed(_) => ErrorKind::InvalidData,
+                CloseReason::Refused => ErrorKind::ConnectionRefused,
                 CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout => {
                     ErrorKind::TimedOut
                 }

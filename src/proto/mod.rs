@@ -9,6 +9,7 @@
 //! connection   one session: lifecycle, events, batches of packets
 //!   pipeline   encryption, replays and FEC around the segments of a packet
 //!   datagrams  unreliable messages beside the stream
+//!   extension  what peers of this crate say beyond KCP: who they are
 //!   arq        reliability: queues, ACKs, timers, resends, windows
 //!   path       round-trip times, mtu, pacing: what is known of the path used
 //!   congestion the controllers, and the delivery rate that they go by
@@ -27,6 +28,8 @@ mod connection;
 mod datagrams;
 mod endpoint;
 mod error;
+#[allow(dead_code, reason = "what FIN, PING and the endpoint's answers need is there before they are")]
+mod extension;
 pub mod fec;
 mod path;
 pub(crate) mod pipeline;
@@ -46,13 +49,14 @@ pub use self::{
     connection::{BatchDrops, Connection, Event, Transmit},
     endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{
-        CloseReason, ConfigError, DatagramSendError, PacketError, ReadError, SegmentError, SettingError,
-        UnknownPreset, WriteError,
+        CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError, SegmentError,
+        SettingError, UnknownPreset, WriteError,
     },
+    extension::{Extensions, SessionSeed},
     random::{Random, random_conv},
     stats::{
-        DatagramQueueState, DatagramStats, FecState, FecStats, PathState, QueueState, RecoveryStats,
-        SegmentStats, Stats, StreamStats, UdpStats,
+        DatagramQueueState, DatagramStats, ExtensionStats, FecState, FecStats, PathState, QueueState,
+        RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
     },
     time::Instant,
     timer::Timer,

@@ -34,6 +34,7 @@ use super::{
     arq::{BlockPosition, LossCounts, Origin},
     config::KcpConfig,
     error::{CloseReason, PacketError},
+    extension,
     fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
     stats::{FecState, FecStats},
     time::Instant,
@@ -80,7 +81,8 @@ impl Pipeline {
         self.crypto_head() + if self.encoder.is_some() { fec::HEADER_LEN } else { 0 }
     }
 
-    fn crypto_head(&self) -> usize {
+    /// Bytes in front of a packet without an FEC header.
+    pub(super) fn crypto_head(&self) -> usize {
         self.encryption.as_ref().map_or(0, |encryption| encryption.head())
     }
 
@@ -158,7 +160,7 @@ impl Pipeline {
     }
 
     /// Encrypts packets in place. They lie back to back and have `stride` bytes each; the last may be shorter. `first`: the
-    /// first PUSH of the session may be among them.
+    /// first PUSH of the session, or a HELLO, may be among them.
     ///
     /// # Errors
     /// Why the session must end.
@@ -338,9 +340,25 @@ impl Pipeline {
     }
 }
 
-/// Whether a packet begins a session: it does if it carries the first PUSH. `payload` is the packet without its encryption.
-pub(crate) fn begins_session(payload: &[u8]) -> bool {
-    Segments::new(fec::segments_of(payload))
-        .map_while(Result::ok)
-        .any(|(header, _)| header.cmd == Command::Push && header.sn == 0)
+/// How a packet begins a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// It does not.
+    No,
+    /// It carries the first PUSH.
+    Push,
+    /// It is a HELLO. Where extensions are off, it begins nothing.
+    Hello,
+}
+
+/// Whether a packet begins a session. `payload` is the packet without its encryption.
+pub(crate) fn begins_session(payload: &[u8]) -> Begins {
+    if extension::is_beginning(payload) {
+        return Begins::Hello;
+    }
+    let mut segments = Segments::new(fec::segments_of(payload)).map_while(Result::ok);
+    if segments.any(|(header, _)| header.cmd == Command::Push && header.sn == 0) {
+        return Begins::Push;
+    }
+    Begins::No
 }

@@ -21,6 +21,8 @@ pub struct Stats {
     pub fec: FecStats,
     /// Counters of the datagrams beside the stream.
     pub datagrams: DatagramStats,
+    /// Counters of the extension segments.
+    pub extensions: ExtensionStats,
     /// Gauges of the path: round-trip times, rate, congestion window.
     pub path: PathState,
     /// Gauges of the windows and queues of the stream.
@@ -218,6 +220,24 @@ pub struct FecState {
     pub peer_parity_shards: u32,
     /// Parity arrives from which nothing can be recovered: it is of another code, or its numbers fit no group size.
     pub undecodable: bool,
+}
+
+/// The segments of the [extensions](super::Extensions), which peers of this crate exchange beside KCP's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ExtensionStats {
+    /// Segments sent.
+    pub sent: u64,
+    /// Segments received that meant something.
+    pub received: u64,
+    /// Segments dropped because they meant nothing when they came: they were late, repeated or forged.
+    pub dropped: u64,
+    /// Segments dropped because they are not for this session: they carry another tag.
+    pub wrong_tag: u64,
+    /// Segments dropped because they are not well formed.
+    pub malformed: u64,
+    /// Segments skipped because they are of a kind that this version does not know.
+    pub unknown: u64,
 }
 
 /// How full the queues of datagrams are.

@@ -20,6 +20,13 @@ pub enum Timer {
     /// Segments have waited for [`fec_flush`](crate::KcpConfigBuilder::fec_flush) for the parity of their group and are to be
     /// copied.
     FecFlush,
+    /// The handshake of the [extensions](super::Extensions) goes on: a HELLO is sent again, an answer to the peer's ANSWER leaves,
+    /// or the peer has had its time to complete it.
+    Hello,
+    /// A FIN is sent again.
+    Fin,
+    /// The peer was silent, and is asked whether it lives.
+    KeepAlive,
     /// After a shutdown, the session ends at the end of [`linger`](crate::KcpConfigBuilder::linger).
     Linger,
     /// The peer owes an answer and has been silent: the session ends after

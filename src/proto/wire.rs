@@ -12,8 +12,8 @@ use super::error::SegmentError;
 /// Bytes of a segment's header.
 pub const HEADER_LEN: usize = 24;
 
-/// The commands of the protocol. Values from 0x60 up are free for extensions: at a command that they do not know, kcp-go and ikcp
-/// drop the rest of the packet, and the session goes on.
+/// The commands of the protocol, and the one of this crate's extensions. Values from 0x60 up are free for such: at a command that
+/// they do not know, kcp-go and ikcp drop the rest of the packet, and the session goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Command {
@@ -25,6 +25,9 @@ pub enum Command {
     Wask = 83,
     /// Tells the sender's window.
     Wins = 84,
+    /// What peers of this crate say to each other beyond KCP. The kind of it is in `frg`, and `sn` is not a number of the
+    /// sequence: see [`Extensions`](super::Extensions).
+    Extension = 0x60,
 }
 
 impl Command {
@@ -36,6 +39,7 @@ impl Command {
             82 => Some(Self::Ack),
             83 => Some(Self::Wask),
             84 => Some(Self::Wins),
+            0x60 => Some(Self::Extension),
             _ => None,
         }
     }
@@ -207,12 +211,12 @@ mod tests {
         let mut packet = push(0, b"good");
         let bad_at = packet.len();
         packet.extend(push(1, b"bad"));
-        packet[bad_at + 4] = 0x60;
+        packet[bad_at + 4] = 0x61;
         packet.extend(push(2, b"lost"));
         let found: Vec<_> = Segments::new(&packet).collect();
         assert_eq!(found.len(), 2);
         assert!(found[0].is_ok());
-        assert_eq!(found[1], Err(SegmentError::UnknownCommand(0x60)));
+        assert_eq!(found[1], Err(SegmentError::UnknownCommand(0x61)));
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn a_closed_window_is_asked_for() {
     connection.write(at(0), b"waits").unwrap();
     assert_eq!(sent(&mut connection, at(0)), []);
     fires(&mut connection, Timer::WindowProbe, at(500));
-    assert_eq!(sent(&mut connection, at(500)), [(Command::Wask, 0)]);
+    assert_eq!(sent(&mut connection, at(500)), [(Command::Wask, 1)], "0 would begin a session at kcp-go");
 }
 
 #[test]

@@ -28,6 +28,8 @@ files! {
     cfb_packets,
     /// What clients sent in whole sessions, as it reached a server.
     client_transcripts,
+    /// Extension segments: those of `docs/extensions.md`, made by `extension.py`.
+    extension,
     /// Groups of data and parity packets, and an out-of-band datagram.
     fec_packets,
     /// Packets with tags of Go's `minio/highwayhash` in place of CRC-32.

@@ -70,8 +70,8 @@ impl State {
                     self.flushed = true;
                     self.closers.take_into(wakes);
                 }
-                // Nobody waits for it. The stats show it.
-                Event::Fec(_) => {}
+                // Nobody waits for these. The stats show them.
+                Event::Fec(_) | Event::Connected => {}
                 Event::Closed(_) => {
                     self.readers.take_into(wakes);
                     self.datagram_readers.take_into(wakes);

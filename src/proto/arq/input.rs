@@ -12,7 +12,8 @@ use super::{
 };
 use crate::proto::{
     congestion::{LossCause, Lost},
-    error::PacketError,
+    error::{PacketError, SegmentError},
+    extension::{Extension, Taken},
     path::MAX_RTO,
     seq,
     time::Instant,
@@ -30,19 +31,23 @@ pub(in crate::proto) enum Origin {
 
 impl Arq {
     /// Takes in the segments of one packet, all headers before them removed. `place` is where they lie, if their payload may
-    /// stay there.
+    /// stay there. `extension` takes what is not KCP's; without it, the command of the extensions is an unknown one.
     pub(in crate::proto) fn input(
         &mut self,
         now: Instant,
         segments: &[u8],
         origin: Origin,
         place: Option<BlockPosition<'_>>,
+        mut extension: Option<&mut Extension>,
     ) -> Result<(), PacketError> {
         debug_assert!(place.is_none_or(|place| place.is_of(segments)));
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.path.min_rtt());
         let mut skipped = false;
         let mut heard = false;
+        // `frg` of the last segment that tells by it whether the peer knows the extensions.
+        let mut mark = None;
+        let refuses_stream = extension.as_ref().is_some_and(|extension| extension.requires_hello());
         let mut outcome = Ok(());
         let mut arrived = StreamRange::default();
         // Where the next segment begins.
@@ -64,13 +69,25 @@ impl Arq {
             self.counters.segments.received += 1;
             let payload_at = at + HEADER_LEN;
             at = payload_at + payload.len();
+            if header.cmd == Command::Extension {
+                let Some(extension) = extension.as_deref_mut() else {
+                    self.counters.udp.malformed += 1;
+                    outcome = Err(SegmentError::UnknownCommand(header.cmd as u8).into());
+                    break;
+                };
+                let taken = extension.input(now, &header, payload, origin, &self.conditions());
+                heard |= self.apply_extension(now, &header, origin, taken, &mut confirmed);
+                continue;
+            }
+            if refuses_stream {
+                continue;
+            }
             // A segment that was overtaken on its way, or that an attacker kept and sends again, tells nothing about the peer
             // as it is now.
-            if seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1)) {
-                self.peer_una = header.una;
+            if self.note_una(&header, origin) {
                 heard = true;
-                if origin == Origin::Received {
-                    self.peer_window = header.wnd.into();
+                if header.cmd != Command::Push {
+                    mark = Some(header.frg);
                 }
             }
             let mut news = false;
@@ -100,7 +117,7 @@ impl Arq {
                     self.input_push(now, &header, payload, place);
                 }
                 Command::Wask => self.tell_window = true,
-                Command::Wins => {}
+                Command::Wins | Command::Extension => {}
             }
         }
         if arrived.len > 0 {
@@ -112,8 +129,46 @@ impl Arq {
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
             self.after_input(now, &confirmed, skipped, echoed);
+            if let Some(extension) = extension {
+                extension.on_heard(now, mark, || self.conditions());
+            }
         }
         outcome
+    }
+
+    /// Takes in the `una` of a segment and, if it was received, its window. Returns whether the `una` is right: only then the
+    /// peer is heard.
+    #[inline]
+    fn note_una(&mut self, header: &SegmentHeader, origin: Origin) -> bool {
+        let right = seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1));
+        if right {
+            self.peer_una = header.una;
+            if origin == Origin::Received {
+                self.peer_window = header.wnd.into();
+            }
+        }
+        right
+    }
+
+    /// Applies what an extension segment tells the stream. Returns whether the peer was heard.
+    #[cold]
+    fn apply_extension(
+        &mut self,
+        now: Instant,
+        header: &SegmentHeader,
+        origin: Origin,
+        taken: Taken,
+        confirmed: &mut Confirmed,
+    ) -> bool {
+        if let Some(rtt) = taken.rtt {
+            self.path.on_rtt(now, rtt, &self.nodelay);
+        }
+        if !taken.vouched {
+            return false;
+        }
+        let right = self.note_una(header, origin);
+        self.buffer.ack_before(header.una, confirmed);
+        right
     }
 
     fn input_push(
@@ -168,6 +223,7 @@ impl Arq {
         if skipped {
             self.after_skips(now);
         }
+        self.control_sn = 1;
         self.path.liveness.on_answered(now, self.buffer.unacked() > 0);
         self.probe.answered();
         self.update_probe(now);
@@ -240,7 +296,7 @@ mod tests {
     fn what_arrived_behind_losses_is_freed(segments: u32) {
         let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
-        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received, None).unwrap();
+        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received, None, None).unwrap();
         let written: Vec<u8> = (0..segments as usize * arq.path.mss()).map(|i| (i % 251) as u8).collect();
         for batch in written.chunks(64 * arq.path.mss()) {
             assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
@@ -251,9 +307,10 @@ mod tests {
         // Most ACKs come in order; those of the newest segments come in reverse, as reordering may have it.
         let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
         for batch in arrived.chunks(100) {
-            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received, None).unwrap();
+            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received, None, None).unwrap();
         }
-        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received, None).unwrap();
+        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received, None, None)
+            .unwrap();
         assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (segments, lost.len() as u32));
         assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
         let resent = sent(&mut arq);
@@ -262,7 +319,8 @@ mod tests {
         for (header, payload) in resent {
             assert_eq!(payload, &written[header.sn as usize * arq.path.mss()..][..arq.path.mss()]);
         }
-        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received, None).unwrap();
+        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received, None, None)
+            .unwrap();
         assert_eq!(arq.queue.bytes.memory(), 0);
     }
 

@@ -49,6 +49,7 @@ use super::{
     config::{KcpConfig, NoDelay},
     congestion::CongestionControl,
     error::{SettingError, WriteError},
+    extension::{Conditions, Envelope, MARK},
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
@@ -101,6 +102,11 @@ pub(super) struct Arq {
     tell_window: bool,
     /// The window that was told last, in segments.
     told_window: u32,
+    /// `frg` of the ACK, WASK and WINS segments that are sent: it tells the peer whether this end knows the extensions.
+    mark: u8,
+    /// `sn` of the WASK and WINS segments that are sent: 0 until something was heard, then 1. kcp-go's listener takes a segment
+    /// with the `sn` 0 of another conversation for the beginning of a new one, which replaces the one it has of that address.
+    control_sn: u32,
     /// When segments that were skipped too seldom for a fast resend are resent if nothing new is sent.
     early_at: Option<Instant>,
     early_due: bool,
@@ -138,6 +144,8 @@ impl Arq {
             peer_una: first_sn,
             tell_window: false,
             told_window: u32::MAX,
+            mark: 0,
+            control_sn: 0,
             early_at: None,
             early_due: false,
             flush_at: None,
@@ -378,6 +386,45 @@ impl Arq {
     /// The peer was heard, but not by a segment: it still owes its answers.
     pub(super) const fn note_heard(&mut self, now: Instant) {
         self.path.liveness.on_heard(now);
+    }
+
+    /// Whether anything was heard from the peer.
+    pub(super) const fn has_heard(&self) -> bool {
+        self.control_sn != 0
+    }
+
+    // ---- Extensions ----
+
+    /// Tells the peer in each ACK, WASK and WINS that this end knows the extensions.
+    pub(super) const fn mark_segments(&mut self) {
+        self.mark = MARK;
+    }
+
+    /// Asks for the peer's window with the next transmission.
+    pub(super) const fn ask_window(&mut self) {
+        self.probe.ask_now();
+    }
+
+    /// Something was sent beside the stream that the peer must answer.
+    pub(super) fn owe_answer(&mut self, now: Instant) {
+        self.path.liveness.on_send(now);
+    }
+
+    /// What a segment beside the stream says in its header. It tells the window.
+    pub(super) fn envelope(&mut self, now: Instant) -> Envelope {
+        let wnd = self.recv.free_window().min(u16::MAX.into()) as u16;
+        self.told_window = wnd.into();
+        Envelope { conv: self.conv, wnd, ts: now.as_ts(), una: self.recv.nxt() }
+    }
+
+    pub(super) fn conditions(&self) -> Conditions {
+        let rtt = self.path.rtt();
+        Conditions {
+            rto: rtt.rto(),
+            rtt: rtt.smoothed(),
+            interval: self.nodelay.interval,
+            in_flight: self.buffer.unacked() > 0,
+        }
     }
 
     fn backoff(&self) -> Backoff {

@@ -263,7 +263,7 @@ impl Arq {
         let mut acks = core::mem::take(&mut self.acks);
         acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
             self.counters.segments.acks_sent += 1;
-            at = self.emit_header(Command::Ack, 0, ack.ts, ack.sn, 0, out, at, flush);
+            at = self.emit_header(Command::Ack, self.mark, ack.ts, ack.sn, 0, out, at, flush);
         });
         self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
@@ -272,11 +272,11 @@ impl Arq {
             self.counters.segments.window_probes += 1;
             // Nobody reads the time in it. But without it, the packet would be equal to the one before, and a replay window
             // would drop it.
-            at = self.emit_header(Command::Wask, 0, now.as_ts(), 0, 0, out, at, flush);
+            at = self.emit_header(Command::Wask, self.mark, now.as_ts(), self.control_sn, 0, out, at, flush);
         }
         if self.tell_window && fits(out, at, 0) {
             self.tell_window = false;
-            at = self.emit_header(Command::Wins, 0, now.as_ts(), 0, 0, out, at, flush);
+            at = self.emit_header(Command::Wins, self.mark, now.as_ts(), self.control_sn, 0, out, at, flush);
         }
         at
     }

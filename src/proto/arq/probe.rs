@@ -51,6 +51,11 @@ impl Probe {
         }
     }
 
+    /// Asks once, whatever the peer's window.
+    pub(super) const fn ask_now(&mut self) {
+        self.ask = true;
+    }
+
     /// Whether a WASK is to be sent.
     pub(super) const fn asks(&self) -> bool {
         self.ask

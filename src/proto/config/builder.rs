@@ -11,6 +11,7 @@ use crate::{
     proto::{
         congestion::CongestionControl,
         error::ConfigError,
+        extension::{self, Extensions},
         fec::{self, AdaptiveFec},
     },
 };
@@ -205,6 +206,14 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Whether sessions that [`Connection::connect`](crate::proto::Connection::connect) and
+    /// [`Connection::accept`](crate::proto::Connection::accept) begin speak the extensions with peers that know them, or demand
+    /// that they do. Default [`Extensions::Off`].
+    pub const fn extensions(mut self, extensions: Extensions) -> Self {
+        self.config.extensions = extensions;
+        self
+    }
+
     /// The settings, checked.
     ///
     /// # Errors
@@ -216,6 +225,11 @@ impl KcpConfigBuilder {
         let overhead = config.crypto.as_ref().map_or(0, PacketCrypto::overhead)
             + if settings.has_fec() { fec::HEADER_LEN } else { 0 };
         check_mtu(settings.mtu, overhead, config.crypto.as_ref())?;
+        if config.extensions == Extensions::Required {
+            // FEC leaves the handshake's packets alone.
+            let around = config.crypto.as_ref().map_or(0, PacketCrypto::overhead);
+            check("mtu", settings.mtu as u64, (around + extension::MIN_ROOM) as u64, u64::MAX)?;
+        }
         check("replay_window", config.replay_window as u64, 0, 65_536)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
         let (min_wait, max_wait) = (Duration::from_millis(100), Duration::from_secs(86_400));

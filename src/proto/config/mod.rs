@@ -11,6 +11,7 @@ use core::time::Duration;
 pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay, settings::SessionSettings};
 use super::{
     congestion::CongestionControl,
+    extension::Extensions,
     fec::{AdaptiveFec, ReedSolomon},
     wire::HEADER_LEN,
 };
@@ -47,6 +48,7 @@ pub struct KcpConfig {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) accept_backlog: usize,
     pub(crate) one_session_per_address: bool,
+    pub(crate) extensions: Extensions,
 }
 
 impl Default for KcpConfig {
@@ -73,6 +75,7 @@ impl Default for KcpConfig {
             accept_backlog: 1_024,
             // A peer may hold several conversations over one socket.
             one_session_per_address: false,
+            extensions: Extensions::Off,
         }
     }
 }
@@ -229,6 +232,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn one_session_per_address(&self) -> bool {
         self.one_session_per_address
+    }
+
+    /// Whether the extensions are spoken.
+    #[must_use]
+    pub const fn extensions(&self) -> Extensions {
+        self.extensions
     }
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.

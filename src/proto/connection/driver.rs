@@ -20,7 +20,10 @@ impl Connection {
     /// [`poll_transmit`](Self::poll_transmit) finds nothing until the next deadline, which may have come already. ACKs may
     /// be held back until then.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.arq.is_quiet() && !self.datagrams.has_unsent() && self.pipeline.parity_len().is_none()
+        self.arq.is_quiet()
+            && !self.datagrams.has_unsent()
+            && self.pipeline.parity_len().is_none()
+            && !self.has_urgent_extension()
     }
 
     /// Whether a window update waits to be sent, as it may after a read.

@@ -125,10 +125,10 @@ impl Connection {
         udp.packets_received += 1;
         udp.bytes_received += packet.len() as u64;
         let conv = self.arq.conv();
-        let arq = &mut self.arq;
-        let outcome = self
-            .pipeline
-            .take_in(packet, place, conv, |segments, origin, place| arq.input(now, segments, origin, place));
+        let (arq, extension) = (&mut self.arq, &mut self.extension);
+        let outcome = self.pipeline.take_in(packet, place, conv, |segments, origin, place| {
+            arq.input(now, segments, origin, place, extension.as_deref_mut())
+        });
         match outcome {
             Ok(Some(packet)) => return self.receive_datagram(now, &packet),
             Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,
@@ -144,6 +144,7 @@ impl Connection {
             let (rtt, min_rtt) = self.arq.round_trip_times();
             self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
         }
+        self.after_extension_input();
         self.after_progress();
     }
 }

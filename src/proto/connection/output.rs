@@ -42,6 +42,11 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
+        if self.has_urgent_extension()
+            && let Some(transmit) = self.transmit_extension(now, buf)
+        {
+            return Some(transmit);
+        }
         if self.datagrams.is_turn()
             && let Some(transmit) = self.transmit_datagrams(now, buf)
         {
@@ -68,9 +73,12 @@ impl Connection {
                 parity
             } else {
                 let out = &mut buf[len + head..len + size - tail];
-                let written = self.arq.fill(now, out, &mut flush);
+                let mut written = self.arq.fill(now, out, &mut flush);
                 if written == 0 {
                     break;
+                }
+                if self.has_appendable_extension() {
+                    written += self.append_extension(now, &mut buf[len + head + written..len + size - tail]);
                 }
                 let packet = head + written + tail;
                 self.pipeline.complete(now, &mut buf[len..len + packet]);

@@ -16,7 +16,7 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
-        earliest([self.arq.next_timeout(), self.lifetime()])
+        earliest([self.arq.next_timeout(), self.lifetime(), self.extension_deadline()])
     }
 
     /// Does what is due at `now`. Calling it early is harmless.
@@ -25,6 +25,7 @@ impl Connection {
             return;
         }
         self.arq.on_timeout(now);
+        self.on_extension_timeout(now);
         if let Some(reason) = self.expired(now) {
             self.close(reason);
         }
@@ -64,7 +65,8 @@ impl Connection {
     /// The timers that are set. An instant at the end of the clock never comes.
     fn timers(&self) -> impl Iterator<Item = (Timer, Instant)> {
         let ends = ENDS.into_iter().zip(self.ends());
-        let all = ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines()));
+        let all =
+            ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines())).chain(self.extension_timers());
         let lives = !matches!(self.state, State::Closed(_));
         all.filter_map(move |(timer, at)| Some((timer, at.filter(|at| lives && *at < Instant::NEVER)?)))
     }

@@ -14,7 +14,11 @@ use super::{
     recently_closed::RecentlyClosed,
     routes::{Handle, Route},
 };
-use crate::proto::{Instant, KcpConfig, pipeline::begins_session, replay::ReplayWindow};
+use crate::proto::{
+    Extensions, Instant, KcpConfig,
+    pipeline::{Begins, begins_session},
+    replay::ReplayWindow,
+};
 
 /// How many packets that began a session are remembered, at least: they take at most 512 KiB.
 const FIRST_PACKETS: usize = 16_384;
@@ -30,6 +34,10 @@ pub(super) struct Admission {
     /// Whether only a holder of the key can make a packet. Without that, remembering packets would stop no attacker.
     authenticated: bool,
     first_packets: ReplayWindow,
+    /// Whether a HELLO begins a session.
+    takes_hello: bool,
+    /// Whether the first PUSH does.
+    takes_push: bool,
     closed: RecentlyClosed,
     /// The session that began last from each address, where it ends the one before.
     latest: Option<Map<SocketAddr, Handle>>,
@@ -52,6 +60,8 @@ impl Admission {
             open: true,
             authenticated: config.crypto().is_some_and(|crypto| crypto.cipher().is_authenticated()),
             first_packets: ReplayWindow::new(FIRST_PACKETS),
+            takes_hello: config.extensions() != Extensions::Off,
+            takes_push: config.extensions() != Extensions::Required,
             closed: RecentlyClosed::new(key),
             latest: config.one_session_per_address().then(|| Map::with_hasher(key)),
         }
@@ -73,7 +83,7 @@ impl Admission {
     ) -> Beginning {
         let (mut begins, mut replayed) = (false, 0);
         for packet in run.chunks(batch.stride) {
-            if !begins_session(batch.frame.payload(packet)) {
+            if !self.begins_session(batch.frame.payload(packet)) {
                 continue;
             }
             if self.is_new(packet, batch.source, decryptor) {
@@ -97,9 +107,18 @@ impl Admission {
     #[inline(never)]
     pub(super) fn remember_resends(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) {
         for packet in run.chunks(batch.stride) {
-            if begins_session(batch.frame.payload(packet)) {
+            if self.begins_session(batch.frame.payload(packet)) {
                 self.is_new(packet, batch.source, decryptor);
             }
+        }
+    }
+
+    /// Whether a packet begins a session, by the kinds of beginning that are taken here.
+    fn begins_session(&self, payload: &[u8]) -> bool {
+        match begins_session(payload) {
+            Begins::No => false,
+            Begins::Push => self.takes_push,
+            Begins::Hello => self.takes_hello,
         }
     }
 

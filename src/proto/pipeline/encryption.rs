@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::begins_session;
+use super::{Begins, begins_session};
 use crate::{
     crypto::PacketCrypto,
     proto::{
@@ -67,7 +67,7 @@ impl Encryption {
     }
 
     /// Encrypts packets in place. They lie back to back and have `stride` bytes each; the last may be shorter. `first`: the
-    /// first PUSH of the session may be among them.
+    /// first PUSH of the session, or a HELLO, may be among them.
     ///
     /// # Errors
     /// Why the session must end.
@@ -82,7 +82,7 @@ impl Encryption {
         if first && self.authenticated {
             for (bit, packet) in packets.chunks(stride).enumerate() {
                 let payload = packet.get(self.head..packet.len() - self.tail).unwrap_or_default();
-                beginnings |= u64::from(begins_session(payload)) << (bit % 64);
+                beginnings |= u64::from(begins_session(payload) != Begins::No) << (bit % 64);
             }
         }
         if !self.crypto.reserve(packets.len().div_ceil(stride)) {

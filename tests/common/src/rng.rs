@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use kcp9::proto::Random;
+
 /// A stream of numbers that a seed determines.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
@@ -55,6 +57,14 @@ impl Rng {
 
     pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.size(0..=choices.len() - 1)]
+    }
+}
+
+impl Random for Rng {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for bytes in bytes.chunks_mut(8) {
+            bytes.copy_from_slice(&self.next().to_le_bytes()[..bytes.len()]);
+        }
     }
 }
 

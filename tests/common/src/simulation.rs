@@ -89,16 +89,28 @@ impl Simulation {
         first_sn: u32,
         clock_offsets: [Duration; 2],
     ) -> Self {
+        Self::between(seed, links, clock_offsets, |side, conv, start| {
+            Connection::starting_at(conv, configs[side], start, first_sn)
+        })
+    }
+
+    /// Two ends whose connections `begin` makes: it is given the side, the conv and the time on that side's clock.
+    pub fn between(
+        seed: u64,
+        links: [LinkSettings; 2],
+        clock_offsets: [Duration; 2],
+        mut begin: impl FnMut(usize, u32, Instant) -> Connection,
+    ) -> Self {
         let mut rng = Rng::new(seed);
         let flows = [Flow::new(rng.next()), Flow::new(rng.next())];
         let [first, second] = links;
-        let mut end = |config: &KcpConfig, link: LinkSettings, clock_offset: Duration| {
-            let start = Instant::ZERO + clock_offset;
-            let connection = Connection::starting_at(CONV, config, start, first_sn);
+        let mut end = |side: usize, link: LinkSettings| {
+            let clock_offset = clock_offsets[side];
+            let connection = begin(side, CONV, Instant::ZERO + clock_offset);
             let link = Link::new(link, rng.fork());
             End::new(connection, link, clock_offset, rng.fork())
         };
-        let ends = [end(configs[0], first, clock_offsets[0]), end(configs[1], second, clock_offsets[1])];
+        let ends = [end(CLIENT, first), end(SERVER, second)];
         Self {
             seed,
             now: Instant::ZERO,

@@ -1,0 +1,221 @@
+//! What a connection does with its extensions: it begins them, hands them what comes in, and sends what they have to say.
+
+use alloc::boxed::Box;
+
+use super::{Connection, Transmit};
+use crate::proto::{
+    config::KcpConfig,
+    extension::{Caps, Extension, Extensions, MIN_ROOM, Role, SessionSeed, Settings},
+    time::{Instant, earliest},
+    timer::Timer,
+};
+
+impl Connection {
+    /// A session that is begun here, of the conversation `conv`, which is chosen at random
+    /// ([`random_conv`](crate::proto::random_conv)).
+    ///
+    /// Unless the [`extensions`](KcpConfig::extensions) are off, the first transmission is a HELLO. It begins the session at
+    /// the peer, so that a peer may speak first, and tells it what this end knows. What is written meanwhile leaves right
+    /// behind it: nothing waits for an answer. [`Event::Connected`](super::Event::Connected) comes with the first one.
+    ///
+    /// ```
+    /// use kcp9::{KcpConfig, proto::{Connection, Event, Extensions, Instant, Random, SessionSeed}};
+    ///
+    /// # struct Entropy(u8);
+    /// # impl Random for Entropy {
+    /// #     fn fill(&mut self, bytes: &mut [u8]) {
+    /// #         self.0 += 1;
+    /// #         bytes.fill(self.0);
+    /// #     }
+    /// # }
+    /// # let mut entropy = Entropy(0);
+    /// let now = Instant::ZERO;
+    /// let config = KcpConfig::builder().extensions(Extensions::Preferred).build()?;
+    /// // `entropy` draws from the operating system.
+    /// let mut client = Connection::connect(7, &config, now, SessionSeed::new(&mut entropy));
+    /// let mut server = Connection::accept(7, &config, now, SessionSeed::new(&mut entropy));
+    ///
+    /// let mut buffer = vec![0; 65_536];
+    /// let hello = client.poll_transmit(now, &mut buffer).ok_or("nothing to send")?;
+    /// server.handle_packet(now, &mut buffer[..hello.len])?;
+    /// let answer = server.poll_transmit(now, &mut buffer).ok_or("nothing to send")?;
+    /// client.handle_packet(now, &mut buffer[..answer.len])?;
+    /// assert_eq!(client.poll_event(), Some(Event::Connected));
+    /// assert!(client.is_peer_confirmed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn connect(conv: u32, config: &KcpConfig, now: Instant, seed: SessionSeed) -> Self {
+        Self::connecting_at(conv, config, now, seed, 0)
+    }
+
+    /// A session that a peer has begun: see [`connect`](Self::connect). `conv` is that of its first packet.
+    #[must_use]
+    pub fn accept(conv: u32, config: &KcpConfig, now: Instant, seed: SessionSeed) -> Self {
+        Self::accepting_at(conv, config, now, seed, 0)
+    }
+
+    /// As [`connect`](Self::connect), with the first numbers of [`starting_at`](Self::starting_at).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn connecting_at(
+        conv: u32,
+        config: &KcpConfig,
+        now: Instant,
+        seed: SessionSeed,
+        first_sn: u32,
+    ) -> Self {
+        let mut connection = Self::starting_at(conv, config, now, first_sn);
+        connection.awaits_peer = true;
+        connection.begin_extension(Role::Connects, config, now, seed);
+        connection
+    }
+
+    /// As [`accept`](Self::accept), with the first numbers of [`starting_at`](Self::starting_at).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn accepting_at(
+        conv: u32,
+        config: &KcpConfig,
+        now: Instant,
+        seed: SessionSeed,
+        first_sn: u32,
+    ) -> Self {
+        let mut connection = Self::starting_at(conv, config, now, first_sn);
+        connection.begin_extension(Role::Accepts, config, now, seed);
+        connection
+    }
+
+    fn begin_extension(&mut self, role: Role, config: &KcpConfig, now: Instant, seed: SessionSeed) {
+        let room = config.mtu().saturating_sub(self.around_extension());
+        if config.extensions == Extensions::Off || room < MIN_ROOM {
+            return;
+        }
+        let settings = Settings {
+            extensions: config.extensions,
+            caps: if self.datagrams.is_enabled() { Caps::DATAGRAMS } else { Caps::default() },
+            keep_alive: None,
+            dead_timeout: config.dead_timeout,
+        };
+        self.arq.mark_segments();
+        self.extension = Some(Box::new(Extension::new(role, &settings, seed, now)));
+    }
+
+    /// Whether the peer has shown that it knows the extensions and hears this end. Once it has, it stays so.
+    #[must_use]
+    pub fn is_peer_confirmed(&self) -> bool {
+        self.extension.as_ref().is_some_and(|extension| extension.is_confirmed())
+    }
+
+    /// Asks the peer for an answer now, for an application that waits for [`Event::Connected`](super::Event::Connected)
+    /// before it writes. Peers without extensions answer nothing else as long as nothing is written. If no answer comes, the
+    /// session ends after [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    pub fn await_peer(&mut self) {
+        let asks = match &mut self.extension {
+            Some(extension) => extension.ask(),
+            None => !self.arq.has_heard(),
+        };
+        if asks && self.awaits_peer {
+            self.arq.ask_window();
+        }
+    }
+
+    // ---- Input and time ----
+
+    /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
+    pub(super) fn after_extension_input(&mut self) {
+        if let Some(extension) = &self.extension
+            && let Some(reason) = extension.fate()
+        {
+            self.close(reason);
+            return;
+        }
+        if self.awaits_peer && self.arq.has_heard() {
+            self.after_answer();
+        }
+    }
+
+    #[cold]
+    fn after_answer(&mut self) {
+        let is_peer_missing = |extension: &Extension| extension.is_required() && !extension.is_confirmed();
+        if !self.extension.as_deref().is_some_and(is_peer_missing) {
+            self.awaits_peer = false;
+            self.connected = true;
+        }
+    }
+
+    pub(super) fn on_extension_timeout(&mut self, now: Instant) {
+        let Some(extension) = &mut self.extension else { return };
+        if extension.on_timeout(now, &self.arq.conditions()) {
+            self.arq.ask_window();
+        }
+        if let Some(reason) = extension.fate() {
+            self.close(reason);
+        }
+    }
+
+    pub(super) fn extension_deadline(&self) -> Option<Instant> {
+        earliest(self.extension.as_ref()?.deadlines())
+    }
+
+    pub(super) fn extension_timers(&self) -> impl Iterator<Item = (Timer, Option<Instant>)> {
+        let extension = self.extension.iter();
+        extension.flat_map(|extension| Extension::TIMERS.into_iter().zip(extension.deadlines()))
+    }
+
+    // ---- Output ----
+
+    /// Whether an extension segment is to be sent in a packet of its own.
+    #[inline]
+    pub(super) fn has_urgent_extension(&self) -> bool {
+        self.extension.as_ref().is_some_and(|extension| extension.is_urgent())
+    }
+
+    /// Whether an extension segment may go with a packet of the stream.
+    #[inline]
+    pub(super) fn has_appendable_extension(&self) -> bool {
+        self.extension.as_ref().is_some_and(|extension| extension.has_appendable())
+    }
+
+    /// Bytes of a packet in front of and behind an extension segment that stands alone. It takes no FEC header: it is sent
+    /// again sooner than parity would come, and a peer without extensions never finds it in a group.
+    fn around_extension(&self) -> usize {
+        self.pipeline.crypto_head() + self.pipeline.tail()
+    }
+
+    /// Writes the next extension segment that has a packet of its own.
+    #[cold]
+    pub(super) fn transmit_extension(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
+        let out = buf.get_mut(head..self.settings.mtu.saturating_sub(tail))?;
+        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
+        let extension = self.extension.as_mut()?;
+        let written = loop {
+            if !extension.is_urgent() {
+                return None;
+            }
+            // What does not fit, or may not be sent, is given up: the next one's turn.
+            if let Some(written) = extension.write(now, envelope, out, head + tail, &conditions) {
+                break written;
+            }
+        };
+        if written.owed {
+            self.arq.owe_answer(now);
+        }
+        let len = head + written.len + tail;
+        self.arq.charge(now, len);
+        self.arq.counters_mut().segments.sent += 1;
+        self.encrypt(&mut buf[..len], len, written.begins)
+    }
+
+    /// Writes extension segments behind those of the stream. Returns how many bytes.
+    #[cold]
+    pub(super) fn append_extension(&mut self, now: Instant, out: &mut [u8]) -> usize {
+        let envelope = self.arq.envelope(now);
+        let Some(extension) = &mut self.extension else { return 0 };
+        let before = extension.stats().sent;
+        let len = extension.append(envelope, out);
+        self.arq.counters_mut().segments.sent += extension.stats().sent - before;
+        len
+    }
+}

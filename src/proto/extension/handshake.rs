@@ -1,0 +1,660 @@
+//! Who the peer is: HELLO and ANSWER, and what each end knows of the other.
+//!
+//! The end that connects sends HELLO at once, and its data behind it without waiting. The end that accepts answers each HELLO
+//! by an ANSWER. Both carry the sender's id; its first four bytes are the tag that segments to this end carry. Neither is
+//! acknowledged and neither is certain: any of them may be lost, late or doubled, and KCP goes on all the same.
+//!
+//! # Peers without extensions
+//!
+//! Whether a peer knows the extensions does not hang on HELLO and ANSWER. Each end that knows them *marks* its ACK, WASK and
+//! WINS segments: `frg` is [`MARK`] there, which no implementation reads. Everybody answers PUSH and WASK. So the first ACK or
+//! WINS tells after one round trip whom it is from. A peer whose first one bears no mark is a legacy peer and hears of the
+//! extensions no more. A peer that marks is asked by HELLO until its ANSWER has come.
+//!
+//! # When HELLO is sent again
+//!
+//! * Nothing was heard at all: as often as a lost segment would be sent again, from one RTO on up to 8 s. If nothing is in
+//!   flight that the peer would acknowledge, the window is asked for as well (WASK): a peer without extensions answers that.
+//! * The peer marks: a quarter of a round trip after the first mark, since the ANSWER may be on its way, then after each RTO,
+//!   doubled up to 8 s.
+//! * Something was heard, but nothing that can bear a mark: WASK alone.
+//!
+//! # Whom to believe
+//!
+//! Whoever sends a segment with this end's tag has read what this end sent. So the end that accepts takes its peer for
+//! *known* after a HELLO, which anybody can forge, and for *confirmed* after a segment with its own tag. Until then it answers
+//! every HELLO, of two ids at most, and the answer's token shows which of them the peer's is. It sends no more than three
+//! times the bytes that it received in HELLOs, so that a forged source address is not worth much.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use super::{
+    Conditions, Extensions, SessionSeed,
+    fields::{Fields, KindSet},
+    seed::{Purpose, Secret, SessionId},
+    segment::{Caps, Envelope, Hello, MAX_HELLO, VERSION, refusing},
+};
+use crate::proto::{
+    error::{CloseReason, HandshakeError},
+    path::MAX_RTO,
+    time::{Instant, earliest},
+    wire::HEADER_LEN,
+};
+
+/// `frg` of ACK, WASK and WINS segments of an end that knows the extensions.
+pub(in crate::proto) const MARK: u8 = 0x60;
+
+/// Bytes that the first two HELLOs make a packet have. Three times as many hold an ANSWER and a first flight of data.
+const LONG: usize = 1_200;
+/// Bytes of packets with later ones. They get through where longer ones do not.
+const SHORT: usize = 128;
+/// The longest wait between two HELLOs.
+const MAX_WAIT: Duration = Duration::from_secs(8);
+/// HELLOs and WASKs that are sent to who never answered, where nobody waits for an answer.
+const UNASKED: u32 = 4;
+/// The times of this many HELLOs are kept: an ANSWER or RETRY must echo one of them.
+const REMEMBERED: usize = 4;
+/// Cookies that are taken in one session.
+const MAX_RETRIES: u8 = 3;
+/// What is sent in ANSWERs before the peer's address is known to be its own: at most this many times what was received.
+const AMPLIFICATION: u64 = 3;
+
+/// Which end began the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Role {
+    Connects,
+    Accepts,
+}
+
+/// What an end knows of its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Knowledge {
+    /// HELLO was sent, and neither ANSWER nor an unmarked segment has come. Only for the end that connects.
+    Asking,
+    /// No HELLO has come, and nothing that says there will be none. Only for the end that accepts.
+    Unknown,
+    /// The peer does not know the extensions. This is for ever.
+    Legacy,
+    /// A HELLO has come. The peer has not shown that it hears this end. Only for the end that accepts.
+    Known,
+    /// The peer has used the tag of this end. This is for ever.
+    Confirmed,
+}
+
+/// What the peer has said of itself in its first HELLO or ANSWER. Later copies change nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) struct PeerInfo {
+    pub(in crate::proto) id: SessionId,
+    pub(in crate::proto) caps: Caps,
+    /// After how much silence the peer probes. `None`: it does not, or is the end that accepts.
+    pub(in crate::proto) keep_alive: Option<Duration>,
+}
+
+/// What becomes of a segment that the handshake was asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the peer's.
+    Taken,
+    /// As [`Taken`](Self::Taken), and it answers a HELLO that was sent this long ago.
+    TakenAfter(Duration),
+    /// It means nothing here and now.
+    Dropped,
+    /// Another session of the peer may have taken the place of this one.
+    Contested,
+}
+
+/// A HELLO that is to be answered.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    info: PeerInfo,
+    /// `ts` and bytes of its last HELLO.
+    ts: u32,
+    len: usize,
+    due: bool,
+}
+
+/// An answer to a HELLO that makes no state here.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    tag: u32,
+    ts: u32,
+    len: usize,
+    unknown: KindSet,
+}
+
+/// Everything that one end's handshake knows.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    role: Role,
+    id: SessionId,
+    secret: Secret,
+    caps: Caps,
+    keep_alive: Option<Duration>,
+    required: bool,
+    knowledge: Knowledge,
+    peer: Option<PeerInfo>,
+    hellos: Hellos,
+    /// The HELLOs that have come, the newest first.
+    candidates: [Option<Candidate>; 2],
+    refusal: Option<Refusal>,
+    /// Bytes received in HELLOs, and sent in answers to them.
+    hello_bytes: u64,
+    answer_bytes: u64,
+    cookie: Option<Box<[u8]>>,
+    retries: u8,
+    /// The token of the peer's ANSWER, which is to be returned.
+    pong: Option<u64>,
+    /// Until when it may wait for a packet to go with.
+    pong_at: Option<Instant>,
+    /// Until when the peer must be confirmed.
+    confirm_by: Option<Instant>,
+    fate: Option<CloseReason>,
+}
+
+/// The HELLOs of the end that connects.
+#[derive(Debug, Default)]
+struct Hellos {
+    /// One is to be sent now.
+    due: bool,
+    /// When the next one is due.
+    at: Option<Instant>,
+    /// The wait behind the next one.
+    wait: Duration,
+    /// How many HELLOs, and times for one, there were.
+    turns: u32,
+    /// HELLOs that are padded to [`LONG`] still.
+    long: u8,
+    /// When the last ones were sent.
+    sent: [Option<Instant>; REMEMBERED],
+    /// Something was heard from the peer.
+    heard: bool,
+    /// The peer marks its segments, or used this end's tag.
+    marked: bool,
+    /// The application waits for the peer.
+    awaited: bool,
+}
+
+/// What is sent of the handshake, and what else is to be done for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) len: usize,
+    /// It begins a session at the peer: a HELLO.
+    pub(super) begins: bool,
+    /// The peer owes an answer to it.
+    pub(super) owed: bool,
+}
+
+impl Handshake {
+    pub(super) fn new(
+        role: Role,
+        settings: &super::Settings,
+        SessionSeed { id, secret }: SessionSeed,
+        now: Instant,
+    ) -> Self {
+        let required = settings.extensions == Extensions::Required;
+        let connects = role == Role::Connects;
+        Self {
+            role,
+            id,
+            secret,
+            caps: settings.caps,
+            keep_alive: settings.keep_alive,
+            required,
+            knowledge: if connects { Knowledge::Asking } else { Knowledge::Unknown },
+            peer: None,
+            hellos: Hellos { due: connects, long: 2, ..Hellos::default() },
+            candidates: [None; 2],
+            refusal: None,
+            hello_bytes: 0,
+            answer_bytes: 0,
+            cookie: None,
+            retries: 0,
+            pong: None,
+            pong_at: None,
+            confirm_by: (required && !connects).then(|| now + settings.dead_timeout),
+            fate: None,
+        }
+    }
+
+    // ---- What is known ----
+
+    pub(super) const fn knowledge(&self) -> Knowledge {
+        self.knowledge
+    }
+
+    /// The tag of this end.
+    pub(super) const fn tag(&self) -> u32 {
+        self.id.tag()
+    }
+
+    /// The tag that segments to the peer carry, as far as there is one that it may know.
+    pub(super) fn peer_tag(&self) -> Option<u32> {
+        match self.knowledge {
+            Knowledge::Confirmed => self.peer.map(|peer| peer.id.tag()),
+            Knowledge::Known => self.candidates[0].map(|candidate| candidate.info.id.tag()),
+            Knowledge::Asking | Knowledge::Unknown | Knowledge::Legacy => None,
+        }
+    }
+
+    /// What a confirmed peer has said of itself.
+    pub(super) const fn peer(&self) -> Option<&PeerInfo> {
+        self.peer.as_ref()
+    }
+
+    /// Whether this end is the one that looks after the other. Where both have connected, the smaller id decides.
+    pub(super) fn is_prober(&self) -> bool {
+        match self.candidates[0] {
+            Some(candidate) if self.role == Role::Connects => self.id.as_u64() < candidate.info.id.as_u64(),
+            _ => self.role == Role::Connects,
+        }
+    }
+
+    /// Whether a peer that marks its segments has not answered yet: it is none without extensions, for all that is known.
+    pub(super) fn is_answer_pending(&self) -> bool {
+        self.knowledge == Knowledge::Asking && self.hellos.marked
+    }
+
+    pub(super) const fn is_required(&self) -> bool {
+        self.required
+    }
+
+    /// Whether segments of the stream are refused until a HELLO comes.
+    pub(super) const fn requires_hello(&self) -> bool {
+        self.required && matches!(self.knowledge, Knowledge::Unknown)
+    }
+
+    /// Why the session must end, if it must.
+    pub(super) const fn fate(&self) -> Option<CloseReason> {
+        self.fate
+    }
+
+    // ---- What comes in ----
+
+    /// A HELLO of `len` bytes with its header and the time `ts`.
+    pub(super) fn on_hello(
+        &mut self,
+        now: Instant,
+        ts: u32,
+        len: usize,
+        hello: &Hello<'_>,
+        conditions: &Conditions,
+    ) -> Verdict {
+        let info = PeerInfo {
+            id: hello.id,
+            caps: hello.caps,
+            keep_alive: hello
+                .fields
+                .keep_alive
+                .filter(|ms| *ms > 0)
+                .map(|ms| Duration::from_millis(ms.into())),
+        };
+        if self.knowledge == Knowledge::Legacy || hello.id == self.id {
+            return Verdict::Dropped;
+        }
+        if self.knowledge == Knowledge::Confirmed && self.peer.is_some_and(|peer| peer.id != hello.id) {
+            return Verdict::Contested;
+        }
+        self.hello_bytes = self.hello_bytes.saturating_add(len as u64);
+        let unknown = hello.fields.unknown;
+        if !hello.is_version_spoken() || !unknown.is_empty() {
+            self.refusal = Some(Refusal { tag: hello.id.tag(), ts, len, unknown });
+            return Verdict::Dropped;
+        }
+        self.add_candidate(info, ts, len);
+        match self.knowledge {
+            Knowledge::Unknown => self.knowledge = Knowledge::Known,
+            // Both ends connect.
+            Knowledge::Asking => self.on_marked(now, conditions),
+            _ => {}
+        }
+        // Of two that contradict each other, neither is taken at its word.
+        if self.knowledge != Knowledge::Confirmed && self.candidates[1].is_some() {
+            return Verdict::Dropped;
+        }
+        Verdict::Taken
+    }
+
+    fn add_candidate(&mut self, info: PeerInfo, ts: u32, len: usize) {
+        let mut known = self.candidates.iter_mut().flatten();
+        if let Some(candidate) = known.find(|candidate| candidate.info.id == info.id) {
+            (candidate.ts, candidate.len, candidate.due) = (ts, len, true);
+            return;
+        }
+        self.candidates.swap(0, 1);
+        self.candidates[0] = Some(Candidate { info, ts, len, due: true });
+    }
+
+    /// An ANSWER with this end's tag.
+    pub(super) fn on_answer(&mut self, now: Instant, hello: &Hello<'_>, conditions: &Conditions) -> Verdict {
+        match self.knowledge {
+            Knowledge::Confirmed if self.peer.is_some_and(|peer| peer.id == hello.id) => {
+                self.return_token(now, hello, conditions);
+                return Verdict::Taken;
+            }
+            Knowledge::Asking if hello.id != self.id => {}
+            _ => return Verdict::Dropped,
+        }
+        let Some(sent) = self.hellos.sent_at(hello.echo_ts) else { return Verdict::Dropped };
+        if hello.fields.unsupported.is_some() {
+            // This end sends no field that must be understood.
+            return Verdict::Dropped;
+        }
+        if !hello.is_version_spoken() {
+            self.become_legacy(CloseReason::HandshakeFailed(HandshakeError::Version));
+            return Verdict::Dropped;
+        }
+        if !hello.fields.unknown.is_empty() {
+            self.fate = Some(CloseReason::HandshakeFailed(HandshakeError::UnknownField));
+            return Verdict::Dropped;
+        }
+        self.confirm(PeerInfo { id: hello.id, caps: hello.caps, keep_alive: None });
+        self.return_token(now, hello, conditions);
+        let rtt = now - sent;
+        if rtt < MAX_RTO { Verdict::TakenAfter(rtt) } else { Verdict::Taken }
+    }
+
+    fn return_token(&mut self, now: Instant, answer: &Hello<'_>, conditions: &Conditions) {
+        if let Some(token) = answer.fields.token {
+            self.pong = Some(token);
+            self.pong_at.get_or_insert(now + conditions.interval);
+        }
+    }
+
+    /// A RETRY with this end's tag, in answer to the HELLO of the time `ts`.
+    pub(super) fn on_retry(&mut self, ts: u32, cookie: &[u8]) -> Verdict {
+        let asks = self.knowledge == Knowledge::Asking && self.hellos.sent_at(ts).is_some();
+        if !asks || self.retries == MAX_RETRIES {
+            return Verdict::Dropped;
+        }
+        self.retries += 1;
+        self.cookie = Some(cookie.into());
+        self.hellos.due = true;
+        self.hellos.long = self.hellos.long.max(1);
+        Verdict::Taken
+    }
+
+    /// Whether a PONG with this end's tag and this token answers an ANSWER. If so, it is [`Taken`](Verdict::Taken).
+    pub(super) fn on_pong(&mut self, token: u64) -> bool {
+        let mut candidates = self.candidates.into_iter().flatten();
+        let Some(peer) = candidates.find(|candidate| self.token_of(candidate.info.id) == token) else {
+            return false;
+        };
+        if self.knowledge != Knowledge::Confirmed {
+            self.confirm(peer.info);
+        }
+        true
+    }
+
+    /// Any other segment with this end's tag. Whoever sends one has heard this end.
+    pub(super) fn on_tagged(&mut self, now: Instant, conditions: &Conditions) -> Verdict {
+        match (self.knowledge, self.candidates) {
+            (Knowledge::Confirmed, _) => Verdict::Taken,
+            (Knowledge::Asking, _) => {
+                self.on_marked(now, conditions);
+                Verdict::Taken
+            }
+            (Knowledge::Known, [Some(only), None]) => {
+                self.confirm(only.info);
+                Verdict::Taken
+            }
+            (Knowledge::Known, _) => {
+                // It does not say which of two ids it comes from. The token of an ANSWER does.
+                for candidate in self.candidates.iter_mut().flatten() {
+                    candidate.due = true;
+                }
+                Verdict::Dropped
+            }
+            (Knowledge::Unknown | Knowledge::Legacy, _) => Verdict::Dropped,
+        }
+    }
+
+    /// An ABORT with this end's tag: whether it refuses the session.
+    pub(super) fn on_refused(&mut self) -> bool {
+        let asks = self.knowledge == Knowledge::Asking;
+        if asks {
+            self.fate = Some(CloseReason::Refused);
+        }
+        asks
+    }
+
+    /// The peer was heard. `mark`: `frg` of the last ACK, WASK or WINS.
+    pub(super) fn on_heard(&mut self, now: Instant, mark: Option<u8>, conditions: &Conditions) {
+        self.hellos.heard = true;
+        match (self.knowledge, mark) {
+            (Knowledge::Legacy | Knowledge::Confirmed, _) | (_, None) => {}
+            (Knowledge::Asking, Some(MARK)) => self.on_marked(now, conditions),
+            (Knowledge::Unknown | Knowledge::Known, Some(MARK)) => {}
+            (_, Some(_)) => self.become_legacy(CloseReason::PeerLacksExtensions),
+        }
+    }
+
+    /// Whether [`on_heard`](Self::on_heard) has nothing to learn any more.
+    pub(super) const fn is_settled(&self) -> bool {
+        matches!(self.knowledge, Knowledge::Confirmed | Knowledge::Legacy)
+    }
+
+    fn on_marked(&mut self, now: Instant, conditions: &Conditions) {
+        if core::mem::replace(&mut self.hellos.marked, true) {
+            return;
+        }
+        self.hellos.long = 1;
+        self.hellos.wait = conditions.rto;
+        let rtt = if conditions.rtt.is_zero() { conditions.rto } else { conditions.rtt };
+        self.hellos.at = Some(now + rtt / 4);
+        self.hellos.due = false;
+    }
+
+    fn confirm(&mut self, peer: PeerInfo) {
+        self.knowledge = Knowledge::Confirmed;
+        self.hellos.stop();
+        self.confirm_by = None;
+        self.cookie = None;
+        // Of the HELLOs, only the peer's matters any more. Where it sent none, there is none left.
+        let of_peer = |candidate: &Candidate| candidate.info.id == peer.id;
+        let own = self.candidates.into_iter().flatten().find(of_peer);
+        self.peer = Some(own.map_or(peer, |candidate| candidate.info));
+        self.candidates = [own, None];
+        self.refusal = None;
+    }
+
+    /// The peer has no extensions, or none that this end speaks. `reason` is why the session ends where they are required.
+    fn become_legacy(&mut self, reason: CloseReason) {
+        self.knowledge = Knowledge::Legacy;
+        self.hellos.stop();
+        self.candidates = [None; 2];
+        self.refusal = None;
+        self.confirm_by = None;
+        if self.required {
+            self.fate = Some(reason);
+        }
+    }
+
+    // ---- Time ----
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        earliest([self.hellos.at, self.pong_at, self.confirm_by])
+    }
+
+    /// Does what is due. Returns whether the peer's window is to be asked for.
+    pub(super) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
+        if self.confirm_by.take_if(|at| *at <= now).is_some() {
+            self.fate = Some(CloseReason::PeerLacksExtensions);
+        }
+        self.pong_at.take_if(|at| *at <= now);
+        if self.hellos.at.take_if(|at| *at <= now).is_none() {
+            return false;
+        }
+        self.hellos.on_turn(now, conditions, self.keep_alive.is_some())
+    }
+
+    /// The application waits for the peer. Returns whether the peer's window is to be asked for.
+    pub(super) fn ask(&mut self) -> bool {
+        self.hellos.awaited = true;
+        self.knowledge == Knowledge::Asking && !self.hellos.heard
+    }
+
+    // ---- What goes out ----
+
+    /// Whether a segment is to be sent in a packet of its own, before anything else.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.hellos.due
+            || self.refusal.is_some()
+            || self.candidates.iter().flatten().any(|candidate| candidate.due)
+            || (self.pong.is_some() && self.pong_at.is_none())
+    }
+
+    /// Whether a segment may go with the next packet.
+    pub(super) const fn has_appendable(&self) -> bool {
+        self.pong.is_some()
+    }
+
+    /// Writes the next segment into `out`, which has the packet's room for segments. `around` are the bytes of the packet in
+    /// front of and behind it.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        out: &mut [u8],
+        around: usize,
+        conditions: &Conditions,
+    ) -> Option<Sent> {
+        if core::mem::take(&mut self.hellos.due) {
+            return self.write_hello(now, envelope, out, around, conditions);
+        }
+        if let Some(sent) = self.write_refusal(envelope, out) {
+            return Some(sent);
+        }
+        for at in 0..self.candidates.len() {
+            if let Some(sent) = self.write_answer(at, envelope, out) {
+                return Some(sent);
+            }
+        }
+        self.write_pong(envelope, out)
+    }
+
+    /// Writes a segment that may stand behind others.
+    pub(super) fn append(&mut self, envelope: Envelope, out: &mut [u8]) -> usize {
+        self.write_pong(envelope, out).map_or(0, |sent| sent.len)
+    }
+
+    fn write_hello(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        out: &mut [u8],
+        around: usize,
+        conditions: &Conditions,
+    ) -> Option<Sent> {
+        let keep_alive = self.keep_alive.map(|after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
+        let cookie = self.cookie.as_deref();
+        let fields = Fields { keep_alive, cookie, ..Fields::default() };
+        let packet = if self.hellos.long > 0 { LONG } else { SHORT };
+        let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
+        let len = envelope.write_hello(&self.own_hello(0, fields), padded, out)?;
+        self.hellos.on_sent(now, conditions);
+        let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
+        Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
+    }
+
+    fn write_refusal(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
+        let Refusal { tag, ts, len, unknown } = self.refusal.take()?;
+        let hello = self.own_hello(ts, refusing(unknown));
+        let written = envelope.write_answer(&hello, tag, out)?;
+        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
+    }
+
+    fn write_answer(&mut self, at: usize, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
+        let candidate = self.candidates[at].as_mut().filter(|candidate| candidate.due)?;
+        candidate.due = false;
+        let Candidate { info, ts, len, .. } = *candidate;
+        let fields = Fields { token: Some(self.token_of(info.id)), ..Fields::default() };
+        let written = envelope.write_answer(&self.own_hello(ts, fields), info.id.tag(), out)?;
+        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
+    }
+
+    /// Whether an answer of `len` bytes may go to the sender of a HELLO of `hello` bytes; if so, it is counted.
+    fn may_answer(&mut self, len: usize, hello: usize) -> bool {
+        if len > hello {
+            return false;
+        }
+        if self.knowledge != Knowledge::Confirmed {
+            let sent = self.answer_bytes.saturating_add(len as u64);
+            if sent > self.hello_bytes.saturating_mul(AMPLIFICATION) {
+                return false;
+            }
+            self.answer_bytes = sent;
+        }
+        true
+    }
+
+    fn write_pong(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
+        if out.len() < HEADER_LEN + 8 {
+            return None;
+        }
+        let token = self.pong.take()?;
+        self.pong_at = None;
+        let len = envelope.write_pong(token, self.peer?.id.tag(), out)?;
+        Some(Sent { len, begins: false, owed: false })
+    }
+
+    const fn own_hello<'a>(&self, echo_ts: u32, fields: Fields<'a>) -> Hello<'a> {
+        Hello { version: VERSION, oldest: VERSION, caps: self.caps, id: self.id, echo_ts, fields }
+    }
+
+    /// The token of the ANSWER to a HELLO of this id.
+    fn token_of(&self, id: SessionId) -> u64 {
+        self.secret.hash(Purpose::Answer, id.as_u64())
+    }
+}
+
+impl Hellos {
+    fn stop(&mut self) {
+        self.due = false;
+        self.at = None;
+    }
+
+    /// When the HELLO of the time `ts` was sent, if it was one of the last.
+    fn sent_at(&self, ts: u32) -> Option<Instant> {
+        self.sent.into_iter().flatten().find(|sent| sent.as_ts() == ts)
+    }
+
+    /// It is time for a HELLO, or for what takes its place. Returns whether the peer's window is to be asked for.
+    fn on_turn(&mut self, now: Instant, conditions: &Conditions, keeps_alive: bool) -> bool {
+        if self.marked {
+            self.due = true;
+            return false;
+        }
+        let waits = keeps_alive || self.awaited || conditions.in_flight;
+        // A HELLO to a peer of another kind that has closed would open a session there. So would WASK.
+        if (self.heard || !waits) && self.turns >= UNASKED {
+            return false;
+        }
+        if self.heard {
+            self.turns += 1;
+            self.plan(now, conditions);
+        } else {
+            self.due = true;
+        }
+        waits && !conditions.in_flight
+    }
+
+    /// A HELLO is sent.
+    fn on_sent(&mut self, now: Instant, conditions: &Conditions) {
+        self.sent.rotate_right(1);
+        self.sent[0] = Some(now);
+        self.turns += 1;
+        self.long = self.long.saturating_sub(1);
+        self.plan(now, conditions);
+    }
+
+    fn plan(&mut self, now: Instant, conditions: &Conditions) {
+        let wait = self.wait.max(conditions.rto).min(MAX_WAIT);
+        self.at = Some(now + wait);
+        self.wait = wait * 2;
+    }
+}
+
+/// The shortest room for segments in which the handshake works: an ANSWER with its token. HELLO is padded to as much.
+pub(in crate::proto) const MIN_ROOM: usize =
+    HEADER_LEN + super::segment::HELLO_LEN + super::fields::FIELD_HEADER_LEN + 8;
