@@ -3,6 +3,7 @@
 mod datagrams;
 #[cfg(feature = "tokio")]
 mod driver;
+mod ends;
 mod extension;
 mod input;
 mod output;
@@ -18,6 +19,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use self::ends::{Delivery, EndEvents};
 use super::{
     arq::Arq,
     config::{KcpConfig, SessionSettings},
@@ -46,6 +48,11 @@ pub enum Event {
     Connected,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
+    /// Nobody reads at the peer's end any more. What it had not acknowledged is given up, and writes fail.
+    NoReader,
+    /// The peer has shut down, and everything that it wrote has arrived: behind it, reads return
+    /// [`ReadError::Finished`].
+    Finished,
     /// The peer's forward error correction has settings that may keep it from working.
     Fec(FecEvent),
     /// The session has ended. What arrived before can still be read.
@@ -70,7 +77,7 @@ enum State {
 ///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
 ///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown),
-///    [`update_settings`](Self::update_settings).
+///    [`drop_reader`](Self::drop_reader), [`abort`](Self::abort), [`update_settings`](Self::update_settings).
 /// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns.
 /// 4. **Waiting**: [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_timeout`](Self::poll_timeout)
 ///    for how long to wait. An idle session returns `None`: it needs no wakeup at all.
@@ -119,8 +126,11 @@ pub struct Connection {
     connected: bool,
     /// [`Event::Connected`] is still to come.
     awaits_peer: bool,
-    /// The state has become `Flushed` or `Closed`, and `poll_event` has not returned that yet.
-    ended: bool,
+    end_events: EndEvents,
+    /// What became of everything written.
+    delivery: Delivery,
+    /// Nobody reads any more: see [`drop_reader`](Self::drop_reader).
+    reader_dropped: bool,
 }
 
 impl Connection {
@@ -157,7 +167,9 @@ impl Connection {
             writable: false,
             connected: false,
             awaits_peer: false,
-            ended: false,
+            end_events: EndEvents::NONE,
+            delivery: Delivery::Pending,
+            reader_dropped: false,
         }
     }
 
@@ -185,15 +197,7 @@ impl Connection {
         self.settings.mtu
     }
 
-    // ---- Time and end ----
-
-    /// Ends the session at once. The peer does not learn of it. Later calls fail with `reason`.
-    pub fn close(&mut self, reason: CloseReason) {
-        if !matches!(self.state, State::Closed(_)) {
-            self.state = State::Closed(reason);
-            self.ended = true;
-        }
-    }
+    // ---- Progress ----
 
     /// Notes the events that follow from what has come in or changed.
     fn after_progress(&mut self) {
@@ -202,9 +206,8 @@ impl Connection {
             self.write_blocked = false;
             self.writable = true;
         }
-        if matches!(self.state, State::Draining(_)) && self.arq.is_flushed() {
-            self.state = State::Flushed;
-            self.ended = true;
+        if self.state != State::Established {
+            self.check_ends();
         }
     }
 
@@ -217,7 +220,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`WriteError::Blocked`] when the queue is full, [`WriteError::ShutDown`] after [`shutdown`](Self::shutdown),
-    /// [`WriteError::Closed`] when the session has ended.
+    /// [`WriteError::NoReader`] when nobody reads at the peer's end, [`WriteError::Closed`] when the session has ended.
     pub fn write(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, WriteError> {
         self.check_writable()?;
         match self.arq.write(now, bytes) {
@@ -241,18 +244,11 @@ impl Connection {
         outcome
     }
 
-    fn check_writable(&self) -> Result<(), WriteError> {
-        match self.state {
-            State::Established => Ok(()),
-            State::Draining(_) | State::Flushed => Err(WriteError::ShutDown),
-            State::Closed(reason) => Err(WriteError::Closed(reason)),
-        }
-    }
-
     /// Reads up to `out.len()` bytes that have arrived in order and returns how many: never 0, unless `out` is empty.
     ///
     /// # Errors
-    /// [`ReadError::Blocked`] when nothing is there, [`ReadError::Closed`] when nothing will be any more.
+    /// [`ReadError::Blocked`] when nothing is there, [`ReadError::Finished`] at the end of the stream, [`ReadError::Closed`] when the
+    /// session has ended before.
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
         match self.arq.read(out) {
             0 if !out.is_empty() => Err(self.nothing_to_read()),
@@ -264,16 +260,9 @@ impl Connection {
     /// arrived in order.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read), and [`ReadError::UnexpectedEof`] once where the stream ends within a message.
     pub fn recv(&mut self) -> Result<Bytes, ReadError> {
         self.arq.recv().ok_or_else(|| self.nothing_to_read())
-    }
-
-    fn nothing_to_read(&self) -> ReadError {
-        match self.state {
-            State::Closed(reason) => ReadError::Closed(reason),
-            _ => ReadError::Blocked,
-        }
     }
 
     /// Whether something waits to be read: bytes, or a message, which may be empty.
@@ -300,31 +289,10 @@ impl Connection {
         self.arq.flush();
     }
 
-    /// Ends the writing direction. Everything written is still delivered, and [`Event::Flushed`] comes once the peer has
-    /// acknowledged it. Datagrams that wait are still sent, but [`Event::Flushed`] does not wait for them. Reading goes on. The
-    /// peer does not learn of it, because KCP has no segment for it.
-    pub fn shutdown(&mut self, now: Instant) {
-        if self.state != State::Established {
-            return;
-        }
-        self.arq.flush();
-        self.state = State::Draining(now + self.linger);
-        self.after_progress();
-    }
-
     /// Whether everything written is acknowledged.
     #[must_use]
     pub const fn is_flushed(&self) -> bool {
         self.arq.is_flushed()
-    }
-
-    /// Why the session has ended, `None` while it lives.
-    #[must_use]
-    pub const fn close_reason(&self) -> Option<CloseReason> {
-        match self.state {
-            State::Closed(reason) => Some(reason),
-            _ => None,
-        }
     }
 
     // ---- Events, memory, statistics ----
@@ -346,14 +314,7 @@ impl Connection {
         if let Some(event) = self.pipeline.take_fec_event() {
             return Some(Event::Fec(event));
         }
-        if !core::mem::take(&mut self.ended) {
-            return None;
-        }
-        match self.state {
-            State::Flushed => Some(Event::Flushed),
-            State::Closed(reason) => Some(Event::Closed(reason)),
-            State::Established | State::Draining(_) => None,
-        }
+        if self.end_events == EndEvents::NONE { None } else { self.next_end_event() }
     }
 
     /// Frees the memory that is kept for further traffic: for a session that has become idle.

@@ -106,6 +106,12 @@ impl Datagrams {
         self.unread.pop()
     }
 
+    /// Drops what was not read.
+    pub(super) fn drop_unread(&mut self) {
+        self.stats.dropped_unread += self.unread.datagrams.len() as u64;
+        self.unread = Queue::default();
+    }
+
     // ---- Both ----
 
     /// Frees the memory that is kept for further datagrams.

@@ -102,6 +102,71 @@ impl fmt::Display for PacketError {
     }
 }
 
+/// Why an end aborts a session, as it tells its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AbortReason {
+    /// It says nothing, or came on with data that nobody reads there any more.
+    Unspecified,
+    /// The application aborted it.
+    Application,
+    /// Not everything was acknowledged within [`linger`](super::KcpConfigBuilder::linger), or nothing was heard for
+    /// [`idle_timeout`](super::KcpConfigBuilder::idle_timeout).
+    TimedOut,
+    /// The other end broke the rules of the protocol.
+    Protocol,
+    /// The listener or endpoint that it belonged to was closed.
+    EndpointClosed,
+    /// No session is accepted any more.
+    Refused,
+    /// A number that this version gives no meaning to.
+    Other(u16),
+}
+
+impl AbortReason {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Unspecified => 0,
+            Self::Application => 1,
+            Self::TimedOut => 2,
+            Self::Protocol => 3,
+            Self::EndpointClosed => 4,
+            Self::Refused => 5,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// What a number on the wire means.
+    #[must_use]
+    pub const fn from_code(code: u16) -> Self {
+        match code {
+            0 => Self::Unspecified,
+            1 => Self::Application,
+            2 => Self::TimedOut,
+            3 => Self::Protocol,
+            4 => Self::EndpointClosed,
+            5 => Self::Refused,
+            _ => Self::Other(code),
+        }
+    }
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unspecified => "no reason given",
+            Self::Application => "by its application",
+            Self::TimedOut => "a timeout passed there",
+            Self::Protocol => "it says that the protocol was broken",
+            Self::EndpointClosed => "its endpoint was closed",
+            Self::Refused => "it accepts no sessions",
+            Self::Other(code) => return write!(f, "reason {code}"),
+        })
+    }
+}
+
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,6 +192,13 @@ pub enum CloseReason {
     HandshakeFailed(HandshakeError),
     /// The peer accepts no sessions.
     Refused,
+    /// It was done: each direction was shut down, or had nobody left to read it, and everything written was acknowledged. What
+    /// arrived can still be read.
+    Finished,
+    /// The peer aborted the session, and why.
+    AbortedByPeer(AbortReason),
+    /// The peer knows the session no more: it was restarted, or has given the session up.
+    Reset,
 }
 
 /// What does not fit in the peer's answer: see [`CloseReason::HandshakeFailed`].
@@ -160,6 +232,9 @@ impl fmt::Display for CloseReason {
             Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
             Self::IdleTimeout => "nothing was heard from the peer within the idle timeout",
             Self::Aborted => "the session was closed at this end",
+            Self::Finished => "both ends were done",
+            Self::AbortedByPeer(reason) => return write!(f, "the peer aborted the session: {reason}"),
+            Self::Reset => "the peer knows the session no more",
         })
     }
 }
@@ -172,6 +247,8 @@ pub enum WriteError {
     Blocked,
     /// Nothing can be written after [`shutdown`](super::Connection::shutdown).
     ShutDown,
+    /// Nobody reads at the peer's end any more: its stream was dropped. What it had not acknowledged was given up.
+    NoReader,
     /// The message has no bytes. The protocol could carry it, but a reader of kcp-go would wait for ever behind it.
     EmptyMessage,
     /// The message needs more than 255 fragments.
@@ -188,6 +265,7 @@ impl fmt::Display for WriteError {
         match self {
             Self::Blocked => f.write_str("the send queue is full"),
             Self::ShutDown => f.write_str("written after shutdown"),
+            Self::NoReader => f.write_str("nobody reads at the peer's end any more"),
             Self::EmptyMessage => f.write_str("a message needs at least one byte"),
             Self::MessageTooLong { max } => write!(f, "a message holds at most {max} bytes"),
             Self::Closed(reason) => reason.fmt(f),
@@ -229,6 +307,11 @@ impl fmt::Display for DatagramSendError {
 pub enum ReadError {
     /// Nothing has arrived yet: wait for [`Event::Readable`](super::Event::Readable).
     Blocked,
+    /// The peer has shut down, and everything that it wrote was read: the end of the stream.
+    Finished,
+    /// The peer's stream ended within a message. What had arrived of it was dropped, and the next call says
+    /// [`Finished`](Self::Finished). Only [`recv`](super::Connection::recv) says so: to a reader of bytes these are as good as any.
+    UnexpectedEof,
     /// The session has ended and everything that had arrived was read.
     Closed(CloseReason),
 }
@@ -237,6 +320,8 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blocked => f.write_str("nothing has arrived"),
+            Self::Finished => f.write_str("the end of the stream"),
+            Self::UnexpectedEof => f.write_str("the stream ended within a message"),
             Self::Closed(reason) => reason.fmt(f),
         }
     }
@@ -301,6 +386,8 @@ mod io {
                 CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout => {
                     ErrorKind::TimedOut
                 }
+                CloseReason::Finished => ErrorKind::NotConnected,
+                CloseReason::AbortedByPeer(_) | CloseReason::Reset => ErrorKind::ConnectionReset,
             };
             Self::new(kind, reason)
         }
@@ -311,7 +398,7 @@ mod io {
             let kind = match error {
                 WriteError::Closed(reason) => return reason.into(),
                 WriteError::Blocked => ErrorKind::WouldBlock,
-                WriteError::ShutDown => ErrorKind::BrokenPipe,
+                WriteError::ShutDown | WriteError::NoReader => ErrorKind::BrokenPipe,
                 WriteError::EmptyMessage | WriteError::MessageTooLong { .. } => ErrorKind::InvalidInput,
             };
             Self::new(kind, error)
@@ -335,6 +422,7 @@ mod io {
             match error {
                 ReadError::Closed(reason) => reason.into(),
                 ReadError::Blocked => Self::new(ErrorKind::WouldBlock, error),
+                ReadError::Finished | ReadError::UnexpectedEof => Self::new(ErrorKind::UnexpectedEof, error),
             }
         }
     }

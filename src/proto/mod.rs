@@ -49,8 +49,8 @@ pub use self::{
     connection::{BatchDrops, Connection, Event, Transmit},
     endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
     error::{
-        CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError, SegmentError,
-        SettingError, UnknownPreset, WriteError,
+        AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,
+        SegmentError, SettingError, UnknownPreset, WriteError,
     },
     extension::{Extensions, SessionSeed},
     random::{Random, random_conv},

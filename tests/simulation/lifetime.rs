@@ -120,3 +120,40 @@ fn what_arrived_before_the_end_can_still_be_read() {
     simulation.run_for(3_600 * SECOND);
     assert_eq!(simulation.flows[CLIENT].read, 10_000);
 }
+
+/// The peer does not know that nobody reads: it goes on writing, and must not be kept from reading by that.
+#[test]
+fn a_dropped_session_delivers_what_was_written_and_is_finished_then() {
+    for loss in [0.0, 0.2] {
+        let link = LinkSettings::delay(ms(10)).loss(loss);
+        let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
+        simulation.server().writer = Writer::bulk(50_000_000);
+        simulation.client().reader.not_before = at(3_600 * SECOND);
+        simulation.client().writer = Writer::bulk(100_000);
+        simulation.run_until(20 * SECOND, |simulation| simulation.flows[CLIENT].written == 100_000);
+        simulation.call(CLIENT, |connection, now| connection.drop_reader(now));
+        assert_eq!(simulation.client().connection.stats().queues.unread_bytes, 0);
+        let finished = |simulation: &Simulation| simulation.ends[CLIENT].connection.close_reason().is_some();
+        simulation.run_until(20 * SECOND, finished);
+        let [(flushed, Event::Flushed), (closed, Event::Closed(CloseReason::Finished))] =
+            simulation.events(CLIENT)
+        else {
+            panic!("{:?}", simulation.events(CLIENT))
+        };
+        assert!(*closed - *flushed <= ms(10), "what has arrived is acknowledged before");
+        let arrived = simulation.server().connection.stats();
+        assert_eq!(arrived.stream.bytes_read + arrived.queues.unread_bytes as u64, 100_000);
+        assert_eq!(simulation.client().connection.shutdown_result(), Some(Ok(())));
+        assert_eq!(simulation.client().connection.stats().queues.unread_bytes, 0);
+        assert_eq!(simulation.client().connection.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn a_dropped_session_without_linger_ends_at_once() {
+    let config = KcpConfig::builder().linger(Duration::ZERO).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::delay(ms(10)));
+    simulation.call(CLIENT, |connection, now| connection.write(now, b"never sent")).unwrap();
+    simulation.call(CLIENT, |connection, now| connection.drop_reader(now));
+    assert_eq!(simulation.events(CLIENT), [(Instant::ZERO, Event::Closed(CloseReason::Aborted))]);
+}

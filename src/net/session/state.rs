@@ -70,6 +70,11 @@ impl State {
                     self.flushed = true;
                     self.closers.take_into(wakes);
                 }
+                Event::Finished => self.readers.take_into(wakes),
+                Event::NoReader => {
+                    self.writers.take_into(wakes);
+                    self.closers.take_into(wakes);
+                }
                 // Nobody waits for these. The stats show them.
                 Event::Fec(_) | Event::Connected => {}
                 Event::Closed(_) => {

@@ -19,6 +19,7 @@
 
 mod acks;
 mod bytes_queue;
+mod ends;
 mod fec_flush;
 mod high_water_mark;
 mod input;

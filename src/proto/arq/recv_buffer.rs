@@ -54,6 +54,11 @@ pub(super) struct RecvBuffer {
     nxt: u32,
     /// The receive window, in segments.
     window: u32,
+    /// Segments from `nxt` on that are taken in at all: up to the end of the stream, none where nobody reads. While neither is
+    /// known they are so many that they never run out.
+    left: u64,
+    /// The highest sn of those that wait for an earlier one. Without meaning if none waits.
+    newest: u32,
     /// Bytes of payload that the limit on memory allows for each segment.
     max_segment: usize,
     reassembly: Reassembly,
@@ -68,6 +73,8 @@ impl RecvBuffer {
         Self {
             nxt: first_sn,
             window,
+            left: u64::MAX,
+            newest: first_sn,
             max_segment,
             reassembly: Reassembly::default(),
             buffers: SegmentBuffers::new(max_segment),
@@ -125,9 +132,10 @@ impl RecvBuffer {
         }
     }
 
-    /// Segments that the ready queue has room for by the window alone.
+    /// Segments that the ready queue has room for, memory aside.
     fn free_segments(&self) -> u32 {
-        self.window.saturating_sub(self.ready.finished_segments() as u32)
+        let free = self.window.saturating_sub(self.ready.finished_segments() as u32);
+        u64::from(free).min(self.left) as u32
     }
 
     const fn held_bytes(&self) -> usize {
@@ -153,13 +161,13 @@ impl RecvBuffer {
             return Insert::Duplicate;
         }
         let ahead = ahead as u32;
-        if ahead >= self.window {
+        if u64::from(ahead) >= u64::from(self.window).min(self.left) {
             return Insert::Refused;
         }
         // While the ready queue is full, even the next segment in order waits until the reader makes room.
         if ahead == 0 && self.free_window() > 0 && !self.reassembly.contains(sn) {
             self.ready.push(payload, frg, place);
-            self.nxt = self.nxt.wrapping_add(1);
+            self.step();
             self.advance();
             return Insert::InOrder;
         }
@@ -172,7 +180,19 @@ impl RecvBuffer {
             return Insert::Refused;
         }
         let is_new = self.reassembly.insert(sn, ahead, frg, || self.buffers.copy_of(payload));
-        if is_new { Insert::OutOfOrder } else { Insert::Duplicate }
+        if !is_new {
+            return Insert::Duplicate;
+        }
+        if self.reassembly.count() == 1 || seq::before(self.newest, sn) {
+            self.newest = sn;
+        }
+        Insert::OutOfOrder
+    }
+
+    /// Takes note that the next segment in order is in the ready queue.
+    const fn step(&mut self) {
+        self.nxt = self.nxt.wrapping_add(1);
+        self.left -= 1;
     }
 
     /// Moves the segments that are next in order to the ready queue, as far as it has room. Returns whether any moved.
@@ -183,10 +203,43 @@ impl RecvBuffer {
             && self.free_segments() > 0
             && let Some(OutOfOrder { payload, frg }) = self.reassembly.take(self.nxt)
         {
-            self.nxt = self.nxt.wrapping_add(1);
+            self.step();
             self.ready.push_buffer(payload, frg, &mut self.buffers);
         }
         self.nxt != first
+    }
+
+    // ---- The end ----
+
+    /// The sn behind the last segment that has arrived, in order or not.
+    pub(super) const fn newest_end(&self) -> u32 {
+        if self.reassembly.count() == 0 { self.nxt } else { self.newest.wrapping_add(1) }
+    }
+
+    /// The peer sends nothing from `end` on: such segments are refused. `end` must not be before [`newest_end`](Self::newest_end).
+    pub(super) const fn set_end(&mut self, end: u32) {
+        self.left = end.wrapping_sub(self.nxt) as u64;
+    }
+
+    /// Nobody reads any more: new segments are refused, and the window is closed.
+    pub(super) const fn refuse(&mut self) {
+        self.left = 0;
+    }
+
+    /// Takes in segments as at the beginning: none is the last.
+    pub(super) const fn accept_all(&mut self) {
+        self.left = u64::MAX;
+    }
+
+    /// Drops what is ready for the reader, and what becomes ready with that. Returns how many bytes.
+    pub(super) fn discard(&mut self) -> usize {
+        let mut bytes = 0;
+        loop {
+            bytes += self.ready.clear(&mut self.buffers);
+            if !self.advance() {
+                return bytes;
+            }
+        }
     }
 
     // ---- Reading ----

@@ -466,6 +466,14 @@ impl SendBuffer {
         self.link(sn, class);
     }
 
+    /// Lets go of everything in flight: nobody waits for it any more.
+    pub(super) const fn abandon(&mut self) {
+        self.una = self.nxt;
+        self.occupied = 0;
+        self.unacked = 0;
+        self.unacked_bytes = 0;
+    }
+
     /// The largest payload in flight.
     pub(super) fn largest(&self) -> u32 {
         let mut largest = 0;

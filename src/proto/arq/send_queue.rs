@@ -96,6 +96,13 @@ impl SendQueue {
         sizes.max().unwrap_or(0)
     }
 
+    /// Drops all bytes, those of segments in flight too. Returns how many no segment carried.
+    pub(super) fn abandon(&mut self) -> usize {
+        self.pending.clear();
+        self.bytes.release_before(self.bytes.end());
+        core::mem::take(&mut self.unsent)
+    }
+
     /// Frees the memory that is not in use.
     pub(super) fn trim(&mut self) {
         self.bytes.trim();

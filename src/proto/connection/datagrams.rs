@@ -142,7 +142,9 @@ impl Connection {
         if self.pipeline.is_authenticated() {
             self.arq.note_heard(now);
         }
-        self.datagram_readable |= self.datagrams.receive(packet.datagram);
+        if !self.reader_dropped {
+            self.datagram_readable |= self.datagrams.receive(packet.datagram);
+        }
         Ok(())
     }
 }

@@ -103,6 +103,9 @@ impl Connection {
             self.write_blocked = false;
             self.writable = true;
         }
+        if self.state != State::Established {
+            self.check_ends();
+        }
         Some(transmit)
     }
 

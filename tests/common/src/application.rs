@@ -51,6 +51,8 @@ pub struct Writer {
     pub piece: Option<usize>,
     /// It has shut down.
     pub done: bool,
+    /// Why it can write no more.
+    pub refused: Option<WriteError>,
 }
 
 impl Writer {
@@ -66,6 +68,7 @@ impl Writer {
             blocked: false,
             piece: None,
             done: false,
+            refused: None,
         }
     }
 
@@ -112,13 +115,17 @@ impl Writer {
                     self.piece = Some(piece);
                 }
                 Err(WriteError::Closed(_)) if connection.close_reason().is_some() => self.blocked = true,
+                Err(error) if error == WriteError::NoReader || connection.is_reader_dropped() => {
+                    self.refused = Some(error);
+                    self.blocked = true;
+                }
                 Err(error) => panic!("write refused: {error:?}"),
             }
             if self.pace.is_some() {
                 break;
             }
         }
-        if self.shutdown && !self.done && flow.written == self.total {
+        if self.shutdown && !self.done && (flow.written == self.total || self.refused.is_some()) {
             self.done = true;
             connection.shutdown(now);
         }
@@ -138,6 +145,8 @@ pub struct Reader {
     pub not_before: Instant,
     /// There may be something to read.
     pub ready: bool,
+    /// It has read to the end of the stream.
+    pub finished: bool,
     /// What it reads into.
     pub buffer: Vec<u8>,
 }
@@ -151,6 +160,7 @@ impl Reader {
             pace: None,
             not_before: Instant::ZERO,
             ready: false,
+            finished: false,
             buffer: Vec::new(),
         }
     }
@@ -188,6 +198,10 @@ impl Reader {
                 Err(ReadError::Blocked) => self.ready = false,
                 Err(ReadError::Closed(reason)) => {
                     assert_eq!(connection.close_reason(), Some(reason));
+                    self.ready = false;
+                }
+                Err(ReadError::Finished) => {
+                    self.finished = true;
                     self.ready = false;
                 }
                 Err(error) => panic!("read refused: {error:?}"),

@@ -140,6 +140,10 @@ impl End {
             match event {
                 Event::Readable => self.reader.on_readable(),
                 Event::Writable => self.writer.on_writable(),
+                Event::Finished => {
+                    self.reader.on_readable();
+                    self.events.push((now, event));
+                }
                 // Tests that send datagrams look for them.
                 Event::DatagramReadable => {}
                 _ => self.events.push((now, event)),

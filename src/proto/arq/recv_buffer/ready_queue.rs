@@ -303,6 +303,26 @@ impl ReadyQueue {
         message.freeze()
     }
 
+    /// Drops everything. Buffers of segments go to `buffers`. Returns how many bytes there were.
+    pub(super) fn clear(&mut self, buffers: &mut SegmentBuffers) -> usize {
+        while let Some(chunk) = self.chunks.pop_front() {
+            match chunk {
+                Chunk::Copied(mut bytes) => {
+                    bytes.clear();
+                    self.recycle(bytes);
+                }
+                Chunk::Segment(mut buffer) => {
+                    buffer.clear();
+                    buffers.give_back(buffer);
+                }
+                Chunk::InBlock(run) => self.blocks.release(&run),
+            }
+        }
+        self.segments.clear();
+        self.unfinished = 0;
+        core::mem::take(&mut self.bytes)
+    }
+
     // ---- Memory ----
 
     /// Removes the first chunk, which is drained. If it is the only one and can take more payload, it stays for that.

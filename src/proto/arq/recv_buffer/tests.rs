@@ -213,3 +213,67 @@ fn any_mixture_of_arrivals_and_reads_yields_the_stream() {
         assert!(blocks.iter().all(|block| Block::strong_count(block) == 1), "seed {seed}");
     }
 }
+
+/// Also where the end is a multiple of 2^32 away from 0, and with the window as the nearer limit.
+#[test]
+fn nothing_is_taken_in_from_the_end_on() {
+    for first in [0, u32::MAX - 5] {
+        let mut buffer = buffer(first, 8);
+        let at = |i: u32| first.wrapping_add(i);
+        insert(&mut buffer, at(0), 0, b"a");
+        insert(&mut buffer, at(3), 0, b"d");
+        insert(&mut buffer, at(2), 0, b"c");
+        assert_eq!(buffer.newest_end(), at(4));
+        buffer.set_end(at(5));
+        assert_eq!(insert(&mut buffer, at(5), 0, b"x"), Insert::Refused);
+        assert_eq!(insert(&mut buffer, at(4), 0, b"e"), Insert::OutOfOrder);
+        assert_eq!(insert(&mut buffer, at(1), 0, b"b"), Insert::InOrder);
+        assert_eq!((buffer.nxt(), buffer.newest_end(), buffer.free_window()), (at(5), at(5), 0));
+        assert_eq!(insert(&mut buffer, at(5), 0, b"x"), Insert::Refused);
+        assert_eq!(insert(&mut buffer, at(4), 0, b"e"), Insert::Duplicate);
+        assert_eq!(read_all(&mut buffer), b"abcde");
+    }
+    let mut buffer = buffer(0, 4);
+    buffer.set_end(100);
+    assert_eq!(insert(&mut buffer, 4, 0, b"x"), Insert::Refused);
+    for sn in 0..100 {
+        assert_eq!(insert(&mut buffer, sn, 0, b"x"), Insert::InOrder);
+        assert_eq!(buffer.free_window(), (99 - sn).min(3));
+        read_all(&mut buffer);
+    }
+    assert_eq!(insert(&mut buffer, 100, 0, b"x"), Insert::Refused);
+}
+
+#[test]
+fn the_newest_segment_is_known_whatever_the_order_of_arrival() {
+    let mut state = 5_u32;
+    let mut buffer = buffer(u32::MAX - 100, 64);
+    for _ in 0..2_000 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let before = buffer.newest_end();
+        let sn = buffer.nxt().wrapping_add((state >> 16) % 12);
+        let is_new = !matches!(insert(&mut buffer, sn, 0, b"x"), Insert::Refused | Insert::Duplicate);
+        let expected = if is_new && !seq::before(sn, before) { sn.wrapping_add(1) } else { before };
+        assert_eq!(buffer.newest_end(), expected);
+        read_all(&mut buffer);
+    }
+}
+
+#[test]
+fn without_a_reader_what_waits_is_dropped_and_nothing_is_taken_in_until_all_is_again() {
+    let mut buffer = buffer(0, 4);
+    for sn in [0, 1, 2, 3, 4, 5, 7] {
+        insert(&mut buffer, sn, 0, b"ab");
+    }
+    assert_eq!((buffer.nxt(), buffer.out_of_order()), (4, 3));
+    // What waited for room in the window becomes ready, and goes as well.
+    assert_eq!(buffer.discard(), 12);
+    assert_eq!((buffer.nxt(), buffer.unread_segments(), buffer.unread_bytes()), (6, 0, 0));
+    buffer.refuse();
+    assert_eq!((insert(&mut buffer, 6, 0, b"ab"), buffer.free_window()), (Insert::Refused, 0));
+    assert_eq!(insert(&mut buffer, 5, 0, b"ab"), Insert::Duplicate, "it stays acknowledged");
+    buffer.accept_all();
+    assert_eq!(buffer.free_window(), 4);
+    assert_eq!(insert(&mut buffer, 6, 0, b"ab"), Insert::InOrder);
+    assert_eq!(read_all(&mut buffer), b"abab");
+}
