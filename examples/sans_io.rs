@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     loop {
         while let Some(packet) = network.arrived(now) {
             if packet.to == server.address {
-                server.receive(now, packet.from, packet.bytes);
+                server.receive(now, packet.from, packet.bytes, &mut network);
             } else if let Some(client) = clients.iter_mut().find(|client| client.address == packet.to) {
                 client.receive(now, packet.bytes);
             }
@@ -108,13 +108,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let stats = server.endpoint.stats();
     println!(
-        "server: {} sessions accepted; packets dropped: {} too short, {} of no session, {} of a closed one, {} for want \
-         of room",
+        "server: {} sessions accepted; packets dropped: {} too short, {} of no session, {} of one that had ended, {} for \
+         want of room; {} answered",
         stats.accepted,
         stats.dropped_short,
         stats.dropped_no_session,
         stats.dropped_recently_closed,
-        stats.dropped_queue_full
+        stats.dropped_queue_full,
+        stats.replies_sent
     );
     Ok(())
 }
@@ -144,7 +145,7 @@ impl Server {
     }
 
     /// Takes in one packet. A socket that receives several packets of one sender at once hands them over as one batch.
-    fn receive(&mut self, now: Instant, from: SocketAddr, packet: Vec<u8>) {
+    fn receive(&mut self, now: Instant, from: SocketAddr, packet: Vec<u8>, network: &mut Network) {
         let stride = packet.len();
         let mut block = Arc::new(packet.into_boxed_slice());
         // Decrypted in place, where there is a cipher. Nobody else refers to the block yet.
@@ -165,6 +166,11 @@ impl Server {
                     let session = Session { connection, to_send_back: VecDeque::new(), expected: None };
                     self.sessions.insert(run.handle, session);
                     run
+                }
+                // The client of a session that has ended did not hear the last ACK.
+                Routed::Reply(reply) => {
+                    network.send(now, self.address, reply.to, self.endpoint.reply());
+                    continue;
                 }
                 _ => continue,
             };
@@ -202,9 +208,9 @@ impl Server {
             }
         }
         for handle in over {
-            // What its client still sends begins no session, for a few seconds.
-            self.endpoint.close(now, handle);
-            self.sessions.remove(&handle);
+            // What its client still sends begins no session. It is answered by what the connection leaves.
+            let record = self.sessions.remove(&handle).map(|session| session.connection.record());
+            self.endpoint.close(now, handle, record);
         }
         Ok(())
     }

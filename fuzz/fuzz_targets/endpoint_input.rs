@@ -6,8 +6,10 @@
 //! * every packet is either handed to the session of its address and conv, or counted once as dropped;
 //! * handles are valid exactly as long as their sessions, an index is used again and a handle never is, and there are no
 //!   more indexes than sessions at a time;
-//! * nothing begins a session of a route that is in use or was closed a moment ago; no authenticated packet begins two; of
-//!   an address that may have one session only the latest lives.
+//! * nothing begins a session of a route that is in use or was closed a moment ago, and no resend of what began one begins it
+//!   again while there is a record; no authenticated packet begins two; of an address that may have one session only the
+//!   latest lives;
+//! * an answer goes back to the source of its cause, is no longer than it, opens under the same key, and is an ACK.
 
 #![no_main]
 
@@ -23,16 +25,18 @@ use kcp9::{
     KcpConfig,
     crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{
-        Command, ConnectError, Endpoint, Handle, Incoming, Instant, Random, Refusal, Routed, Run,
-        SegmentHeader, peek_conv,
+        ClosedRecord, Command, ConnectError, Connection, Endpoint, Handle, Incoming, Instant, Random,
+        Refusal, Routed, Run, SegmentHeader, Segments, peek_conv,
     },
 };
 use libfuzzer_sys::fuzz_target;
 
 const MAX_OPERATIONS: usize = 300;
 const MAX_PACKETS: usize = 24;
-/// How long an endpoint remembers the sessions that were closed.
-const MEMORY: Duration = Duration::from_secs(3);
+/// How long nothing begins a session of a route that was closed.
+const QUIET: Duration = Duration::from_secs(3);
+/// How long a record of a closed session stays.
+const MEMORY: Duration = Duration::from_secs(60);
 
 type Route = (SocketAddr, u32);
 
@@ -69,7 +73,11 @@ enum Operation {
         conv: u8,
         key: u8,
     },
-    Close(u8),
+    Close {
+        nth: u8,
+        /// Whether the caller has a record of it.
+        recorded: bool,
+    },
     CloseAgain(u8),
     Wait(u16),
     StopAccepting,
@@ -85,7 +93,8 @@ struct Packet {
 
 #[derive(Debug, Arbitrary)]
 enum Kind {
-    First,
+    /// A first PUSH, with one of two payloads.
+    First(bool),
     Push(u8),
     Ack,
     Garbage(u8),
@@ -113,6 +122,15 @@ struct Session {
     handle: Handle,
     accepted: bool,
     key: usize,
+    /// The payload of the first PUSH that began it.
+    first: Option<u8>,
+}
+
+/// What is known of a session that was closed.
+struct Closed {
+    at: Instant,
+    accepted: bool,
+    first: Option<u8>,
 }
 
 struct Model {
@@ -125,7 +143,9 @@ struct Model {
     nonce: u64,
     sessions: HashMap<Route, Session>,
     most_sessions: usize,
-    closed: HashMap<Route, Instant>,
+    closed: HashMap<Route, Closed>,
+    /// What a session leaves that has received its first PUSH.
+    record: ClosedRecord,
     old_handles: Vec<Handle>,
     /// Authenticated packets that have begun a session.
     began: HashSet<Vec<u8>>,
@@ -145,6 +165,13 @@ fn address(number: u8) -> SocketAddr {
     }
 }
 
+/// A segment with its payload.
+fn segment(conv: u32, cmd: Command, sn: u32, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u32;
+    let header = SegmentHeader { conv, cmd, frg: 0, wnd: 128, ts: 1, sn, una: 0, len };
+    [&header.to_bytes()[..], payload].concat()
+}
+
 impl Model {
     fn new(plan: &Plan) -> Self {
         let aead = |byte: u8| {
@@ -162,8 +189,11 @@ impl Model {
             true => Endpoint::accepting(&config, &mut Constant),
             false => Endpoint::new(&mut Constant),
         };
+        let mut connection = Connection::new(1, &KcpConfig::default(), Instant::ZERO);
+        connection.handle_packet(Instant::ZERO, &mut segment(1, Command::Push, 0, &[0; 8])).unwrap();
         Self {
             endpoint,
+            record: connection.record(),
             keys,
             accept_key,
             one_per_address: plan.one_per_address,
@@ -199,15 +229,13 @@ impl Model {
 
     fn packet(&mut self, packet: &Packet) -> Vec<u8> {
         let conv = u32::from(packet.conv % 4);
-        let (cmd, sn, len) = match packet.kind {
-            Kind::First => (Command::Push, 0, 8),
-            Kind::Push(sn) => (Command::Push, u32::from(sn), 8),
-            Kind::Ack => (Command::Ack, 0, 0),
+        let segment = match packet.kind {
+            Kind::First(other) => segment(conv, Command::Push, 0, &[u8::from(other); 8]),
+            Kind::Push(sn) => segment(conv, Command::Push, u32::from(sn), &[1; 8]),
+            // Bytes behind it are no segment.
+            Kind::Ack => [segment(conv, Command::Ack, 0, &[]), vec![1; 8]].concat(),
             Kind::Garbage(len) => return vec![0xee; usize::from(len)],
         };
-        let header = SegmentHeader { conv, cmd, frg: 0, wnd: 128, ts: 1, sn, una: 0, len };
-        let mut segment = header.to_bytes().to_vec();
-        segment.resize(segment.len() + 8, 1);
         let Some(crypto) = self.keys[usize::from(packet.key % 3)].clone() else { return segment };
         let cipher = crypto.cipher();
         self.nonce += 1;
@@ -245,8 +273,29 @@ impl Model {
                             self.check_incoming(incoming, key);
                             continue;
                         }
-                        _ => self.accept(incoming, key, encrypted),
+                        _ => self.accept(incoming, key, encrypted, &bytes),
                     }
+                }
+                Routed::Reply(reply) => {
+                    assert_eq!(reply.to, source);
+                    let mut packet = self.endpoint.reply().to_vec();
+                    assert!(packet.len() <= stride.min(bytes.len()), "{} bytes for {stride}", packet.len());
+                    let payload = match &self.keys[key] {
+                        Some(crypto) => {
+                            crypto
+                                .cipher()
+                                .open(&mut packet)
+                                .expect("it is sealed under the key of its cause");
+                            &packet
+                                [crypto.cipher().header_len()..packet.len() - crypto.cipher().trailer_len()]
+                        }
+                        None => &packet[..],
+                    };
+                    let (header, rest) = Segments::new(payload).next().unwrap().unwrap();
+                    assert_eq!((header.cmd, rest.len()), (Command::Ack, 0));
+                    let closed = &self.closed[&(source, header.conv)];
+                    assert!(closed.accepted && closed.at + MEMORY > self.now);
+                    continue;
                 }
                 other => panic!("{other:?}"),
             };
@@ -274,12 +323,13 @@ impl Model {
         assert_eq!(key, self.accept_key, "under a cipher that accepted sessions do not have");
         assert!(!self.sessions.contains_key(&route), "{route:?} is in use");
         assert_ne!(route.0.port(), 0);
-        if let Some(at) = self.closed.get(&route) {
-            assert!(*at + MEMORY <= self.now, "{route:?} was closed at {at:?}");
+        if let Some(closed) = self.closed.get(&route) {
+            assert!(closed.at + QUIET <= self.now, "{route:?} was closed at {:?}", closed.at);
+            assert!(closed.accepted || closed.at + MEMORY <= self.now, "{route:?} was begun here");
         }
     }
 
-    fn accept(&mut self, incoming: Incoming, key: usize, encrypted: &[u8]) -> Run {
+    fn accept(&mut self, incoming: Incoming, key: usize, encrypted: &[u8], decrypted: &[u8]) -> Run {
         self.check_incoming(incoming, key);
         let route = (incoming.source, incoming.conv);
         let accepted = self.endpoint.accept(self.now).expect("what is offered can be accepted");
@@ -296,8 +346,26 @@ impl Model {
         if let Some((other, handle)) = before {
             self.forget(other, handle);
         }
-        self.insert(route, Session { handle: run.handle, accepted: true, key });
+        let firsts = self.first_pushes(key, &decrypted[run.range.clone()], run.stride);
+        if let Some(closed) = self.closed.get(&route).filter(|closed| closed.at + MEMORY > self.now) {
+            let all_resends = firsts.iter().all(|first| closed.first == Some(*first));
+            assert!(!all_resends, "a resend begins {route:?} again");
+        }
+        let first = firsts.first().copied();
+        self.insert(route, Session { handle: run.handle, accepted: true, key, first });
         run
+    }
+
+    /// The payloads of the first PUSHes in a run.
+    fn first_pushes(&self, key: usize, run: &[u8], stride: usize) -> Vec<u8> {
+        let (header, trailer) = match &self.keys[key] {
+            Some(crypto) => (crypto.cipher().header_len(), crypto.cipher().trailer_len()),
+            None => (0, 0),
+        };
+        let payloads = run.chunks(stride).map(|packet| &packet[header..packet.len() - trailer]);
+        let segments = payloads.flat_map(|payload| Segments::new(payload).map_while(Result::ok));
+        let firsts = segments.filter(|(header, _)| header.cmd == Command::Push && header.sn == 0);
+        firsts.map(|(_, payload)| payload[0]).collect()
     }
 
     fn insert(&mut self, route: Route, session: Session) {
@@ -311,9 +379,9 @@ impl Model {
     }
 
     fn forget(&mut self, route: Route, handle: Handle) {
-        self.sessions.remove(&route);
+        let Some(Session { accepted, first, .. }) = self.sessions.remove(&route) else { return };
         self.old_handles.push(handle);
-        self.closed.insert(route, self.now);
+        self.closed.insert(route, Closed { at: self.now, accepted, first });
     }
 
     fn connect(&mut self, peer: SocketAddr, conv: u32, key: usize) {
@@ -324,7 +392,7 @@ impl Model {
             Ok(handle) => {
                 assert_eq!(used, None);
                 assert!(others().all(|(_, session)| session.key == key), "{peer} has other ciphers");
-                self.insert(route, Session { handle, accepted: false, key });
+                self.insert(route, Session { handle, accepted: false, key, first: None });
             }
             Err(ConnectError::ConvInUse(handle)) => assert_eq!(used, Some(handle)),
             Err(ConnectError::OtherCipher) => {
@@ -334,12 +402,12 @@ impl Model {
         }
     }
 
-    fn close(&mut self, nth: u8) {
+    fn close(&mut self, nth: u8, recorded: bool) {
         let mut routes: Vec<_> = self.sessions.keys().copied().collect();
         routes.sort_unstable();
         let Some(route) = routes.get(usize::from(nth) % routes.len().max(1)).copied() else { return };
         let handle = self.sessions[&route].handle;
-        assert!(self.endpoint.close(self.now, handle));
+        assert!(self.endpoint.close(self.now, handle, recorded.then_some(self.record)));
         self.forget(route, handle);
     }
 
@@ -384,11 +452,11 @@ fuzz_target!(|plan: Plan| {
             Operation::Connect { peer, conv, key } => {
                 run.connect(address(*peer), u32::from(*conv % 4), usize::from(*key % 3));
             }
-            Operation::Close(nth) => run.close(*nth),
+            Operation::Close { nth, recorded } => run.close(*nth, *recorded),
             Operation::CloseAgain(nth) => {
                 let index = usize::from(*nth) % run.old_handles.len().max(1);
                 if let Some(handle) = run.old_handles.get(index) {
-                    assert!(!run.endpoint.close(run.now, *handle), "{handle:?} was closed before");
+                    assert!(!run.endpoint.close(run.now, *handle, None), "{handle:?} was closed before");
                 }
             }
             Operation::Wait(millis) => run.now += Duration::from_millis(u64::from(*millis % 8_192)),

@@ -185,6 +185,20 @@ impl PacketCrypto {
         self.inner.sealed.reserve(packets)
     }
 
+    /// Encrypts one packet of no session, whose header and trailer are still to be written. Returns `false`, and leaves
+    /// the packet as it is or useless, if that cannot be done any more.
+    pub(crate) fn seal_one(&self, packet: &mut [u8]) -> bool {
+        let cipher = self.cipher();
+        let nonce_len = cipher.nonce_len().min(cipher.header_len());
+        if !self.reserve(1) {
+            return false;
+        }
+        if let Some(nonce) = packet.get_mut(..nonce_len).filter(|nonce| !nonce.is_empty()) {
+            self.fill_nonce(nonce);
+        }
+        cipher.seal(packet).is_ok()
+    }
+
     /// Bytes that the cipher adds to each packet.
     pub(crate) fn overhead(&self) -> usize {
         self.inner.cipher.header_len() + self.inner.cipher.trailer_len()

@@ -170,7 +170,8 @@ impl Driver {
     }
 
     fn forget(&mut self, now: Instant, handle: Handle) {
-        self.endpoint.close(now, handle);
+        let record = self.sessions.get(handle).map(|slot| slot.session.record());
+        self.endpoint.close(now, handle, record);
         self.remove(handle);
     }
 

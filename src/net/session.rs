@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{Block, Connection, Instant},
+    proto::{Block, ClosedRecord, Connection, Instant},
 };
 
 /// A session, held by its stream, by the driver's table, and by the run queue while it is scheduled.
@@ -107,6 +107,11 @@ impl Session {
     /// How its packets are encrypted.
     pub(super) fn crypto(&self) -> Option<PacketCrypto> {
         self.handover.locked(|state, _| state.connection.crypto().cloned())
+    }
+
+    /// What is left of it for the endpoint.
+    pub(super) fn record(&self) -> ClosedRecord {
+        self.handover.locked(|state, _| state.connection.record())
     }
 
     /// Does what is due, wakes the tasks that it concerns, and sends.

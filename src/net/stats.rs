@@ -70,6 +70,10 @@ groups! {
         timeouts,
         /// Sessions that peers began.
         accepted,
+        /// Answers to packets of sessions that had ended, sent without a session.
+        replies,
+        /// Such answers that were not sent, because too many were.
+        replies_limited,
     }
     /// Counters of the packets received that were dropped, by cause.
     dropped: DropStats from DropCounters {
@@ -83,7 +87,7 @@ groups! {
         bad_tag,
         /// Packets that belong to no session and do not begin one.
         no_session,
-        /// Packets that would begin a session which was closed a moment ago.
+        /// Packets of a session that ended within the last minute, and that begin none anew.
         recently_closed,
         /// Packets that would begin a session while too many wait to be accepted.
         backlog,

@@ -7,12 +7,13 @@ mod ends;
 mod extension;
 mod input;
 mod output;
+mod record;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-pub use self::{input::BatchDrops, output::Transmit};
+pub use self::{input::BatchDrops, output::Transmit, record::ClosedRecord};
 
 use alloc::boxed::Box;
 use core::time::Duration;

@@ -46,8 +46,10 @@ pub use self::{
     arq::Block,
     config::{KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
     congestion::CongestionControl,
-    connection::{BatchDrops, Connection, Event, Transmit},
-    endpoint::{Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Routed, RoutingStats, Run},
+    connection::{BatchDrops, ClosedRecord, Connection, Event, Transmit},
+    endpoint::{
+        Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Reply, Routed, RoutingStats, Run,
+    },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,
         SegmentError, SettingError, UnknownPreset, WriteError,

@@ -38,7 +38,7 @@ use super::{
     fec::{self, Adaptive, AdaptiveFec, Decoder, Encoder, FecEvent, Kind, OutOfBand, Packet, ReedSolomon},
     stats::{FecState, FecStats},
     time::Instant,
-    wire::{Command, Segments},
+    wire::{Command, SegmentHeader, Segments},
 };
 use crate::crypto::PacketCrypto;
 
@@ -340,6 +340,11 @@ impl Pipeline {
     }
 }
 
+/// The segments of a packet, as far as they can be read. `payload` is the packet without its encryption.
+pub(crate) fn segments(payload: &[u8]) -> impl Iterator<Item = (SegmentHeader, &[u8])> {
+    Segments::new(fec::segments_of(payload)).map_while(Result::ok)
+}
+
 /// How a packet begins a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
@@ -356,8 +361,7 @@ pub(crate) fn begins_session(payload: &[u8]) -> Begins {
     if extension::is_beginning(payload) {
         return Begins::Hello;
     }
-    let mut segments = Segments::new(fec::segments_of(payload)).map_while(Result::ok);
-    if segments.any(|(header, _)| header.cmd == Command::Push && header.sn == 0) {
+    if segments(payload).any(|(header, _)| header.cmd == Command::Push && header.sn == 0) {
         return Begins::Push;
     }
     Begins::No

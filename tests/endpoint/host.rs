@@ -36,10 +36,14 @@ pub(crate) fn segment(conv: u32, cmd: Command, sn: u32) -> Vec<u8> {
 
 /// The first packet of a session without encryption: a PUSH with one byte.
 pub(crate) fn first_packet(conv: u32) -> Vec<u8> {
-    let header = SegmentHeader { conv, cmd: Command::Push, frg: 0, wnd: 128, ts: 1, sn: 0, una: 0, len: 1 };
-    let mut packet = header.to_bytes().to_vec();
-    packet.push(b'!');
-    packet
+    push(conv, 0, 0, b"!")
+}
+
+/// A packet with one PUSH, without encryption.
+pub(crate) fn push(conv: u32, sn: u32, una: u32, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u32;
+    let header = SegmentHeader { conv, cmd: Command::Push, frg: 0, wnd: 128, ts: 1, sn, una, len };
+    [&header.to_bytes()[..], payload].concat()
 }
 
 /// Packets that lie back to back.
@@ -60,6 +64,8 @@ pub(crate) struct Host {
     waiting: VecDeque<Handle>,
     /// Sessions that ended by another one of their address.
     pub(crate) replaced: Vec<Handle>,
+    /// What the endpoint itself has to send.
+    pub(crate) replies: Vec<Batch>,
     buffer: Vec<u8>,
 }
 
@@ -83,6 +89,7 @@ impl Host {
             sessions: Vec::new(),
             waiting: VecDeque::new(),
             replaced: Vec::new(),
+            replies: Vec::new(),
             buffer: vec![0; 65_536],
         }
     }
@@ -126,6 +133,16 @@ impl Host {
                     Some(run) => run,
                     None => continue,
                 },
+                Routed::Reply(reply) => {
+                    let bytes = self.endpoint.reply().to_vec();
+                    assert!(
+                        !bytes.is_empty() && bytes.len() <= stride.min(block.len()),
+                        "longer than its cause"
+                    );
+                    assert_eq!(reply.to, source);
+                    self.replies.push(Batch { to: source, stride: bytes.len(), bytes });
+                    continue;
+                }
                 other => panic!("{other:?}"),
             };
             assert!(run.range.start >= behind && !run.range.is_empty() && run.range.end <= block.len());
@@ -169,7 +186,8 @@ impl Host {
 
     /// Ends a session.
     pub(crate) fn close(&mut self, now: Instant, handle: Handle) {
-        assert!(self.endpoint.close(now, handle));
+        let record = self.connection(handle).record();
+        assert!(self.endpoint.close(now, handle, Some(record)));
         self.remove(handle);
     }
 
@@ -191,7 +209,7 @@ impl Host {
 
     /// Does what is due, and returns what is to be sent.
     pub(crate) fn drive(&mut self, now: Instant) -> Vec<Batch> {
-        let mut batches = Vec::new();
+        let mut batches = std::mem::take(&mut self.replies);
         for (handle, connection) in self.sessions.iter_mut().flatten() {
             if connection.poll_timeout().is_some_and(|at| at <= now) {
                 connection.handle_timeout(now);

@@ -8,6 +8,8 @@ mod crowd;
 mod host;
 mod network;
 #[cfg(feature = "aead")]
+mod records;
+#[cfg(feature = "aead")]
 mod replays;
 mod roles;
 mod takeovers;

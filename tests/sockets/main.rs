@@ -20,6 +20,7 @@ mod messages;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod noise;
 mod options;
+mod records;
 mod runtimes;
 mod sessions;
 mod settings;

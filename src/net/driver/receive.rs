@@ -9,7 +9,7 @@ use std::{
 use super::Driver;
 use crate::{
     net::{accept_queue::Admission, clock, error::Failure, session::Session, socket::Received},
-    proto::{Connection, Incoming, Instant, Refusal, Routed, Run},
+    proto::{Connection, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
 
 impl Driver {
@@ -68,11 +68,24 @@ impl Driver {
                     Some(run) => run,
                     None => continue,
                 },
+                Routed::Reply(reply) => {
+                    self.send_reply(reply, received.local_ip);
+                    continue;
+                }
             };
             let Some(slot) = self.sessions.get(run.handle) else { continue };
             slot.session.receive(now, received.block, run.range, run.stride);
             self.sessions.mark_dirty(run.handle);
         }
+    }
+
+    /// Sends an answer of the endpoint. While the socket is full it is left out, as if it were lost: whoever asked asks again.
+    #[inline(never)]
+    fn send_reply(&self, reply: Reply, local_ip: Option<IpAddr>) {
+        let packet = self.endpoint.reply();
+        let transmit = Transmit { len: packet.len(), stride: packet.len() };
+        // The counters of the socket tell how it went.
+        let _ = self.shared.send(reply.to, answerable(local_ip), transmit, packet, &mut 0);
     }
 
     /// Puts a session that a peer begins into the accept queue, if there is room. Returns the packets that begin it.
@@ -91,8 +104,7 @@ impl Driver {
                 return None;
             }
         }
-        // A peer may send to an address that many listen to. Answers cannot be sent from such an address.
-        let local_ip = local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST));
+        let local_ip = answerable(local_ip);
         let connection = Connection::new(incoming.conv, &queue.config, now);
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
         if !queue.push(Arc::clone(&session)) {
@@ -129,8 +141,15 @@ impl Driver {
             (&counters.dropped.recently_closed, now.dropped_recently_closed, before.dropped_recently_closed),
             (&counters.dropped.replayed, now.dropped_replayed, before.dropped_replayed),
             (&counters.dropped.backlog, now.dropped_queue_full, before.dropped_queue_full),
+            (&counters.driver.replies, now.replies_sent, before.replies_sent),
+            (&counters.driver.replies_limited, now.replies_limited, before.replies_limited),
         ] {
             counter.add((now - before) as usize);
         }
     }
+}
+
+/// The address that a packet was sent to, if answers can be sent from it. A peer may send to an address that many listen to.
+fn answerable(local_ip: Option<IpAddr>) -> Option<IpAddr> {
+    local_ip.filter(|ip| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST))
 }

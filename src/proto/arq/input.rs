@@ -29,7 +29,23 @@ pub(in crate::proto) enum Origin {
     Recovered,
 }
 
+/// How far both directions of a session have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) struct SequenceNumbers {
+    /// All before have arrived here (`rcv_nxt`).
+    pub(in crate::proto) received: u32,
+    /// All before have arrived at the peer, as it told (`snd_una`).
+    pub(in crate::proto) acknowledged: u32,
+    /// The next to be sent (`snd_nxt`).
+    pub(in crate::proto) sent: u32,
+}
+
 impl Arq {
+    /// How far both directions have come.
+    pub(in crate::proto) const fn sequence_numbers(&self) -> SequenceNumbers {
+        SequenceNumbers { received: self.recv.nxt(), acknowledged: self.peer_una, sent: self.buffer.nxt() }
+    }
+
     /// Takes in the segments of one packet, all headers before them removed. `place` is where they lie, if their payload may
     /// stay there. `extension` takes what is not KCP's; without it, the command of the extensions is an unknown one.
     pub(in crate::proto) fn input(

@@ -45,7 +45,10 @@ use self::{
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
 };
-pub(super) use self::{input::Origin, losses::LossCounts};
+pub(super) use self::{
+    input::{Origin, SequenceNumbers},
+    losses::LossCounts,
+};
 use super::{
     config::{KcpConfig, NoDelay},
     congestion::CongestionControl,

@@ -1,9 +1,9 @@
 //! What begins a session.
 //!
 //! KCP has no handshake: a session begins with the packet that carries the first PUSH of an unknown conversation. The
-//! packet may be a late one of a session that was just closed, or one that an attacker has recorded and sends again. So an
-//! endpoint that accepts sessions remembers both: the routes of sessions that were closed a moment ago, and, where packets
-//! are authenticated, the packets that have begun a session.
+//! packet may be one that an attacker has recorded and sends again. So an endpoint that accepts sessions remembers, where
+//! packets are authenticated, the packets that have begun a session. (It may also be a late one of a session that has ended:
+//! that is for the [records](super::record).)
 
 use core::net::SocketAddr;
 
@@ -11,11 +11,10 @@ use super::{
     batch::Batch,
     decryptor::Decryptor,
     hash::{HashKey, Map},
-    recently_closed::RecentlyClosed,
-    routes::{Handle, Route},
+    routes::Handle,
 };
 use crate::proto::{
-    Extensions, Instant, KcpConfig,
+    Extensions, KcpConfig,
     pipeline::{Begins, begins_session},
     replay::ReplayWindow,
 };
@@ -38,7 +37,6 @@ pub(super) struct Admission {
     takes_hello: bool,
     /// Whether the first PUSH does.
     takes_push: bool,
-    closed: RecentlyClosed,
     /// The session that began last from each address, where it ends the one before.
     latest: Option<Map<SocketAddr, Handle>>,
 }
@@ -50,8 +48,6 @@ pub(super) enum Beginning {
     New,
     /// It begins none. So many of its packets began one before.
     None { replayed: usize },
-    /// It would begin a session that was closed a moment ago.
-    RecentlyClosed,
 }
 
 impl Admission {
@@ -62,7 +58,6 @@ impl Admission {
             first_packets: ReplayWindow::new(FIRST_PACKETS),
             takes_hello: config.extensions() != Extensions::Off,
             takes_push: config.extensions() != Extensions::Required,
-            closed: RecentlyClosed::new(key),
             latest: config.one_session_per_address().then(|| Map::with_hasher(key)),
         }
     }
@@ -73,14 +68,7 @@ impl Admission {
     }
 
     /// Whether `run`, which is of no session, begins one. Packets that do are remembered.
-    pub(super) fn judge(
-        &mut self,
-        now: Instant,
-        route: &Route,
-        run: &[u8],
-        batch: &Batch,
-        decryptor: &mut Decryptor,
-    ) -> Beginning {
+    pub(super) fn judge(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> Beginning {
         let (mut begins, mut replayed) = (false, 0);
         for packet in run.chunks(batch.stride) {
             if !self.begins_session(batch.frame.payload(packet)) {
@@ -93,11 +81,8 @@ impl Admission {
             }
         }
         // Nobody can be answered at port 0.
-        if !begins || route.0.port() == 0 {
+        if !begins || batch.source.port() == 0 {
             return Beginning::None { replayed };
-        }
-        if self.closed.contains(route, now) {
-            return Beginning::RecentlyClosed;
         }
         Beginning::New
     }
@@ -139,12 +124,11 @@ impl Admission {
     }
 
     /// Notes that a session has ended.
-    pub(super) fn close(&mut self, now: Instant, route: Route, handle: Handle) {
-        self.closed.insert(route, now);
+    pub(super) fn close(&mut self, address: SocketAddr, handle: Handle) {
         if let Some(latest) = &mut self.latest
-            && latest.get(&route.0) == Some(&handle)
+            && latest.get(&address) == Some(&handle)
         {
-            latest.remove(&route.0);
+            latest.remove(&address);
             if latest.is_empty() {
                 // Gives the memory of a crowd back.
                 *latest = Map::with_hasher(*latest.hasher());

@@ -71,6 +71,12 @@ impl Batch {
         run
     }
 
+    /// The decrypted contents of the packets of a run.
+    pub(super) fn payloads<'a>(&self, run: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let frame = self.frame;
+        run.chunks(self.stride).map(move |packet| frame.payload(packet))
+    }
+
     /// The conv of the packet that comes next.
     fn conv(&self, packet: &[u8], stats: &mut RoutingStats) -> Option<u32> {
         if let Some(Err(error)) = self.outcomes.get(self.at / self.stride) {

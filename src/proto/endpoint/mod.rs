@@ -6,9 +6,10 @@
 //!    once and in place ([`Endpoint::receive`]; `decryptor`).
 //! 2. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
-//! 3. **Admit.** A run of an unknown conversation may begin a session. It must carry the first PUSH, be no replay, and
-//!    be of no session that was closed a moment ago (`admission`, `recently_closed`). Then the caller is asked
-//!    ([`Routed::Incoming`]).
+//! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
+//!    ([`Routed::Reply`]; `stateless`, `limit`).
+//! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry the first PUSH and be no replay
+//!    (`admission`). Then the caller is asked ([`Routed::Incoming`]).
 //!
 //! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
@@ -21,21 +22,31 @@ mod admission;
 mod batch;
 mod decryptor;
 mod hash;
-mod recently_closed;
+mod limit;
+mod record;
+mod routed;
 mod routes;
+mod stateless;
 mod stats;
 
-use core::{fmt, net::SocketAddr, ops::Range};
+use core::{net::SocketAddr, ops::Range};
 
 use self::{
     admission::{Admission, Beginning},
     batch::Batch,
     decryptor::Decryptor,
     hash::HashKey,
-    routes::{Role, Routes},
+    limit::Limits,
+    record::{Answer, FirstPush, Records, Verdict},
+    routes::{Entry, Role, Routes},
+    stateless::Stateless,
 };
-pub use self::{routes::Handle, stats::RoutingStats};
-use super::{Connection, Instant, KcpConfig, Random};
+pub use self::{
+    routed::{Accepted, ConnectError, Incoming, Refusal, Reply, Routed, Run},
+    routes::Handle,
+    stats::RoutingStats,
+};
+use super::{ClosedRecord, Connection, Instant, KcpConfig, Random};
 use crate::crypto::PacketCrypto;
 
 /// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
@@ -47,10 +58,10 @@ use crate::crypto::PacketCrypto;
 /// 1. [`receive`](Self::receive) decrypts a batch of packets from one address.
 /// 2. [`poll_routed`](Self::poll_routed), until it returns `None`, tells what the batch holds. A [`Routed::Session`] is to
 ///    be handed to its [`Connection`]. A [`Routed::Incoming`] is to be answered by [`accept`](Self::accept) or
-///    [`refuse`](Self::refuse).
+///    [`refuse`](Self::refuse). For a [`Routed::Reply`], send [`reply`](Self::reply).
 ///
 /// A session that has ended, or that nobody wants any more, is to be [closed](Self::close): until then the endpoint knows
-/// it. Where packets are authenticated, [`remember_sent`](Self::remember_sent) is to be called after a
+/// it, and afterwards the endpoint answers for a minute what the peer still sends. Where packets are authenticated, [`remember_sent`](Self::remember_sent) is to be called after a
 /// [`Connection::poll_transmit`].
 ///
 /// ```
@@ -111,86 +122,21 @@ pub struct Endpoint {
     admission: Option<Admission>,
     batch: Batch,
     /// What [`accept`](Self::accept) would accept.
-    offered: Option<(Incoming, Range<usize>)>,
+    offered: Option<Offer>,
+    records: Records,
+    stateless: Stateless,
+    limits: Limits,
+    key: HashKey,
     stats: RoutingStats,
 }
 
-/// What a batch of packets holds next.
-///
-/// Other kinds may be added, such as a packet that is to be sent in answer without a session. Ignore what you do not know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Routed {
-    /// Packets for a session.
-    Session(Run),
-    /// Packets that would begin a session, which is accepted by [`Endpoint::accept`] or refused by [`Endpoint::refuse`].
-    Incoming(Incoming),
+/// A session that the caller may accept.
+#[derive(Debug)]
+struct Offer {
+    incoming: Incoming,
+    range: Range<usize>,
+    first_push: FirstPush,
 }
-
-/// Decrypted packets of one session that lie one behind the other in a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// The session that they are for.
-    pub handle: Handle,
-    /// Where they are in the batch, in bytes.
-    pub range: Range<usize>,
-    /// Bytes of each but the last, which may be shorter.
-    pub stride: usize,
-}
-
-/// A session that a peer begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Incoming {
-    /// The address of the peer. Where packets are not authenticated, anybody may have forged it.
-    pub source: SocketAddr,
-    /// The conversation, for [`Connection::new`].
-    pub conv: u32,
-    /// How many packets of it were received at once.
-    pub packets: usize,
-}
-
-/// A session that was accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "its packets are to be handed to its connection"]
-pub struct Accepted {
-    /// The handle of the session, and the packets that began it.
-    pub run: Run,
-    /// The session with the same address that ends by this one: see
-    /// [`one_session_per_address`](crate::KcpConfigBuilder::one_session_per_address). The endpoint has forgotten it already.
-    pub replaced: Option<Handle>,
-}
-
-/// Why a session is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Too many sessions wait to be accepted. The peer sends again, and may find room then.
-    QueueFull,
-    /// No sessions are accepted, or not this one.
-    Unwanted,
-}
-
-/// Why a session cannot begin here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The endpoint has a session of the conversation with the peer.
-    ConvInUse(Handle),
-    /// The sessions with the peer have another cipher. Which one a packet needs cannot be told before it is decrypted.
-    OtherCipher,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ConvInUse(_) => "the conversation number is in use with this peer",
-            Self::OtherCipher => "other sessions with this peer have another cipher",
-        })
-    }
-}
-
-impl core::error::Error for ConnectError {}
 
 impl Endpoint {
     /// An endpoint that accepts no sessions. `random` must be unpredictable: it keeps peers from choosing addresses and
@@ -214,6 +160,10 @@ impl Endpoint {
             admission: config.map(|config| Admission::new(config, key)),
             batch: Batch::default(),
             offered: None,
+            records: Records::new(key),
+            stateless: Stateless::default(),
+            limits: Limits::new(REPLIES_PER_SECOND, key),
+            key,
             stats: RoutingStats::default(),
         }
     }
@@ -250,16 +200,56 @@ impl Endpoint {
                 }
                 return Some(Routed::Session(Run { handle, range, stride: self.batch.stride }));
             }
-            if let Some(incoming) = self.offer(now, conv, bytes, range) {
-                return Some(Routed::Incoming(incoming));
+            if let Some(routed) = self.route_unknown(now, conv, bytes, range) {
+                return Some(routed);
             }
         }
         None
     }
 
-    /// Offers a run of an unknown conversation to the caller, if it begins a session.
+    /// The packet of the [`Routed::Reply`] that [`poll_routed`](Self::poll_routed) has just returned.
+    #[must_use]
+    pub fn reply(&self) -> &[u8] {
+        self.stateless.packet()
+    }
+
+    /// What becomes of a run of a conversation that has no session.
     #[inline(never)]
-    fn offer(&mut self, now: Instant, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Incoming> {
+    fn route_unknown(
+        &mut self,
+        now: Instant,
+        conv: u32,
+        bytes: &[u8],
+        range: Range<usize>,
+    ) -> Option<Routed> {
+        let route = (self.batch.source, conv);
+        let payloads = self.batch.payloads(&bytes[range.clone()]);
+        match self.records.judge(now, &route, payloads) {
+            None | Some(Verdict::MayBegin) => self.offer(conv, bytes, range).map(Routed::Incoming),
+            Some(verdict) => {
+                self.stats.dropped_recently_closed += range.len().div_ceil(self.batch.stride) as u64;
+                let Verdict::Answer(answer) = verdict else { return None };
+                self.answer(now, conv, answer, range.len().min(self.batch.stride)).map(Routed::Reply)
+            }
+        }
+    }
+
+    /// Writes an answer to packets of `cause_len` bytes, if that is allowed.
+    fn answer(&mut self, now: Instant, conv: u32, answer: Answer, cause_len: usize) -> Option<Reply> {
+        let to = self.batch.source;
+        if !self.limits.take_record(now) {
+            self.stats.replies_limited += 1;
+            return None;
+        }
+        if !self.stateless.write(conv, answer, cause_len, self.decryptor.crypto_of(to)) {
+            return None;
+        }
+        self.stats.replies_sent += 1;
+        Some(Reply { to })
+    }
+
+    /// Offers a run of an unknown conversation to the caller, if it begins a session.
+    fn offer(&mut self, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Incoming> {
         let source = self.batch.source;
         let packets = range.len().div_ceil(self.batch.stride);
         let dropped = packets as u64;
@@ -271,15 +261,12 @@ impl Endpoint {
             return None;
         };
         let run = &bytes[range.clone()];
-        match admission.judge(now, &(source, conv), run, &self.batch, &mut self.decryptor) {
+        match admission.judge(run, &self.batch, &mut self.decryptor) {
             Beginning::New => {
                 let incoming = Incoming { source, conv, packets };
-                self.offered = Some((incoming, range));
+                let first_push = FirstPush::find(self.key, self.batch.payloads(run));
+                self.offered = Some(Offer { incoming, range, first_push });
                 Some(incoming)
-            }
-            Beginning::RecentlyClosed => {
-                self.stats.dropped_recently_closed += dropped;
-                None
             }
             Beginning::None { replayed } => {
                 self.stats.dropped_replayed += replayed as u64;
@@ -303,7 +290,7 @@ impl Endpoint {
     ///
     /// `None` when there is no such session, or it was accepted or refused before.
     pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
-        let (incoming, range) = self.offered.take()?;
+        let Offer { incoming, range, first_push } = self.offered.take()?;
         let route = (incoming.source, incoming.conv);
         let admission = self.admission.as_mut()?;
         if self.routes.find(&route).is_some() {
@@ -313,15 +300,17 @@ impl Endpoint {
         }
         self.stats.accepted += 1;
         let handle = self.routes.insert(route, Role::Accepted, admission.may_resend_first());
+        self.routes.set_first_push(handle, first_push);
         let replaced = admission.replace(incoming.source, handle);
-        let replaced = replaced.filter(|replaced| self.close(now, *replaced));
+        // Its peer has begun anew, and waits for nothing of the old session.
+        let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
         Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced })
     }
 
     /// Refuses the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`], and counts
     /// its packets as dropped.
     pub fn refuse(&mut self, refusal: Refusal) {
-        let Some((incoming, _)) = self.offered.take() else { return };
+        let Some(Offer { incoming, .. }) = self.offered.take() else { return };
         let counter = match refusal {
             Refusal::QueueFull => &mut self.stats.dropped_queue_full,
             Refusal::Unwanted => &mut self.stats.dropped_no_session,
@@ -366,15 +355,20 @@ impl Endpoint {
         Ok(self.routes.insert((peer, conv), Role::Connected, 0))
     }
 
-    /// Forgets a session; returns whether the endpoint had it. For a few seconds afterwards, late packets of the session begin
-    /// no new one.
-    pub fn close(&mut self, now: Instant, handle: Handle) -> bool {
+    /// Forgets a session; returns whether the endpoint had it.
+    ///
+    /// `record` is [`Connection::record`] of its connection. With it, the endpoint acknowledges for a minute what the peer
+    /// resends because an ACK was lost ([`Routed::Reply`]). Without it, what the peer resends is dropped. Either way it begins
+    /// no session. A session that the peer begins anew with the same address and conv is offered after 3 seconds.
+    pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
         let Some(entry) = self.routes.remove(handle) else { return false };
-        if entry.role == Role::Connected {
-            self.decryptor.remove(entry.route.0);
+        let Entry { route, role, first_push, .. } = entry;
+        if role == Role::Connected {
+            self.decryptor.remove(route.0);
         }
         if let Some(admission) = &mut self.admission {
-            admission.close(now, entry.route, handle);
+            admission.close(route.0, handle);
+            self.records.insert(now, &route, role, first_push, record);
         }
         true
     }
@@ -441,3 +435,7 @@ impl Endpoint {
         &self.stats
     }
 }
+
+/// Answers that an endpoint sends in a second without a record to answer from. After a restart that ended more sessions than
+/// that, the others wait for their timeouts.
+const REPLIES_PER_SECOND: u32 = 1_000;

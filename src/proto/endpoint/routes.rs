@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::hash::{HashKey, Map};
+use super::{
+    hash::{HashKey, Map},
+    record::FirstPush,
+};
 
 /// What a packet is routed by: the address that it came from, and its conv.
 pub(super) type Route = (SocketAddr, u32);
@@ -46,6 +49,8 @@ pub(super) struct Entry {
     pub(super) role: Role,
     /// Packets to come that may be a resend of its first.
     pub(super) may_resend_first: u16,
+    /// What it began with, for its record.
+    pub(super) first_push: FirstPush,
 }
 
 /// The sessions, by handle and by route.
@@ -78,9 +83,17 @@ impl Routes {
         });
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
-        self.entries[index as usize] = Some(Entry { handle, route, role, may_resend_first });
+        let first_push = FirstPush::default();
+        self.entries[index as usize] = Some(Entry { handle, route, role, may_resend_first, first_push });
         self.by_route.insert(route, index);
         handle
+    }
+
+    /// Notes what a session began with.
+    pub(super) fn set_first_push(&mut self, handle: Handle, first_push: FirstPush) {
+        if let Some(entry) = self.entries.get_mut(handle.index()).and_then(Option::as_mut) {
+            entry.first_push = first_push;
+        }
     }
 
     /// Forgets a session; `None` if there is none of this handle.

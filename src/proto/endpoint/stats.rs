@@ -19,13 +19,17 @@ pub struct RoutingStats {
     pub dropped_bad_tag: u64,
     /// Dropped: they are of no session and begin none, or none is accepted.
     pub dropped_no_session: u64,
-    /// Dropped: they are of a session that was closed a moment ago.
+    /// Dropped: they are of a session that ended a moment ago.
     pub dropped_recently_closed: u64,
     /// Dropped: they began a session before, which they may do only once.
     pub dropped_replayed: u64,
     /// Dropped: they would have begun a session, but too many wait to be accepted
     /// ([`Refusal::QueueFull`](super::Refusal::QueueFull)).
     pub dropped_queue_full: u64,
+    /// Sent in answer to packets that were dropped: see [`Routed::Reply`](super::Routed::Reply).
+    pub replies_sent: u64,
+    /// Answers that were not sent, because too many were.
+    pub replies_limited: u64,
 }
 
 impl RoutingStats {

@@ -1,0 +1,93 @@
+//! What an endpoint tells its caller of the packets that it has received.
+
+use core::{fmt, net::SocketAddr, ops::Range};
+
+use super::Handle;
+
+/// What a batch of packets holds next.
+///
+/// Other kinds may be added. Ignore what you do not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Routed {
+    /// Packets for a session.
+    Session(Run),
+    /// Packets that would begin a session, which is accepted by [`Endpoint::accept`](super::Endpoint::accept) or refused by [`Endpoint::refuse`](super::Endpoint::refuse).
+    Incoming(Incoming),
+    /// A packet to be sent, which is [`Endpoint::reply`](super::Endpoint::reply): the endpoint itself answers what it received. Nothing else comes of
+    /// it, and nothing breaks if it is not sent: whoever asked asks again.
+    Reply(Reply),
+}
+
+/// An answer of the endpoint itself, to packets of no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reply {
+    /// Where the answer is to be sent: the source of what it answers.
+    pub to: SocketAddr,
+}
+
+/// Decrypted packets of one session that lie one behind the other in a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The session that they are for.
+    pub handle: Handle,
+    /// Where they are in the batch, in bytes.
+    pub range: Range<usize>,
+    /// Bytes of each but the last, which may be shorter.
+    pub stride: usize,
+}
+
+/// A session that a peer begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Incoming {
+    /// The address of the peer. Where packets are not authenticated, anybody may have forged it.
+    pub source: SocketAddr,
+    /// The conversation, for [`Connection::new`](crate::proto::Connection::new).
+    pub conv: u32,
+    /// How many packets of it were received at once.
+    pub packets: usize,
+}
+
+/// A session that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "its packets are to be handed to its connection"]
+pub struct Accepted {
+    /// The handle of the session, and the packets that began it.
+    pub run: Run,
+    /// The session with the same address that ends by this one: see
+    /// [`one_session_per_address`](crate::KcpConfigBuilder::one_session_per_address). The endpoint has forgotten it already.
+    pub replaced: Option<Handle>,
+}
+
+/// Why a session is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Too many sessions wait to be accepted. The peer sends again, and may find room then.
+    QueueFull,
+    /// No sessions are accepted, or not this one.
+    Unwanted,
+}
+
+/// Why a session cannot begin here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The endpoint has a session of the conversation with the peer.
+    ConvInUse(Handle),
+    /// The sessions with the peer have another cipher. Which one a packet needs cannot be told before it is decrypted.
+    OtherCipher,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConvInUse(_) => "the conversation number is in use with this peer",
+            Self::OtherCipher => "other sessions with this peer have another cipher",
+        })
+    }
+}
+
+impl core::error::Error for ConnectError {}
