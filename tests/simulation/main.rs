@@ -1,5 +1,6 @@
 //! Behaviour of two connections over bad paths, on virtual time; see [`kcp9_simulator`].
 
+mod begin;
 mod congestion;
 mod datagrams;
 mod delivery;

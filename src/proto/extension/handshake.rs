@@ -25,6 +25,9 @@
 //! *known* after a HELLO, which anybody can forge, and for *confirmed* after a segment with its own tag. Until then it answers
 //! every HELLO, of two ids at most, and the answer's token shows which of them the peer's is. It sends no more than three
 //! times the bytes that it received in HELLOs, so that a forged source address is not worth much.
+//!
+//! Who forges several HELLOs in the round trip before the peer is confirmed can have its id forgotten. The answers that the
+//! peer's next segments draw then carry the forger's tags, and to those the peer answers with its HELLO once more.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -51,6 +54,8 @@ const LONG: usize = 1_200;
 const SHORT: usize = 128;
 /// The longest wait between two HELLOs.
 const MAX_WAIT: Duration = Duration::from_secs(8);
+/// The shortest time between two HELLOs to a peer that is confirmed.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// HELLOs and WASKs that are sent to who never answered, where nobody waits for an answer.
 const UNASKED: u32 = 4;
 /// The times of this many HELLOs are kept: an ANSWER or RETRY must echo one of them.
@@ -386,6 +391,14 @@ impl Handshake {
         true
     }
 
+    /// An ANSWER with another tag than this end's. The peer has taken somebody else's HELLO for this end's, and is told again.
+    pub(super) fn on_foreign_answer(&mut self, now: Instant) {
+        if self.knowledge == Knowledge::Confirmed && !self.hellos.due {
+            let rested = self.hellos.sent[0].map_or(now, |sent| sent + MIN_PAUSE);
+            self.hellos.at.get_or_insert(rested.max(now));
+        }
+    }
+
     /// Any other segment with this end's tag. Whoever sends one has heard this end.
     pub(super) fn on_tagged(&mut self, now: Instant, conditions: &Conditions) -> Verdict {
         match (self.knowledge, self.candidates) {
@@ -448,6 +461,7 @@ impl Handshake {
     fn confirm(&mut self, peer: PeerInfo) {
         self.knowledge = Knowledge::Confirmed;
         self.hellos.stop();
+        self.hellos.marked = true;
         self.confirm_by = None;
         self.cookie = None;
         // Of the HELLOs, only the peer's matters any more. Where it sent none, there is none left.
@@ -484,6 +498,10 @@ impl Handshake {
         self.pong_at.take_if(|at| *at <= now);
         if self.hellos.at.take_if(|at| *at <= now).is_none() {
             return false;
+        }
+        if self.required {
+            // A peer of another kind is of no use, and need not be spared.
+            self.hellos.due = true;
         }
         self.hellos.on_turn(now, conditions, self.keep_alive.is_some())
     }
@@ -552,7 +570,10 @@ impl Handshake {
         let packet = if self.hellos.long > 0 { LONG } else { SHORT };
         let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
         let len = envelope.write_hello(&self.own_hello(0, fields), padded, out)?;
-        self.hellos.on_sent(now, conditions);
+        self.hellos.on_sent(now);
+        if self.knowledge == Knowledge::Asking {
+            self.hellos.plan(now, conditions);
+        }
         let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
         Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
     }
@@ -626,11 +647,12 @@ impl Hellos {
             return false;
         }
         let waits = keeps_alive || self.awaited || conditions.in_flight;
-        // A HELLO to a peer of another kind that has closed would open a session there. So would WASK.
-        if (self.heard || !waits) && self.turns >= UNASKED {
+        if !waits && self.turns >= UNASKED {
             return false;
         }
-        if self.heard {
+        if self.heard && !self.due {
+            // A HELLO would open a session anew at a peer of another kind that has closed it meanwhile. What is asked
+            // instead is answered by each peer, or the session ends.
             self.turns += 1;
             self.plan(now, conditions);
         } else {
@@ -640,14 +662,14 @@ impl Hellos {
     }
 
     /// A HELLO is sent.
-    fn on_sent(&mut self, now: Instant, conditions: &Conditions) {
+    fn on_sent(&mut self, now: Instant) {
         self.sent.rotate_right(1);
         self.sent[0] = Some(now);
         self.turns += 1;
         self.long = self.long.saturating_sub(1);
-        self.plan(now, conditions);
     }
 
+    /// Has the next HELLO sent after the wait, which doubles.
     fn plan(&mut self, now: Instant, conditions: &Conditions) {
         let wait = self.wait.max(conditions.rto).min(MAX_WAIT);
         self.at = Some(now + wait);

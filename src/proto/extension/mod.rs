@@ -173,6 +173,9 @@ impl Extension {
         let has_own_rule = matches!(segment, Segment::Hello(_) | Segment::Reset(_));
         if !has_own_rule && header.sn != self.handshake.tag() {
             self.stats.wrong_tag += 1;
+            if matches!(segment, Segment::Answer(_)) {
+                self.handshake.on_foreign_answer(now);
+            }
             return Taken::NOTHING;
         }
         let verdict = self.judge(now, header, body, &segment, conditions);

@@ -225,7 +225,7 @@ fn a_peer_that_only_speaks_is_asked_for_its_window_and_not_by_hello() {
     client.hear(at(100), None);
     let (hellos, asks) = client.run(at(60_000));
     assert!(hellos.is_empty());
-    assert_eq!(asks, [200, 600, 1_400]);
+    assert_eq!(asks, [200, 600, 1_400, 3_000, 6_200, 12_600, 20_600, 28_600, 36_600, 44_600, 52_600]);
 }
 
 #[test]
