@@ -134,6 +134,7 @@ impl Session {
             .dead_link(if flags & 8 != 0 { u32::from(flags >> 4) } else { 0 })
             .dead_timeout(PATIENCE)
             .linger(PATIENCE)
+            .keep_alive((flags & 32 != 0).then_some(Duration::from_secs(7)))
             .idle_timeout((flags & 16 != 0).then_some(Duration::from_secs(20)))
             .datagram_queue(DATAGRAM_QUEUE)
             .build()

@@ -22,7 +22,7 @@ use kcp9::{
     fec::AdaptiveFec,
     proto::{
         BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError,
-        WriteError,
+        Stats, WriteError,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -236,7 +236,8 @@ struct End {
     messages: Vec<usize>,
     messages_read: usize,
     reads: bool,
-    heard_at: Instant,
+    /// When something came that the peer had certainly not said before: payload, or an acknowledgment of some.
+    news_at: Instant,
     shut_down_at: Option<Instant>,
     flushed: bool,
     outgoing: Link,
@@ -272,7 +273,7 @@ impl World {
                 messages: Vec::new(),
                 messages_read: 0,
                 reads: false,
-                heard_at: Instant::ZERO,
+                news_at: Instant::ZERO,
                 shut_down_at: None,
                 flushed: false,
                 outgoing: Link { delay: Duration::from_millis(10), ..Link::default() },
@@ -476,11 +477,17 @@ impl World {
     }
 
     fn deliver_batch(&mut self, at: usize, batch: &[Vec<u8>]) {
+        let before = self.ends[at].connection.stats();
+        self.hand_over(at, batch);
         let end = &mut self.ends[at];
-        // What is out of band is no sign of life.
-        if batch.iter().any(|packet| packet[4..6] != [0xf3, 0]) {
-            end.heard_at = self.now;
+        let after = end.connection.stats();
+        if new_pushes(&after) > new_pushes(&before) || after.queues.in_flight < before.queues.in_flight {
+            end.news_at = self.now;
         }
+    }
+
+    fn hand_over(&mut self, at: usize, batch: &[Vec<u8>]) {
+        let end = &mut self.ends[at];
         if self.in_batches {
             let stride = batch[0].len();
             // In front of the batch is what other sessions received.
@@ -541,7 +548,7 @@ impl World {
     /// A session ends by a rule of its own only.
     fn check_closed(&self, at: usize, reason: CloseReason) {
         let end = &self.ends[at];
-        let silence = self.now - end.heard_at;
+        let silence = self.now - end.news_at;
         assert_eq!(end.connection.close_reason(), Some(reason));
         match reason {
             CloseReason::DeadLink => {
@@ -678,6 +685,12 @@ impl World {
             })
             .sum()
     }
+}
+
+/// PUSH segments that had not been received before.
+fn new_pushes(stats: &Stats) -> u64 {
+    let segments = &stats.segments;
+    segments.push_received - segments.duplicates - segments.out_of_window
 }
 
 fuzz_target!(|plan: Plan| {

@@ -177,7 +177,7 @@ pub enum CloseReason {
     DeadLink,
     /// Data was still unacknowledged at the end of [`linger`](super::KcpConfigBuilder::linger).
     LingerTimeout,
-    /// Nothing came from the peer for [`idle_timeout`](super::KcpConfigBuilder::idle_timeout).
+    /// No payload passed for [`idle_timeout`](super::KcpConfigBuilder::idle_timeout).
     IdleTimeout,
     /// The local application closed the session, or the listener or endpoint it belongs to.
     Aborted,
@@ -230,7 +230,7 @@ impl fmt::Display for CloseReason {
             Self::NonceLimit => "as many packets were encrypted under one key as random nonces allow",
             Self::DeadLink => "the peer stopped answering",
             Self::LingerTimeout => "the peer did not acknowledge everything within the linger time",
-            Self::IdleTimeout => "nothing was heard from the peer within the idle timeout",
+            Self::IdleTimeout => "no payload passed within the idle timeout",
             Self::Aborted => "the session was closed at this end",
             Self::Finished => "both ends were done",
             Self::AbortedByPeer(reason) => return write!(f, "the peer aborted the session: {reason}"),

@@ -9,6 +9,8 @@ pub enum Timer {
     Ack,
     /// The peer's window is closed, and it is time to ask for it.
     WindowProbe,
+    /// The peer does not go on although the window is open again, and is told once more.
+    WindowUpdate,
     /// A segment's retransmission timeout passes.
     Rto,
     /// A later segment was acknowledged, and the time that reordering on the path may take is over.
@@ -25,13 +27,13 @@ pub enum Timer {
     Hello,
     /// A FIN is sent again.
     Fin,
-    /// The peer was silent, and is asked whether it lives.
+    /// The peer has been silent for [`keep_alive`](crate::KcpConfigBuilder::keep_alive), and is asked whether it is there.
     KeepAlive,
     /// After a shutdown, the session ends at the end of [`linger`](crate::KcpConfigBuilder::linger).
     Linger,
     /// The peer owes an answer and has been silent: the session ends after
     /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
     DeadPeer,
-    /// Nothing was heard from the peer: the session ends after [`idle_timeout`](crate::KcpConfigBuilder::idle_timeout).
+    /// No payload has passed: the session ends after [`idle_timeout`](crate::KcpConfigBuilder::idle_timeout).
     Idle,
 }

@@ -3,6 +3,7 @@
 mod begin;
 mod congestion;
 mod datagrams;
+mod death;
 mod delivery;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod encryption;

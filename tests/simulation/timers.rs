@@ -193,9 +193,53 @@ fn a_silent_peer_that_owes_an_answer_ends_the_session() {
 }
 
 #[test]
-fn a_session_that_hears_nothing_ends_with_its_idle_timeout() {
+fn a_session_without_payload_ends_with_its_idle_timeout() {
     let mut connection = connection(|config| config.idle_timeout(Some(Duration::from_secs(5))));
-    receive(&mut connection, at(2_000), Command::Wins, 0, 128);
+    receive(&mut connection, at(2_000), Command::Push, 0, 128);
+    sent(&mut connection, at(2_000));
+    assert_eq!(connection.poll_event(), Some(Event::Readable));
+    assert_eq!(connection.recv().as_deref(), Ok(&[][..]));
+    // The peer is there, but that is not enough.
+    receive(&mut connection, at(3_000), Command::Push, 0, 128);
+    sent(&mut connection, at(3_000));
+    receive(&mut connection, at(4_000), Command::Wins, 0, 128);
     let end = until_closed(&mut connection);
-    assert_eq!(end, (vec![Timer::Idle], at(7_000), CloseReason::IdleTimeout));
+    assert_eq!(end, (vec![Timer::Ack, Timer::Idle], at(7_000), CloseReason::IdleTimeout));
+}
+
+#[test]
+fn a_silent_peer_is_asked_whether_it_is_there() {
+    let mut connection = connection(|config| config.keep_alive(Some(Duration::from_secs(20))));
+    receive(&mut connection, at(1_000), Command::Wins, 0, 128);
+    let (timer, when) = connection.next_timer().unwrap();
+    assert_eq!(timer, Timer::KeepAlive);
+    let wait = when - at(1_000);
+    assert!((Duration::from_secs(18)..=Duration::from_secs(22)).contains(&wait), "{wait:?}");
+    fires(&mut connection, Timer::KeepAlive, when);
+    assert_eq!(sent(&mut connection, when), [(Command::Wask, 1)]);
+    // Without an answer it is asked again after the RTO, which is that of the beginning.
+    fires(&mut connection, Timer::KeepAlive, when + ms(200));
+    assert_eq!(sent(&mut connection, when + ms(200)), [(Command::Wask, 1)]);
+    let answered = when + ms(250);
+    receive(&mut connection, answered, Command::Wins, 0, 128);
+    assert_eq!(connection.next_timer(), Some((Timer::KeepAlive, answered + wait)));
+}
+
+#[test]
+fn a_peer_that_does_not_go_on_is_told_again_that_the_window_is_open() {
+    let mut connection = connection(|config| config.recv_window(1));
+    let header =
+        SegmentHeader { conv: CONV, cmd: Command::Push, frg: 0, wnd: 9, ts: 0, sn: 0, una: 0, len: 1 };
+    let mut packet = header.to_bytes().to_vec();
+    packet.push(7);
+    connection.handle_packet(at(0), &mut packet).unwrap();
+    assert_eq!(sent(&mut connection, at(0)), [(Command::Ack, 0)]);
+    assert_eq!(connection.next_timer(), None);
+    assert_eq!(connection.read(&mut [0; 8]), Ok(1));
+    assert_eq!(sent(&mut connection, at(0)), [(Command::Wins, 1)]);
+    for when in [10, 30, 70, 150, 310] {
+        fires(&mut connection, Timer::WindowUpdate, at(when));
+        assert_eq!(sent(&mut connection, at(when)), [(Command::Wins, 1)]);
+    }
+    assert_eq!(connection.next_timer(), None);
 }

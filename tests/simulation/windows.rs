@@ -45,12 +45,79 @@ fn a_window_that_a_sleeping_reader_closed_opens_when_it_reads() {
     assert_eq!(probes, client.segments.window_probes, "resumed at {woken:?} without a probe");
 }
 
+fn is_open_update(packet: &[u8]) -> bool {
+    Segments::new(packet).flatten().any(|(header, _)| header.cmd == Command::Wins && header.wnd > 0)
+}
+
+/// The sender has waited so long that its next probe is up to two minutes away. Whichever window update is lost, it goes on
+/// within two round trips and the interval of the receiver.
 #[test]
-fn lost_window_updates_are_asked_for() {
+fn a_sender_goes_on_at_once_although_a_window_update_is_lost() {
+    for (round_trip, slept) in [(2, 3), (20, 40), (100, 600), (400, 3_600)] {
+        for lost in 0..8 {
+            let wakes = Duration::from_secs(slept);
+            let mut simulation = sleeping_reader(lost, wakes, &LinkSettings::delay(ms(round_trip / 2)));
+            simulation.run_for(wakes - ms(1));
+            let mut updates = 0;
+            simulation.server().link.lose_if(move |_, packet| {
+                let update = is_open_update(packet);
+                updates += u64::from(update);
+                update && updates == lost
+            });
+            simulation.client().record();
+            let probes = simulation.client().connection.stats().segments.window_probes;
+            simulation.run_for(ms(1) + 4 * ms(round_trip) + ms(50));
+            let sent = simulation.client().sent.as_ref().unwrap();
+            let resumed = sent.iter().find(|sent| sent.header.cmd == Command::Push).map(|sent| sent.at);
+            let limit = Instant::ZERO + wakes + ms(2 * round_trip) + ms(10);
+            assert!(
+                resumed.is_some_and(|at| at <= limit),
+                "{round_trip} ms, {slept} s, update {lost} lost: {resumed:?} after {limit:?}"
+            );
+            simulation.complete(Duration::from_secs(60));
+            let asked = simulation.client().connection.stats().segments.window_probes;
+            assert_eq!(
+                asked, probes,
+                "{round_trip} ms, {slept} s, update {lost} lost: it went on without a probe"
+            );
+        }
+    }
+}
+
+/// The same where the receiver knows its round-trip time, because it has sent something itself.
+#[test]
+fn a_receiver_that_knows_its_round_trip_time_repeats_no_update_in_vain() {
+    let wakes = Duration::from_secs(60);
+    let mut simulation = sleeping_reader(9, wakes, &LinkSettings::delay(ms(50)));
+    simulation.server().writer =
+        Writer { pace: Some(Duration::from_secs(1)), sizes: 10..=10, ..Writer::bulk(100) };
+    simulation.run_for(wakes - ms(1));
+    simulation.server().record();
+    simulation.run_for(ms(1) + ms(109));
+    let updates = times_of(simulation.server().sent.as_ref().unwrap(), Command::Wins);
+    assert_eq!(updates.len(), 1, "the sender went on within a round trip");
+}
+
+/// A sender that has nothing left to send does not answer an update.
+#[test]
+fn updates_for_a_sender_that_is_done_come_to_an_end() {
+    let wakes = Duration::from_secs(60);
+    let mut simulation = sleeping_reader(10, wakes, &LinkSettings::delay(ms(50)));
+    // It fills the window exactly.
+    simulation.client().writer = Writer::bulk(128 * 1_376);
+    simulation.server().record();
+    simulation.complete(2 * wakes);
+    let updates = times_of(simulation.server().sent.as_ref().unwrap(), Command::Wins);
+    assert_eq!(updates.len(), 6, "{updates:?}");
+    assert_eq!(simulation.next_event(), None);
+}
+
+#[test]
+fn updates_that_are_all_lost_are_asked_for() {
     let mut simulation = sleeping_reader(2, Duration::from_secs(10), &LinkSettings::delay(ms(20)));
-    let mut left = 3;
+    let mut left = 7;
     simulation.server().link.lose_if(move |_, packet| {
-        let update = Segments::new(packet).flatten().any(|(h, _)| h.cmd == Command::Wins && h.wnd > 0);
+        let update = is_open_update(packet);
         left -= u32::from(update && left > 0);
         update && left > 0
     });
@@ -58,7 +125,7 @@ fn lost_window_updates_are_asked_for() {
     let probes = simulation.client().connection.stats().segments.window_probes;
     assert!(probes > 0, "the window was closed");
     simulation.complete(Duration::from_secs(60));
-    assert_eq!(simulation.server().link.counts.lost, 2, "window updates");
+    assert_eq!(simulation.server().link.counts.lost, 6, "window updates");
     let asked = simulation.client().connection.stats().segments.window_probes;
     assert!(asked > probes, "{asked} probes, {probes} of them before there was room");
 }

@@ -68,7 +68,7 @@ impl Arq {
         self.flush_at = None;
         self.early_at = None;
         self.early_due = false;
-        self.path.liveness.on_answered(now, false);
+        self.path.liveness.on_given_up();
         self.update_probe(now);
     }
 

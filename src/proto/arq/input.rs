@@ -64,6 +64,9 @@ impl Arq {
         // `frg` of the last segment that tells by it whether the peer knows the extensions.
         let mut mark = None;
         let refuses_stream = extension.as_ref().is_some_and(|extension| extension.requires_hello());
+        // The peer is heard by what it cannot have said before: see `Liveness`.
+        let mut is_new = false;
+        let mut new_payload = false;
         let mut outcome = Ok(());
         let mut arrived = StreamRange::default();
         // Where the next segment begins.
@@ -130,10 +133,19 @@ impl Arq {
                 }
                 Command::Push => {
                     let place = place.map(|place| place.forward(payload_at));
-                    self.input_push(now, &header, payload, place);
+                    new_payload |= self.input_push(now, &header, payload, place);
                 }
-                Command::Wask => self.tell_window = true,
-                Command::Wins | Command::Extension => {}
+                Command::Wask => {
+                    self.tell_window = true;
+                    is_new |= self.is_fresh(now, header.ts);
+                }
+                Command::Wins => {
+                    is_new |= self.is_fresh(now, header.ts);
+                    if header.una != self.peer_una && origin == Origin::Received {
+                        self.look_for_ghost(now, header.una);
+                    }
+                }
+                Command::Extension => {}
             }
         }
         if arrived.len > 0 {
@@ -142,9 +154,13 @@ impl Arq {
         if skipped && let Some(due) = self.buffer.first_due() {
             self.queue.bytes.prefetch_for_copy(StreamRange { position: due.position, len: due.len });
         }
+        if new_payload {
+            self.path.liveness.on_payload(now);
+            self.window_update.on_new_segment();
+        }
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
-            self.after_input(now, &confirmed, skipped, echoed);
+            self.after_input(now, &confirmed, skipped, echoed, is_new | new_payload);
             if let Some(extension) = extension {
                 extension.on_heard(now, mark, || self.conditions());
             }
@@ -187,13 +203,14 @@ impl Arq {
         right
     }
 
+    /// Takes in a PUSH. Returns whether it is new.
     fn input_push(
         &mut self,
         now: Instant,
         header: &SegmentHeader,
         payload: &[u8],
         place: Option<BlockPosition<'_>>,
-    ) {
+    ) -> bool {
         self.counters.segments.push_received += 1;
         let outcome = self.recv.insert(header.sn, header.frg, payload, place);
         match outcome {
@@ -201,7 +218,7 @@ impl Arq {
                 self.counters.segments.out_of_window += 1;
                 // No ACK, but a sign of life that tells the window as it is.
                 self.tell_window = true;
-                return;
+                return false;
             }
             Insert::Duplicate => self.counters.segments.duplicates += 1,
             Insert::InOrder | Insert::OutOfOrder => {}
@@ -216,14 +233,25 @@ impl Arq {
         {
             self.acks.set_due();
         }
+        outcome != Insert::Duplicate
     }
 
-    fn after_input(&mut self, now: Instant, confirmed: &Confirmed, skipped: bool, echoed: Option<u32>) {
+    /// `is_new`: the packet has something that the peer cannot have said before, other than an ACK.
+    fn after_input(
+        &mut self,
+        now: Instant,
+        confirmed: &Confirmed,
+        skipped: bool,
+        echoed: Option<u32>,
+        is_new: bool,
+    ) {
         let rtt = echoed.and_then(|ts| round_trip(now, ts, confirmed));
         if let Some(rtt) = rtt {
             self.path.on_rtt(now, rtt, &self.nodelay);
         }
-        if confirmed.acked.segments > 0 {
+        let confirms = confirmed.acked.segments > 0;
+        if confirms {
+            self.path.liveness.on_payload(now);
             self.losses.add(&confirmed.losses);
             if self.buffer.unacked() == 0 {
                 self.fec_flush.clear(self.buffer.nxt());
@@ -240,7 +268,12 @@ impl Arq {
             self.after_skips(now);
         }
         self.control_sn = 1;
-        self.path.liveness.on_answered(now, self.buffer.unacked() > 0);
+        if confirms || is_new {
+            self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
+        }
+        if self.alive.ghost.needs_una() {
+            self.alive.ghost.on_known_una(now, self.peer_una);
+        }
         self.probe.answered();
         self.update_probe(now);
     }

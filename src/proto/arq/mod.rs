@@ -18,11 +18,14 @@
 //! misses; `bytes_queue.rs` keeps that memory to what is unacknowledged.
 
 mod acks;
+mod alive;
 mod bytes_queue;
 mod ends;
 mod fec_flush;
+mod ghost;
 mod high_water_mark;
 mod input;
+mod keep_alive;
 mod losses;
 mod output;
 mod prefetch;
@@ -30,6 +33,7 @@ mod probe;
 mod recv_buffer;
 mod send_buffer;
 mod send_queue;
+mod window_update;
 
 use core::time::Duration;
 
@@ -39,11 +43,13 @@ pub use self::recv_buffer::Block;
 pub(super) use self::recv_buffer::BlockPosition;
 use self::{
     acks::Acks,
+    alive::Alive,
     fec_flush::FecFlush,
     probe::Probe,
     recv_buffer::RecvBuffer,
     send_buffer::{Backoff, SendBuffer},
     send_queue::{MAX_FRAGMENTS, SendQueue},
+    window_update::WindowUpdate,
 };
 pub(super) use self::{
     input::{Origin, SequenceNumbers},
@@ -97,6 +103,7 @@ pub(super) struct Arq {
     path: Path,
     congestion_control: CongestionControl,
     probe: Probe,
+    alive: Alive,
     fec_flush: FecFlush,
     losses: LossCounts,
     peer_window: u32,
@@ -111,6 +118,7 @@ pub(super) struct Arq {
     /// `sn` of the WASK and WINS segments that are sent: 0 until something was heard, then 1. kcp-go's listener takes a segment
     /// with the `sn` 0 of another conversation for the beginning of a new one, which replaces the one it has of that address.
     control_sn: u32,
+    window_update: WindowUpdate,
     /// When segments that were skipped too seldom for a fast resend are resent if nothing new is sent.
     early_at: Option<Instant>,
     early_due: bool,
@@ -142,6 +150,7 @@ impl Arq {
             path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
             congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
+            alive: Alive::new(config.keep_alive, first_sn, conv),
             fec_flush: FecFlush::new(settings.fec_flush, first_sn),
             losses: LossCounts::default(),
             peer_window: INITIAL_PEER_WINDOW,
@@ -150,6 +159,7 @@ impl Arq {
             told_window: u32::MAX,
             mark: 0,
             control_sn: 0,
+            window_update: WindowUpdate::default(),
             early_at: None,
             early_due: false,
             flush_at: None,
@@ -328,6 +338,8 @@ impl Arq {
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.acks.on_timeout(now);
         self.probe.on_timeout(now, self.max_wait);
+        self.ask_silent_peer(now);
+        self.tell_window |= self.window_update.on_timeout(now);
         if self.early_at.is_some_and(|at| at <= now) {
             self.early_due = true;
         }
@@ -336,7 +348,7 @@ impl Arq {
     }
 
     /// The timers, in the order of [`deadlines`](Self::deadlines). Of several that fire at once, the first is named.
-    pub(super) const TIMERS: [Timer; 7] = [
+    pub(super) const TIMERS: [Timer; 9] = [
         Timer::Ack,
         Timer::WindowProbe,
         Timer::EarlyResend,
@@ -344,6 +356,8 @@ impl Arq {
         Timer::FecFlush,
         Timer::Pacing,
         Timer::Rto,
+        Timer::WindowUpdate,
+        Timer::KeepAlive,
     ];
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -352,7 +366,7 @@ impl Arq {
     }
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(super) fn deadlines(&self) -> [Option<Instant>; 7] {
+    pub(super) fn deadlines(&self) -> [Option<Instant>; 9] {
         [
             self.acks.deadline(),
             self.probe.deadline(),
@@ -361,6 +375,8 @@ impl Arq {
             self.fec_flush.deadline(self.queue.unsent() > 0),
             self.next_paced(),
             self.next_rto(),
+            self.window_update.deadline(),
+            self.alive.keep_alive.deadline(&self.path.liveness),
         ]
     }
 
@@ -369,27 +385,6 @@ impl Arq {
         let at = self.buffer.next_timeout(&self.backoff())?;
         let held_until = self.path.timeouts_held_until(self.nodelay.interval);
         Some(held_until.map_or(at, |until| at.max(until)))
-    }
-
-    /// Since when an answer is due and nothing has come.
-    pub(super) const fn unanswered_since(&self) -> Option<Instant> {
-        self.path.liveness.unanswered_since()
-    }
-
-    /// Whether the oldest segment has been sent `limit` times since the peer was heard last, and would have to be sent
-    /// again.
-    pub(super) fn is_link_dead(&self, now: Instant, limit: u32) -> bool {
-        self.path.liveness.unanswered_sends() >= limit
-            && self.buffer.next_timeout(&self.backoff()).is_some_and(|at| at <= now)
-    }
-
-    pub(super) const fn last_heard(&self) -> Instant {
-        self.path.liveness.last_heard()
-    }
-
-    /// The peer was heard, but not by a segment: it still owes its answers.
-    pub(super) const fn note_heard(&mut self, now: Instant) {
-        self.path.liveness.on_heard(now);
     }
 
     /// Whether anything was heard from the peer.

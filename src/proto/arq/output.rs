@@ -76,6 +76,9 @@ impl Arq {
         if self.queue.unsent() == 0 {
             self.flush_at = None;
         }
+        if flush.wnd == 0 && flush.sent_any {
+            self.window_update.on_closed();
+        }
         if flush.sent.segments > 0 || flush.sent.resent_bytes > 0 {
             self.path.on_sent(&Sent { now, in_flight: self.in_flight(), ..flush.sent });
         }
@@ -187,6 +190,7 @@ impl Arq {
         self.buffer.resent(sn, cause, covered, now, send_state);
         if sn == self.buffer.una() {
             self.path.liveness.on_resend_of_oldest();
+            self.ask_after_resends();
         }
         self.emit_push(now, sn, out, at, flush)
     }
@@ -268,7 +272,7 @@ impl Arq {
         self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
-            self.path.liveness.on_send(now);
+            self.note_question(now);
             self.counters.segments.window_probes += 1;
             // Nobody reads the time in it. But without it, the packet would be equal to the one before, and a replay window
             // would drop it.
@@ -276,6 +280,9 @@ impl Arq {
         }
         if self.tell_window && fits(out, at, 0) {
             self.tell_window = false;
+            if flush.wnd > 0 {
+                self.window_update.on_wins(now, self.path.rtt().smoothed() + self.nodelay.interval);
+            }
             at = self.emit_header(Command::Wins, self.mark, now.as_ts(), self.control_sn, 0, out, at, flush);
         }
         at

@@ -163,7 +163,7 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// How long the peer may be silent while data or a window probe waits for its answer, before the session ends with
+    /// How long the peer may be silent while data, a window probe or a [keep-alive](Self::keep_alive) waits for its answer, before the session ends with
     /// [`CloseReason::DeadLink`](crate::proto::CloseReason::DeadLink): 100 ms to a day, default 30 s.
     pub const fn dead_timeout(mut self, silence: Duration) -> Self {
         self.config.dead_timeout = silence;
@@ -184,11 +184,38 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// End a session that hears nothing from its peer for this long, idle or not: 100 ms to a day, default `None`. KCP has no close
-    /// on the wire, so that a server which does not time out its sessions itself needs this. Segments of the stream count as
-    /// heard. A datagram counts only where the cipher authenticates it.
+    /// End a session in which no payload has passed for this long, in either direction: 100 ms to a day, default `None`. It is
+    /// for servers that want to be rid of clients which are there and do nothing. Clients that vanish are found by
+    /// [`keep_alive`](Self::keep_alive).
+    ///
+    /// Payload is what had not been received before, and what the peer had not acknowledged before. So neither probes nor packets
+    /// that somebody recorded and sends again keep a session. A datagram counts where the cipher authenticates it.
     pub const fn idle_timeout(mut self, silence: Option<Duration>) -> Self {
         self.config.idle_timeout = silence;
+        self
+    }
+
+    /// After how much silence the peer is asked whether it is still there: 100 ms to a day, default `None` for never. If no answer
+    /// comes, it is asked again, and the session ends [`dead_timeout`](Self::dead_timeout) after the first question.
+    ///
+    /// Without it an end that only reads never learns that its peer is gone. With it, an idle session wakes up once in this time
+    /// and sends one packet, which the peer answers with one. Each session waits up to a tenth less or more, so that those that
+    /// fell silent together do not all ask together. Where both ends have this setting, one of them asks: the end that accepted
+    /// the session waits a quarter longer.
+    ///
+    /// Every peer answers, because KCP has a question for this: WASK, "how large is your window?". Peers without kcp9's
+    /// extensions are asked by it. A session is ended for them, too, when their answer shows that they have forgotten it
+    /// ([`CloseReason::Reset`](crate::proto::CloseReason::Reset)).
+    ///
+    /// # What cannot be noticed
+    ///
+    /// kcp-go's listeners (and tokio_kcp's) open a new session for any packet that they do not know, so that a server that was
+    /// started again answers in the place of the one before. It gives itself away by acknowledging less than before. **A client
+    /// that has never written anything cannot tell the two apart**, and waits for ever for what the new server does not know that
+    /// it owes. The same holds for a kcp9 server whose kcp-go client was started again with the same address and conversation. Let
+    /// such clients write something, or time them out in the application.
+    pub const fn keep_alive(mut self, silence: Option<Duration>) -> Self {
+        self.config.keep_alive = silence;
         self
     }
 
@@ -235,8 +262,8 @@ impl KcpConfigBuilder {
         let (min_wait, max_wait) = (Duration::from_millis(100), Duration::from_secs(86_400));
         check_duration("dead_timeout", config.dead_timeout, min_wait, max_wait)?;
         check_duration("linger", config.linger, Duration::ZERO, max_wait)?;
-        if let Some(silence) = config.idle_timeout {
-            check_duration("idle_timeout", silence, min_wait, max_wait)?;
+        for (field, silence) in [("keep_alive", config.keep_alive), ("idle_timeout", config.idle_timeout)] {
+            silence.map_or(Ok(()), |silence| check_duration(field, silence, min_wait, max_wait))?;
         }
         check("accept_backlog", config.accept_backlog as u64, 1, 65_536)?;
         let code = config.code.as_ref().map(|code| (code.0.data_shards(), code.0.parity_shards()));
@@ -269,6 +296,8 @@ mod tests {
             }),
             ("dead_timeout", |b| b.dead_timeout(Duration::from_millis(99))),
             ("linger", |b| b.linger(Duration::MAX)),
+            ("keep_alive", |b| b.keep_alive(Some(Duration::from_millis(99)))),
+            ("keep_alive", |b| b.keep_alive(Some(Duration::from_secs(86_401)))),
             ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
             ("accept_backlog", |b| b.accept_backlog(0)),
             ("replay_window", |b| b.replay_window(65_537)),

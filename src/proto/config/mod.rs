@@ -45,6 +45,7 @@ pub struct KcpConfig {
     pub(crate) dead_timeout: Duration,
     pub(crate) dead_link: u32,
     pub(crate) linger: Duration,
+    pub(crate) keep_alive: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) accept_backlog: usize,
     pub(crate) one_session_per_address: bool,
@@ -69,6 +70,7 @@ impl Default for KcpConfig {
             dead_link: 0,
             // As `dead_timeout`: so long does a closing session wait for a peer that has vanished.
             linger: Duration::from_secs(30),
+            keep_alive: None,
             // Idle sessions live until they are dropped, as with TCP.
             idle_timeout: None,
             // The usual `somaxconn` of a small server.
@@ -216,7 +218,13 @@ impl KcpConfig {
         self.linger
     }
 
-    /// How long a session may hear nothing from its peer; `None` for ever.
+    /// After how much silence the peer is asked whether it is still there; `None` for never.
+    #[must_use]
+    pub const fn keep_alive(&self) -> Option<Duration> {
+        self.keep_alive
+    }
+
+    /// How long a session may exchange no payload; `None` for ever.
     #[must_use]
     pub const fn idle_timeout(&self) -> Option<Duration> {
         self.idle_timeout

@@ -140,7 +140,7 @@ impl Connection {
             return Err(PacketError::WrongConv { found: packet.conv });
         }
         if self.pipeline.is_authenticated() {
-            self.arq.note_heard(now);
+            self.arq.note_payload(now);
         }
         if !self.reader_dropped {
             self.datagram_readable |= self.datagrams.receive(packet.datagram);

@@ -67,6 +67,7 @@ impl Connection {
     ) -> Self {
         let mut connection = Self::starting_at(conv, config, now, first_sn);
         connection.awaits_peer = true;
+        connection.arq.set_connected();
         connection.begin_extension(Role::Connects, config, now, seed);
         connection
     }
@@ -82,6 +83,7 @@ impl Connection {
         first_sn: u32,
     ) -> Self {
         let mut connection = Self::starting_at(conv, config, now, first_sn);
+        connection.arq.set_accepted(None);
         connection.begin_extension(Role::Accepts, config, now, seed);
         connection
     }
@@ -94,7 +96,7 @@ impl Connection {
         let settings = Settings {
             extensions: config.extensions,
             caps: if self.datagrams.is_enabled() { Caps::DATAGRAMS } else { Caps::default() },
-            keep_alive: None,
+            keep_alive: config.keep_alive,
             dead_timeout: config.dead_timeout,
         };
         self.arq.mark_segments();

@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::{Connection, State};
 use crate::proto::{
     arq::{Block, BlockPosition},
-    error::PacketError,
+    error::{CloseReason, PacketError},
     time::Instant,
 };
 
@@ -145,6 +145,9 @@ impl Connection {
             self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
         }
         self.after_extension_input();
+        if self.arq.is_ghost() {
+            self.close(CloseReason::Reset);
+        }
         self.after_progress();
     }
 }

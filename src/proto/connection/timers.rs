@@ -98,7 +98,7 @@ impl Connection {
             _ => None,
         };
         let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
-        let idle = self.idle_timeout.map(|limit| self.arq.last_heard() + limit);
+        let idle = self.idle_timeout.map(|limit| self.arq.last_payload() + limit);
         [linger, dead, idle]
     }
 }

@@ -1,4 +1,10 @@
 //! Whether the peer is heard on a path.
+//!
+//! Not everything that arrives is a sign of life. Who has recorded packets of a peer can send them again after that peer's
+//! end, and a cipher does not tell: it opens them as it did before. The replay window only knows the last few hundred. So
+//! the peer counts as heard by what it cannot have said before: a PUSH that is new, an ACK of something that no ACK had
+//! confirmed, a `una` that has grown, the answer to a PING. WASK and WINS have no number: `Arq::is_fresh` says which of
+//! them count.
 
 use crate::proto::time::Instant;
 
@@ -6,6 +12,8 @@ use crate::proto::time::Instant;
 #[derive(Debug)]
 pub(in crate::proto) struct Liveness {
     last_heard: Instant,
+    /// When payload of the peer last came, or payload of ours was last confirmed.
+    last_payload: Instant,
     /// Since when something is in flight and the peer has been silent.
     unanswered_since: Option<Instant>,
     /// Transmissions of the oldest segment since the peer was heard last.
@@ -14,11 +22,15 @@ pub(in crate::proto) struct Liveness {
 
 impl Liveness {
     pub(in crate::proto) const fn new(now: Instant) -> Self {
-        Self { last_heard: now, unanswered_since: None, unanswered_sends: 0 }
+        Self { last_heard: now, last_payload: now, unanswered_since: None, unanswered_sends: 0 }
     }
 
     pub(in crate::proto) const fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    pub(in crate::proto) const fn last_payload(&self) -> Instant {
+        self.last_payload
     }
 
     /// Since when an answer is due and nothing has come.
@@ -48,13 +60,19 @@ impl Liveness {
         self.unanswered_sends += 1;
     }
 
-    /// The peer was heard, but not by a segment: it still owes its answers.
-    pub(in crate::proto) const fn on_heard(&mut self, now: Instant) {
-        self.last_heard = now;
+    /// Payload passed, in either direction.
+    pub(in crate::proto) const fn on_payload(&mut self, now: Instant) {
+        self.last_payload = now;
     }
 
-    /// The peer has answered. It owes another answer while something is `in_flight`.
-    pub(in crate::proto) fn on_answered(&mut self, now: Instant, in_flight: bool) {
+    /// What was in flight is given up: the peer owes nothing more.
+    pub(in crate::proto) const fn on_given_up(&mut self) {
+        self.unanswered_sends = 0;
+        self.unanswered_since = None;
+    }
+
+    /// The peer was heard. It owes another answer while something is `in_flight`.
+    pub(in crate::proto) fn on_heard(&mut self, now: Instant, in_flight: bool) {
         self.last_heard = now;
         self.unanswered_sends = 0;
         self.unanswered_since = in_flight.then_some(now);

@@ -1,0 +1,165 @@
+//! Whether the peer is there: what asks it, and what counts as its answer.
+//!
+//! | question | to whom | when |
+//! |---|---|---|
+//! | PUSH | every peer | something is in flight |
+//! | WASK | every peer | its window is closed (`probe.rs`) |
+//! | WASK | a peer without our extensions, or not known yet | silence (`keep_alive.rs`), or the oldest segment was sent three times |
+//! | PING | a peer that has confirmed our extensions | the same |
+//!
+//! Each of these owes an answer, and the session ends after [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) without
+//! one. What counts as heard is in [`Liveness`](crate::proto::path::Liveness). Who answers in the peer's place is found by
+//! `ghost.rs`, and for peers with extensions by RESET.
+
+use core::time::Duration;
+
+use super::{Arq, ghost::Ghost, keep_alive::KeepAlive};
+use crate::proto::{seq, time::Instant};
+
+/// Transmissions of the oldest segment without any answer, after which the peer is asked whether it knows the session.
+const ASK_AFTER: u32 = 3;
+/// After so long without the peer's clock, a later time cannot be told from an earlier one: 12 of the 49 days in which `ts`
+/// goes round.
+const CLOCK_LASTS: Duration = Duration::from_millis(1 << 30);
+
+/// How the peer is asked, and what is known of its clock.
+#[derive(Debug)]
+pub(super) struct Alive {
+    pub(super) keep_alive: KeepAlive,
+    pub(super) ghost: Ghost,
+    /// A ghost was found in the peer's place.
+    is_ghost: bool,
+    /// The peer answers PING.
+    is_confirmed: bool,
+    /// WASK, WINS and PING of the peer carry a time that goes forward, and nobody else can have written it.
+    has_clock: bool,
+    /// PING is to be sent.
+    ping_due: bool,
+    /// The latest `ts` of a WASK, WINS or PING of the peer, and when it came.
+    peer_clock: Option<(u32, Instant)>,
+}
+
+impl Alive {
+    pub(super) fn new(silence: Option<Duration>, first_sn: u32, conv: u32) -> Self {
+        Self {
+            // Clients choose their conv at random, so its scattered bits set the sessions apart.
+            keep_alive: KeepAlive::new(silence, conv.wrapping_mul(0x9e37_79b1)),
+            ghost: Ghost::new(first_sn),
+            is_ghost: false,
+            is_confirmed: false,
+            has_clock: false,
+            ping_due: false,
+            peer_clock: None,
+        }
+    }
+}
+
+impl Arq {
+    // ---- What is known of the peer ----
+
+    /// This end began the session.
+    pub(in crate::proto) const fn set_connected(&mut self) {
+        self.alive.ghost.watch();
+    }
+
+    /// The other end began the session. `peer_asks_after`: the silence after which it asks, as far as it has said.
+    pub(in crate::proto) fn set_accepted(&mut self, peer_asks_after: Option<Duration>) {
+        self.alive.keep_alive.give_way(peer_asks_after);
+    }
+
+    /// The peer has confirmed our extensions: from here on it is asked by PING. `is_authenticated`: only a holder of the key
+    /// can have made its packets.
+    pub(in crate::proto) const fn set_confirmed(&mut self, is_authenticated: bool) {
+        self.alive.is_confirmed = true;
+        self.alive.has_clock = is_authenticated;
+        self.alive.ghost.unwatch();
+    }
+
+    /// Since when an answer is due and nothing has come.
+    pub(in crate::proto) const fn unanswered_since(&self) -> Option<Instant> {
+        self.path.liveness.unanswered_since()
+    }
+
+    /// Whether the oldest segment has been sent `limit` times since the peer was heard last, and would have to be sent
+    /// again.
+    pub(in crate::proto) fn is_link_dead(&self, now: Instant, limit: u32) -> bool {
+        self.path.liveness.unanswered_sends() >= limit
+            && self.buffer.next_timeout(&self.backoff()).is_some_and(|at| at <= now)
+    }
+
+    /// When payload last passed in either direction; the beginning of the session if none did.
+    pub(in crate::proto) const fn last_payload(&self) -> Instant {
+        self.path.liveness.last_payload()
+    }
+
+    /// Payload passed beside the stream. It is no sign of life: without a number, an old datagram looks like a new one.
+    pub(in crate::proto) const fn note_payload(&mut self, now: Instant) {
+        self.path.liveness.on_payload(now);
+    }
+
+    /// Whether another peer than the session's answers in its place, which does not know what passed before.
+    pub(in crate::proto) const fn is_ghost(&self) -> bool {
+        self.alive.is_ghost
+    }
+
+    // ---- Questions ----
+
+    /// A question is sent.
+    pub(in crate::proto) fn note_question(&mut self, now: Instant) {
+        self.path.liveness.on_send(now);
+        self.alive.ghost.on_ask(now);
+    }
+
+    /// Whether PING is to be sent. It is not reported twice.
+    pub(in crate::proto) const fn take_ping_due(&mut self) -> bool {
+        core::mem::replace(&mut self.alive.ping_due, false)
+    }
+
+    /// Asks a peer that has been silent for long enough.
+    pub(super) fn ask_silent_peer(&mut self, now: Instant) {
+        let rto = self.path.rtt().rto();
+        if self.alive.keep_alive.on_timeout(now, &self.path.liveness, rto) {
+            self.ask();
+        }
+    }
+
+    /// Asks a peer that does not answer what is resent. A listener that has started again may acknowledge nothing of it, and
+    /// then only its answer to a question shows that it has forgotten the session.
+    pub(super) const fn ask_after_resends(&mut self) {
+        let asks = self.alive.is_confirmed || self.alive.ghost.is_watched();
+        if asks && self.path.liveness.unanswered_sends() >= ASK_AFTER {
+            self.ask();
+        }
+    }
+
+    const fn ask(&mut self) {
+        if self.alive.is_confirmed {
+            self.alive.ping_due = true;
+        } else {
+            self.probe.ask_now();
+        }
+    }
+
+    // ---- Answers ----
+
+    /// Whether a WASK, WINS or PING with this `ts` is one that the peer cannot have sent before. Of a peer without our
+    /// extensions all count, since kcp-go writes no time into WINS. So do all without authentication: whoever can send one
+    /// of these could write any time into it.
+    pub(in crate::proto) fn is_fresh(&mut self, now: Instant, ts: u32) -> bool {
+        if !self.alive.has_clock {
+            return true;
+        }
+        let known = self.alive.peer_clock.filter(|(_, at)| now - *at < CLOCK_LASTS);
+        if known.is_some_and(|(latest, _)| !seq::before(latest, ts)) {
+            return false;
+        }
+        self.alive.peer_clock = Some((ts, now));
+        true
+    }
+
+    /// A WINS came whose `una` is not the peer's.
+    #[cold]
+    pub(super) fn look_for_ghost(&mut self, now: Instant, una: u32) {
+        self.alive.is_ghost |= self.alive.ghost.on_other_una(now, una, self.path.rtt().rto());
+    }
+}
