@@ -55,6 +55,8 @@
 //! ```
 //!
 //! * [`KcpStream`]: a stream to one peer. [`KcpListener`]: accepts streams. [`KcpEndpoint`]: many streams, one socket.
+//! * [`KcpError`]: why a call failed, inside of its `io::Error`. [`KcpHandle`]: a session whose stream was given away.
+//!   [`KcpSocket`]: the socket of streams, with its options.
 //! * [`KcpDatagrams`]: datagrams beside the stream, unreliable, for peers that know them.
 //! * [`KcpConfig`]: every setting, checked when it is built. [`NoDelay`]: the presets by name. [`SessionSettings`]: what can be
 //!   changed on a live session.
@@ -95,7 +97,8 @@
            [`AsyncWrite`]: https://docs.rs/tokio/latest/tokio/io/trait.AsyncWrite.html\n\
            [`KcpStream`]: https://docs.rs/kcp9\n[`KcpListener`]: https://docs.rs/kcp9\n\
            [`KcpEndpoint`]: https://docs.rs/kcp9\n[`EndpointStats`]: https://docs.rs/kcp9\n\
-           [`KcpDatagrams`]: https://docs.rs/kcp9"
+           [`KcpDatagrams`]: https://docs.rs/kcp9\n[`KcpError`]: https://docs.rs/kcp9\n\
+           [`KcpHandle`]: https://docs.rs/kcp9\n[`KcpSocket`]: https://docs.rs/kcp9"
 )]
 #![no_std]
 #![deny(unsafe_code)]
@@ -112,8 +115,9 @@ pub mod proto;
 
 #[cfg(feature = "tokio")]
 pub use net::{
-    DriverStats, DropStats, EndpointState, EndpointStats, KcpDatagrams, KcpEndpoint, KcpListener, KcpStream,
-    OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, SocketStats, WriteHalf,
+    DriverStats, DropStats, EndpointState, EndpointStats, IntoUdpSocket, KcpDatagrams, KcpEndpoint, KcpError,
+    KcpHandle, KcpListener, KcpSocket, KcpStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError,
+    SocketStats, WriteHalf,
 };
 pub use proto::{
     ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,

@@ -4,14 +4,7 @@
 //! [`accept_backlog`](crate::KcpConfigBuilder::accept_backlog) sessions, so a flood of new peers takes no more memory than
 //! that. It also says how the listener ended, to whoever pushes or pops afterwards.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Waker,
-};
+use std::{collections::VecDeque, sync::Arc, task::Waker};
 
 use super::{session::Session, waiters::Waiters, wake_list::WakeMutex};
 use crate::proto::KcpConfig;
@@ -21,9 +14,6 @@ pub(super) struct AcceptQueue {
     /// What every accepted session is configured with.
     pub(super) config: KcpConfig,
     state: WakeMutex<State>,
-    /// Whether the listener ended by being [closed](Ended::Closed). The driver reads it in every turn, so it is not under
-    /// the lock.
-    closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -38,10 +28,8 @@ struct State {
 /// How a listener ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was dropped. Its accepted sessions go on.
-    Dropped,
-    /// It was closed. Its sessions end with it.
-    Closed,
+    /// The application wants no more sessions.
+    Stopped,
     /// The task that served its socket is gone.
     DriverGone,
 }
@@ -59,7 +47,7 @@ pub(super) enum Admission {
 
 impl AcceptQueue {
     pub(super) fn new(config: KcpConfig) -> Self {
-        Self { config, state: WakeMutex::default(), closed: AtomicBool::new(false) }
+        Self { config, state: WakeMutex::default() }
     }
 
     /// Whether the queue would take one more session.
@@ -104,19 +92,26 @@ impl AcceptQueue {
         })
     }
 
-    /// Ends the listener and returns the sessions that nobody accepted. Of several calls, the first says how it ended.
-    pub(super) fn end(&self, ended: Ended) -> VecDeque<Arc<Session>> {
-        self.state.locked(|mut state, wakes| {
-            if *state.ended.get_or_insert(ended) == Ended::Closed {
-                self.closed.store(true, Ordering::Release);
-            }
-            state.acceptors.take_into(wakes);
-            std::mem::take(&mut state.waiting)
-        })
+    /// Takes no more sessions. Those that wait can still be popped.
+    pub(super) fn stop(&self) {
+        self.end(Ended::Stopped);
     }
 
-    /// Whether the listener was closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+    /// Nobody is there any more to bring sessions.
+    pub(super) fn driver_gone(&self) {
+        self.end(Ended::DriverGone);
+    }
+
+    /// Of several ends, the first counts.
+    fn end(&self, ended: Ended) {
+        self.state.locked(|mut state, wakes| {
+            state.ended.get_or_insert(ended);
+            state.acceptors.take_into(wakes);
+        });
+    }
+
+    /// Takes the sessions that nobody accepted.
+    pub(super) fn take(&self) -> VecDeque<Arc<Session>> {
+        self.state.locked(|mut state, _| std::mem::take(&mut state.waiting))
     }
 }

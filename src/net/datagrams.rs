@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::session::Session;
+use super::{error::KcpError, session::Session};
 use crate::proto::CloseReason;
 
 /// Sends and receives the datagrams of a [`KcpStream`](crate::KcpStream), in tasks of their own while others read and write its
@@ -50,7 +50,11 @@ pub struct KcpDatagrams {
 
 impl KcpDatagrams {
     pub(super) fn new(session: &Arc<Session>) -> Self {
-        Self { session: Arc::downgrade(session) }
+        Self::of(Arc::downgrade(session))
+    }
+
+    pub(super) const fn of(session: Weak<Session>) -> Self {
+        Self { session }
     }
 
     /// Sends a datagram: see [`KcpStream::send_datagram`](crate::KcpStream::send_datagram).
@@ -77,6 +81,14 @@ impl KcpDatagrams {
         self.session()?.poll_recv_datagram(cx)
     }
 
+    /// Receives a datagram, if one is there: see [`KcpStream::try_recv_datagram`](crate::KcpStream::try_recv_datagram).
+    ///
+    /// # Errors
+    /// Those of [`KcpStream::try_recv_datagram`](crate::KcpStream::try_recv_datagram).
+    pub fn try_recv(&self) -> io::Result<Bytes> {
+        self.session()?.try_recv_datagram()
+    }
+
     /// The longest datagram that can be sent now, in bytes: see
     /// [`KcpStream::max_datagram_len`](crate::KcpStream::max_datagram_len).
     #[must_use]
@@ -85,7 +97,7 @@ impl KcpDatagrams {
     }
 
     fn session(&self) -> io::Result<Arc<Session>> {
-        self.session.upgrade().ok_or_else(|| CloseReason::Aborted.into())
+        self.session.upgrade().ok_or_else(|| KcpError::from(CloseReason::Aborted).into())
     }
 }
 

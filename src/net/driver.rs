@@ -8,6 +8,7 @@
 //! sessions    what the driver keeps of each session, and which are dirty
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
+//! control     what the handles of the endpoint ask for
 //! ```
 //!
 //! The driver works in turns. In one turn it receives one batch, hands each run of packets to its session under one
@@ -22,6 +23,7 @@
 //! own, out of the way, here and in everything that is called from here.
 
 mod alarm;
+mod control;
 mod receive;
 mod sessions;
 mod timers;
@@ -40,12 +42,7 @@ use std::{
 
 use self::{alarm::Alarm, sessions::Sessions, timers::Timers};
 use super::{
-    accept_queue::{AcceptQueue, Ended},
-    clock, entropy,
-    error::Failure,
-    handover::Next,
-    session::Session,
-    shared::Shared,
+    clock, control::Request, entropy, error::KcpError, handover::Next, session::Session, shared::Shared,
 };
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
@@ -81,8 +78,8 @@ pub(super) struct Driver {
     idle: VecDeque<(Instant, Handle)>,
     /// How many receive calls have failed in a row.
     recv_errors: u32,
-    /// The closing of the listener was seen.
-    listener_closed: bool,
+    /// What was asked of the driver and done.
+    obeyed: Request,
 }
 
 impl Driver {
@@ -105,7 +102,7 @@ impl Driver {
             blocked: Vec::new(),
             idle: VecDeque::new(),
             recv_errors: 0,
-            listener_closed: false,
+            obeyed: Request::None,
         })
     }
 
@@ -133,6 +130,9 @@ impl Driver {
 
     /// Takes in a session that was begun here.
     fn add_connected(&mut self, session: Arc<Session>) -> Option<Handle> {
+        if self.is_ending() {
+            session.fail(KcpError::EndpointClosed);
+        }
         if session.is_over() {
             return None;
         }
@@ -151,8 +151,8 @@ impl Driver {
             }
             Err(error) => {
                 session.fail(match error {
-                    ConnectError::ConvInUse(_) => Failure::ConvInUse,
-                    ConnectError::OtherCipher => Failure::OtherCipher,
+                    ConnectError::ConvInUse(_) => KcpError::ConvInUse,
+                    ConnectError::OtherCipher => KcpError::OtherCipher,
                 });
                 None
             }
@@ -262,22 +262,6 @@ impl Driver {
         self.sessions.drop_served(count);
     }
 
-    /// Ends the sessions of a listener that was closed.
-    fn end_with_listener(&mut self) {
-        if self.listener_closed || !self.shared.accept_queue.as_ref().is_some_and(AcceptQueue::is_closed) {
-            return;
-        }
-        self.listener_closed = true;
-        self.endpoint.stop_accepting();
-        for handle in self.endpoint.sessions() {
-            if self.endpoint.is_accepted(handle) == Some(true)
-                && let Some(slot) = self.sessions.get(handle)
-            {
-                slot.session.fail(Failure::ListenerClosed);
-            }
-        }
-    }
-
     /// Whether there is nothing to do any more, and never will be.
     fn is_done(&self) -> bool {
         self.endpoint.is_empty() && self.shared.run_queue.is_abandoned()
@@ -302,7 +286,7 @@ impl Future for Driver {
         if this.recv_errors >= MAX_RECV_ERRORS {
             this.recv_errors = 0;
         }
-        this.end_with_listener();
+        this.obey();
         let mut bytes = 0;
         // A session that is scheduled after this wakes the task again.
         this.take_scheduled();
@@ -329,6 +313,7 @@ impl Future for Driver {
                 }
                 break;
             }
+            this.announce_idle();
             if this.is_done() {
                 return Poll::Ready(());
             }
@@ -346,10 +331,12 @@ impl Drop for Driver {
         self.shared.run_queue.close();
         self.take_scheduled();
         if let Some(queue) = &self.shared.accept_queue {
-            drop(queue.end(Ended::DriverGone));
+            queue.driver_gone();
+            drop(queue.take());
         }
         for slot in self.sessions.iter() {
-            slot.session.fail(Failure::DriverGone);
+            slot.session.fail(KcpError::RuntimeGone);
         }
+        self.shared.control.end();
     }
 }

@@ -1,41 +1,75 @@
 //! Many sessions over one socket.
 
 use std::{
+    future::poll_fn,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use tokio::net::{ToSocketAddrs, lookup_host};
+use tokio::{
+    net::{ToSocketAddrs, lookup_host},
+    task::coop,
+};
 
 use super::{
-    clock, entropy, session::Session, shared::Shared, socket::Socket, stats::EndpointStats, stream::KcpStream,
+    accept_queue::{AcceptQueue, Ended},
+    clock,
+    control::Request,
+    entropy,
+    error::KcpError,
+    session::Session,
+    shared::{Shared, Sharing},
+    socket::Socket,
+    stats::EndpointStats,
+    stream::KcpStream,
+    udp_socket::{IntoUdpSocket, KcpSocket, has_descriptor},
 };
 use crate::proto::{Connection, KcpConfig};
 
-/// A UDP socket that any number of streams share, to one peer or to many.
+/// A UDP socket that any number of streams share, to one peer or to many. It connects, and [accepts](Self::bind_accepting) if it was
+/// made for that: one port does for a program that has peers in place of servers and clients, and for passing through NATs, where
+/// both ends connect to each other at the same time, with a conv that they have agreed on.
 ///
 /// [`KcpStream::connect`] makes a socket for each stream. An endpoint has one for all of its streams, and can take one that the
-/// application made. When it is dropped, its streams go on.
+/// application made. Clones are cheap, and are the same endpoint. When the last one is dropped, its streams go on, but nothing more is
+/// accepted; [`KcpListener`](crate::KcpListener) has a table of the ways to end.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// use kcp9::{KcpConfig, KcpEndpoint};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
-/// let endpoint = KcpEndpoint::bind("127.0.0.1:0").await?;
-/// let one = endpoint.connect("127.0.0.1:4000".parse().unwrap(), KcpConfig::default())?;
-/// let two = endpoint.connect("127.0.0.1:4000".parse().unwrap(), KcpConfig::default())?;
-/// assert_eq!(one.local_addr()?, two.local_addr()?);
+/// let here = KcpEndpoint::bind_accepting("127.0.0.1:0", KcpConfig::default()).await?;
+/// let there = KcpEndpoint::bind_accepting("127.0.0.1:0", KcpConfig::default()).await?;
+///
+/// let mut one = here.connect(there.local_addr()?, KcpConfig::default())?;
+/// let mut two = here.connect(there.local_addr()?, KcpConfig::default())?;
 /// assert_ne!(one.conv(), two.conv());
+/// one.write_all(b"one").await?;
+/// two.write_all(b"two").await?;
+/// for _ in 0..2 {
+///     let (mut stream, peer) = there.accept().await?;
+///     assert_eq!(peer, here.local_addr()?);
+///     stream.read_exact(&mut [0; 3]).await?;
+/// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct KcpEndpoint {
+    inner: Arc<Inner>,
+}
+
+/// What the clones of an endpoint have in common.
+#[derive(Debug)]
+struct Inner {
     shared: Arc<Shared>,
     /// The conv of the next stream. The first is random, and [`CONV_STEP`] leads to the others.
     next_conv: AtomicU32,
@@ -46,70 +80,235 @@ pub struct KcpEndpoint {
 const CONV_STEP: u32 = 0x9e37_79b1;
 
 impl KcpEndpoint {
-    /// Makes a socket on the first address that can be bound, of those that `addr` resolves to.
+    /// Makes a socket on the first address that can be bound, of those that `addr` resolves to. The endpoint connects, and accepts
+    /// nothing.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
     pub async fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
-        let socket = bind_first(addr).await?;
-        Self::start(socket)
+        Self::start(bind_first(addr).await?, None)
     }
 
-    /// Takes a socket that the application made. The socket's options stay as they are.
+    /// As [`bind`](Self::bind), for an endpoint that also accepts sessions. Every accepted one has the configuration `config`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_accepting<A: ToSocketAddrs>(addr: A, config: KcpConfig) -> io::Result<Self> {
+        Self::start(bind_first(addr).await?, Some(config))
+    }
+
+    /// Takes a socket that the application made, with Tokio or the standard library. The socket's options stay as they are. The
+    /// endpoint connects, and accepts nothing.
     ///
     /// # Errors
     /// Those of the socket; `Other` outside a Tokio runtime.
-    pub fn from_socket(socket: std::net::UdpSocket) -> io::Result<Self> {
-        let socket = Socket::from_std(socket)?;
-        Self::start(socket)
+    pub fn from_socket(socket: impl IntoUdpSocket) -> io::Result<Self> {
+        Self::start(Socket::from_std(socket.into_udp_socket()?)?, None)
     }
 
-    fn start(socket: Socket) -> io::Result<Self> {
-        let next_conv = AtomicU32::new(entropy::conv()?);
-        Ok(Self { shared: Shared::start(socket, None)?, next_conv })
-    }
-
-    /// Makes a stream to `peer`, with a conv that no other stream of this method has. Nothing is sent until something is
-    /// written.
+    /// As [`from_socket`](Self::from_socket), for an endpoint that also accepts sessions. Every accepted one has the configuration
+    /// `config`.
     ///
     /// # Errors
-    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, or its port is 0.
+    /// As [`from_socket`](Self::from_socket).
+    pub fn from_socket_accepting(socket: impl IntoUdpSocket, config: KcpConfig) -> io::Result<Self> {
+        Self::start(Socket::from_std(socket.into_udp_socket()?)?, Some(config))
+    }
+
+    fn start(socket: Socket, accepted: Option<KcpConfig>) -> io::Result<Self> {
+        let next_conv = AtomicU32::new(entropy::conv()?);
+        let shared = Shared::start(socket, accepted.map(AcceptQueue::new), Sharing::Many)?;
+        Ok(Self { inner: Arc::new(Inner { shared, next_conv }) })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    // ---- Beginning sessions ----
+
+    /// Makes a stream to `peer`, with a conv that no other stream of this method has. Returns at once, whether or not anybody
+    /// answers: [`KcpStream::connected`] waits for that.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, its port is 0, or it is an address of a link (`fe80::`)
+    /// without the link's scope; `ConnectionAborted` after
+    /// [`shutdown`](Self::shutdown) and [`abort`](Self::abort).
     pub fn connect(&self, peer: SocketAddr, config: KcpConfig) -> io::Result<KcpStream> {
-        let mut conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        let next_conv = &self.inner.next_conv;
+        let mut conv = next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
         if conv == 0 {
-            conv = self.next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+            conv = next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
         }
         self.connect_with_conv(peer, conv, config)
     }
 
-    /// Makes a stream to `peer` with a conv that both ends know.
+    /// Makes a stream to `peer` with a conv that both ends know. If both call this, they have one session: each passes the packets of
+    /// the other through the NAT in front of it.
     ///
     /// # Errors
-    /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, or its port is 0. If the endpoint already has a
-    /// stream with this peer and conv, the calls of the new stream fail with `AddrInUse`.
+    /// As [`connect`](Self::connect). If the endpoint already has a stream with this peer and conv, the calls of the new stream
+    /// fail with `AddrInUse`.
     pub fn connect_with_conv(&self, peer: SocketAddr, conv: u32, config: KcpConfig) -> io::Result<KcpStream> {
-        connect(&self.shared, peer, conv, &config)
+        connect(self.shared(), peer, conv, &config)
     }
+
+    /// Waits for the next session that a peer begins. A call that is cancelled loses none. Several tasks may wait at once.
+    ///
+    /// # Errors
+    /// `NotConnected` once nothing more is accepted ([`KcpError::ListenerClosed`], [`KcpError::RuntimeGone`]); `InvalidInput`
+    /// ([`KcpError::NotListening`]) if the endpoint was not made to accept. None of them passes: a loop that accepts ends with
+    /// the first one.
+    pub async fn accept(&self) -> io::Result<(KcpStream, SocketAddr)> {
+        let stream = poll_fn(|cx| self.poll_accept(cx)).await?;
+        let peer = stream.peer_addr();
+        Ok((stream, peer))
+    }
+
+    /// The same as [`accept`](Self::accept), for use in a `poll` function.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<KcpStream>> {
+        let Some(queue) = &self.shared().accept_queue else {
+            return Poll::Ready(Err(KcpError::NotListening.into()));
+        };
+        // A flood of new sessions must not keep the task from others, nor errors in a loop that ignores them.
+        let budget = ready!(coop::poll_proceed(cx));
+        let outcome = match queue.pop(cx.waker()) {
+            Ok(Some(session)) => Ok(KcpStream::new(session)),
+            Ok(None) => return Poll::Pending,
+            Err(Ended::DriverGone) => Err(KcpError::RuntimeGone.into()),
+            Err(Ended::Stopped) => Err(KcpError::ListenerClosed.into()),
+        };
+        budget.made_progress();
+        Poll::Ready(outcome)
+    }
+
+    // ---- Ending them ----
+
+    /// Accepts no new sessions. Those that wait to be accepted already still can be: [`accept`](Self::accept) fails when there are no
+    /// more. Sessions live on, and new ones may be connected.
+    pub fn stop_accepting(&self) {
+        if let Some(queue) = &self.shared().accept_queue {
+            queue.stop();
+        }
+        self.ask(Request::StopAccepting);
+    }
+
+    /// Accepts no new sessions, and ends those that wait to be accepted. Accepted sessions live on, and new ones may be connected.
+    pub fn close(&self) {
+        self.inner.stop_listening();
+    }
+
+    /// Waits until no session is left: until the peers and the application are done with all of them, accepted and connected, waiting
+    /// and lingering. Returns at once if there is none. It ends no session and keeps none from beginning.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{KcpConfig, KcpListener};
+    ///
+    /// let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await?;
+    /// // ... when the server is to end, having served whom it has accepted:
+    /// listener.close();
+    /// if tokio::time::timeout(Duration::from_secs(30), listener.wait_idle()).await.is_err() {
+    ///     listener.abort();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_idle(&self) {
+        let mut since = None;
+        poll_fn(|cx| {
+            let first = since.is_none();
+            let outcome = self.shared().control.poll_idle(cx, &mut since);
+            if first {
+                self.shared().run_queue.wake_driver();
+            }
+            outcome
+        })
+        .await;
+    }
+
+    /// Ends the endpoint in order: accepts nothing more, [closes](Self::close) what waits to be accepted, and shuts down the writing
+    /// direction of every session. A session ends when its peer has acknowledged everything that was written. Those left after `timeout`
+    /// are [aborted](Self::abort). Returns when no session is left.
+    ///
+    /// For the tasks that use the streams it is as if another task had shut them down: they may read on, writes fail with
+    /// `BrokenPipe`, and with the end of the session all calls fail with `ConnectionAborted`
+    /// ([`KcpError::EndpointClosed`]). Give them time to finish by themselves with [`wait_idle`](Self::wait_idle) before.
+    ///
+    /// If this future is dropped, the sessions go on ending, each within its [`linger`](crate::KcpConfigBuilder::linger).
+    ///
+    /// # Errors
+    /// `TimedOut` ([`KcpError::ShutdownTimeout`]) if sessions had to be aborted.
+    pub async fn shutdown(&self, timeout: Duration) -> io::Result<()> {
+        self.close();
+        self.ask(Request::ShutDown);
+        if tokio::time::timeout(timeout, self.wait_idle()).await.is_ok() {
+            return Ok(());
+        }
+        let aborted = self.endpoint_stats().state.sessions as usize;
+        self.abort();
+        self.wait_idle().await;
+        Err(KcpError::ShutdownTimeout { aborted }.into())
+    }
+
+    /// Ends the endpoint at once: accepts nothing more, and ends every session. What was written and has not arrived is given up. Every
+    /// call on the streams fails with `ConnectionAborted` ([`KcpError::EndpointClosed`]), but for reads of what has arrived.
+    pub fn abort(&self) {
+        self.close();
+        self.ask(Request::Abort);
+    }
+
+    fn ask(&self, request: Request) {
+        self.shared().control.ask(request);
+        self.shared().run_queue.wake_driver();
+    }
+
+    // ---- The socket ----
 
     /// The address that the socket is bound to.
     ///
     /// # Errors
     /// Those of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared.socket.local_addr()
+        self.shared().socket.local_addr()
     }
 
     /// Counters of the socket and its driver.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.shared.counters.snapshot()
+        self.shared().counters.snapshot()
     }
 
-    super::socket_options!(self => self.shared);
+    /// The UDP socket, with its options. All streams of the endpoint share it.
+    #[must_use]
+    pub fn socket(&self) -> KcpSocket<'_> {
+        KcpSocket::new(self.shared())
+    }
 }
 
-impl Drop for KcpEndpoint {
+has_descriptor!(KcpEndpoint);
+
+impl Inner {
+    fn stop_listening(&self) {
+        let Some(queue) = &self.shared.accept_queue else { return };
+        queue.stop();
+        for session in queue.take() {
+            session.release();
+        }
+        self.shared.control.ask(Request::StopAccepting);
+        self.shared.run_queue.wake_driver();
+    }
+}
+
+impl Drop for Inner {
     fn drop(&mut self) {
+        self.stop_listening();
         self.shared.run_queue.remove_owner();
     }
 }
@@ -121,6 +320,9 @@ pub(super) fn connect(
     conv: u32,
     config: &KcpConfig,
 ) -> io::Result<KcpStream> {
+    if shared.control.asked() >= Request::ShutDown {
+        return Err(KcpError::EndpointClosed.into());
+    }
     let peer = reachable(shared.socket.local_addr()?, peer)?;
     let connection = Connection::new(conv, config, clock::now());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
@@ -128,25 +330,39 @@ pub(super) fn connect(
     Ok(KcpStream::new(session))
 }
 
-/// The address of `peer` as a socket that is bound to `local` writes it.
-fn reachable(local: SocketAddr, mut peer: SocketAddr) -> io::Result<SocketAddr> {
-    if peer.port() == 0 {
+/// The address of `peer` as a socket that is bound to `local` has it for the source of what comes from there: packets are routed by
+/// it.
+fn reachable(local: SocketAddr, peer: SocketAddr) -> io::Result<SocketAddr> {
+    let port = peer.port();
+    if port == 0 {
         // The system would answer `EINVAL`, and quinn-udp would take that for a lack of GSO and turn it off for the socket.
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the peer's port is 0"));
+        return Err(KcpError::NoPort.into());
     }
-    // The system takes these for its own loopback address. The answers come from that one, so packets must be routed by it.
-    match peer.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => peer.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => peer.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
-    match (local.ip(), peer.ip()) {
-        (IpAddr::V4(_), IpAddr::V6(_)) => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "an IPv4 socket cannot reach an IPv6 peer"))
+    // The system takes an unspecified address for its own loopback address.
+    match (local, peer.ip().to_canonical()) {
+        (SocketAddr::V4(_), IpAddr::V4(ip)) if ip.is_unspecified() => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        (SocketAddr::V4(_), IpAddr::V4(ip)) => Ok((ip, port).into()),
+        (SocketAddr::V4(_), IpAddr::V6(_)) => Err(KcpError::NoIpv6.into()),
+        (SocketAddr::V6(_), IpAddr::V4(ip)) if ip.is_unspecified() => {
+            Ok((Ipv4Addr::LOCALHOST.to_ipv6_mapped(), port).into())
         }
-        (IpAddr::V6(_), IpAddr::V4(ip)) => Ok((ip.to_ipv6_mapped(), peer.port()).into()),
-        _ => Ok(peer),
+        (SocketAddr::V6(_), IpAddr::V4(ip)) => Ok((ip.to_ipv6_mapped(), port).into()),
+        (SocketAddr::V6(_), IpAddr::V6(ip)) if ip.is_unspecified() => Ok((Ipv6Addr::LOCALHOST, port).into()),
+        (SocketAddr::V6(local), IpAddr::V6(ip)) => {
+            let given = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
+            let scope = scope(&local, ip, given).ok_or(KcpError::NoScope)?;
+            Ok(SocketAddrV6::new(ip, port, 0, scope).into())
+        }
     }
+}
+
+/// The scope of an address: the link that it is on. Only addresses of a link have one. If none is `given`, it is that of the
+/// address that the socket is bound to; `None` if that has none either.
+fn scope(local: &SocketAddrV6, ip: Ipv6Addr, given: u32) -> Option<u32> {
+    if !ip.is_unicast_link_local() {
+        return Some(0);
+    }
+    [given, local.scope_id()].into_iter().find(|scope| *scope != 0)
 }
 
 /// Binds a socket to the first address that can be bound.
@@ -159,4 +375,49 @@ pub(super) async fn bind_first<A: ToSocketAddrs>(addr: A) -> io::Result<Socket> 
         }
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        format,
+        string::{String, ToString},
+    };
+
+    use super::*;
+
+    fn route(local: &str, peer: &str) -> String {
+        let outcome = reachable(local.parse().unwrap(), peer.parse().unwrap());
+        outcome.map_or_else(|error| format!("{:?}", KcpError::find(&error).unwrap()), |addr| addr.to_string())
+    }
+
+    #[test]
+    fn a_peer_is_routed_by_the_address_that_its_packets_come_from() {
+        for (local, peer, expected) in [
+            ("0.0.0.0:1", "192.0.2.1:9", "192.0.2.1:9"),
+            ("0.0.0.0:1", "0.0.0.0:9", "127.0.0.1:9"),
+            ("0.0.0.0:1", "[::ffff:192.0.2.1]:9", "192.0.2.1:9"),
+            ("0.0.0.0:1", "[::1]:9", "NoIpv6"),
+            ("0.0.0.0:1", "192.0.2.1:0", "NoPort"),
+            ("[::]:1", "192.0.2.1:9", "[::ffff:192.0.2.1]:9"),
+            ("[::]:1", "0.0.0.0:9", "[::ffff:127.0.0.1]:9"),
+            ("[::]:1", "[::]:9", "[::1]:9"),
+            ("[::]:1", "[2001:db8::1]:9", "[2001:db8::1]:9"),
+            // Only addresses of a link have a scope.
+            ("[::]:1", "[2001:db8::1%3]:9", "[2001:db8::1]:9"),
+            ("[::]:1", "[fe80::1%3]:9", "[fe80::1%3]:9"),
+            ("[fe80::2%4]:1", "[fe80::1]:9", "[fe80::1%4]:9"),
+            ("[fe80::2%4]:1", "[fe80::1%3]:9", "[fe80::1%3]:9"),
+            ("[::]:1", "[fe80::1]:9", "NoScope"),
+        ] {
+            assert_eq!(route(local, peer), expected, "from {local} to {peer}");
+        }
+    }
+
+    #[test]
+    fn the_flow_label_is_no_part_of_a_route() {
+        let local = "[::]:1".parse().unwrap();
+        let peer = SocketAddrV6::new("2001:db8::1".parse().unwrap(), 9, 0x1_2345, 0);
+        assert_eq!(reachable(local, peer.into()).unwrap(), "[2001:db8::1]:9".parse().unwrap());
+    }
 }

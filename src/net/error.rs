@@ -1,55 +1,271 @@
-//! Why a session ends when the reason lies outside of its connection: in the socket, its driver, or another session.
+//! Why a call failed: the error inside of every `io::Error` of this layer.
 
-use std::{fmt, io};
+use std::{error::Error, fmt, io};
 
+use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
+
+/// Why a call on a stream, a listener or an endpoint failed.
+///
+/// The calls return `io::Error`, as Tokio's traits have it, and this is what lies inside:
+/// [`io::Error::get_ref`] and [`find`](Self::find) get at it. What else an `io::Error` of this crate may be: one of the operating
+/// system, as it came; `WouldBlock` of the `try_` methods; a [`SettingError`](crate::proto::SettingError) or a
+/// [`ConfigError`](crate::ConfigError), where a setting was refused.
+///
+/// | reason | [kind](Self::kind) | what it means |
+/// |---|---|---|
+/// | [`Closed`](Self::Closed) | by its [`CloseReason`], see there | the session has ended |
+/// | [`Read`](Self::Read), [`Write`](Self::Write), [`Datagram`](Self::Datagram) | by the error inside | the call was refused, the session lives |
+/// | [`Refused`](Self::Refused) | `ConnectionRefused` | nobody listens at the peer's address |
+/// | [`NoAnswer`](Self::NoAnswer) | `TimedOut` | the peer has not answered within the time that the caller gave |
+/// | [`EndpointClosed`](Self::EndpointClosed) | `ConnectionAborted` | the listener or endpoint was shut down or aborted, and the session with it |
+/// | [`Replaced`](Self::Replaced) | `ConnectionReset` | the peer began another session in its place |
+/// | [`ConvInUse`](Self::ConvInUse) | `AddrInUse` | the socket has a session with this peer and conv |
+/// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher |
+/// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
+/// | [`Network`](Self::Network) | the system's | every send has failed for a while |
+/// | [`ListenerClosed`](Self::ListenerClosed) | `NotConnected` | nothing more is accepted |
+/// | [`NotListening`](Self::NotListening) | `InvalidInput` | the endpoint never accepted sessions |
+/// | [`ShutdownTimeout`](Self::ShutdownTimeout) | `TimedOut` | sessions were aborted at the deadline of a shutdown |
+/// | [`NoPort`](Self::NoPort), [`NoIpv6`](Self::NoIpv6), [`NoScope`](Self::NoScope) | `InvalidInput` | the socket cannot send to such an address |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use kcp9::{KcpConfig, KcpError, KcpStream, proto::CloseReason};
+/// use tokio::io::AsyncReadExt;
+///
+/// let mut stream = KcpStream::connect("127.0.0.1:9", KcpConfig::default()).await?;
+/// stream.abort();
+/// let error = stream.read_u8().await.unwrap_err();
+/// assert_eq!(KcpError::find(&error), Some(KcpError::Closed(CloseReason::Aborted)));
+/// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The listener that accepted it was closed.
-    ListenerClosed,
-    /// The peer began another session from the same address, and the listener allows only one.
+#[non_exhaustive]
+pub enum KcpError {
+    /// The session has ended, for a reason of its own.
+    Closed(CloseReason),
+    /// Nothing was read.
+    Read(ReadError),
+    /// Nothing was written.
+    Write(WriteError),
+    /// A datagram was not sent or received.
+    Datagram(DatagramSendError),
+    /// The network says that nobody listens at the peer's address (by ICMP), and nothing was ever heard from there. The session
+    /// lives: somebody may listen later.
+    Refused,
+    /// The peer has not answered within the time that the caller gave. The session lives.
+    NoAnswer,
+    /// The listener or endpoint of the session was [shut down](crate::KcpEndpoint::shutdown) or
+    /// [aborted](crate::KcpEndpoint::abort).
+    EndpointClosed,
+    /// The peer began another session from the same address, and the listener allows only
+    /// [one](crate::KcpConfigBuilder::one_session_per_address).
     Replaced,
     /// The socket already has a session with the same peer and conv.
     ConvInUse,
     /// The socket has a session with the same peer and another cipher. Their packets could not be told apart.
     OtherCipher,
     /// The task that serves the socket has ended, with its runtime.
-    DriverGone,
-    /// Every send has failed for a while; the last with this error.
-    Send { kind: io::ErrorKind, code: Option<i32> },
+    RuntimeGone,
+    /// Every send has failed for a while.
+    Network {
+        /// The kind of the last failure.
+        kind: io::ErrorKind,
+        /// What the operating system calls it, as in [`io::Error::raw_os_error`].
+        os_code: Option<i32>,
+    },
+    /// The listener was closed, or has stopped accepting and has handed out what was waiting.
+    ListenerClosed,
+    /// The endpoint was made to connect only: it accepts no sessions.
+    NotListening,
+    /// Not all sessions were done at the deadline of a [shutdown](crate::KcpEndpoint::shutdown).
+    ShutdownTimeout {
+        /// How many were aborted.
+        aborted: usize,
+    },
+    /// The peer's port is 0.
+    NoPort,
+    /// The peer has an IPv6 address, and the socket is of IPv4.
+    NoIpv6,
+    /// The peer's IPv6 address is one of a link, and which link (the scope) is said neither by it nor by the socket's address.
+    NoScope,
 }
 
-impl Failure {
-    pub(super) fn from_io(error: &io::Error) -> Self {
-        Self::Send { kind: error.kind(), code: error.raw_os_error() }
+impl KcpError {
+    /// Finds the reason in an error, or in what caused it: HTTP libraries and others wrap the `io::Error` of a stream in errors of
+    /// their own. `None` for an error that did not come from here.
+    #[must_use]
+    pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(*found);
+            }
+            // An `io::Error` does not name what is inside of it as its source, but the source of that.
+            if let Some(inside) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                let inside: &(dyn Error + 'static) = inside;
+                next = Some(inside);
+            } else {
+                next = error.source();
+            }
+        }
+        None
     }
 
-    pub(super) fn to_io(self) -> io::Error {
-        let kind = match self {
-            Self::Send { code: Some(code), .. } => return io::Error::from_raw_os_error(code),
-            Self::Send { kind, .. } => kind,
-            Self::ListenerClosed => io::ErrorKind::ConnectionAborted,
+    /// The kind of the `io::Error` that has this inside.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match *self {
+            Self::Closed(reason) => io::Error::from(reason).kind(),
+            Self::Read(error) => io::Error::from(error).kind(),
+            Self::Write(error) => io::Error::from(error).kind(),
+            Self::Datagram(error) => io::Error::from(error).kind(),
+            Self::Network { kind, .. } => kind,
+            Self::Refused => io::ErrorKind::ConnectionRefused,
+            Self::NoAnswer | Self::ShutdownTimeout { .. } => io::ErrorKind::TimedOut,
+            Self::EndpointClosed => io::ErrorKind::ConnectionAborted,
             Self::Replaced => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
-            Self::OtherCipher => io::ErrorKind::InvalidInput,
-            Self::DriverGone => io::ErrorKind::NotConnected,
-        };
-        io::Error::new(kind, self)
+            // Not a kind that servers take for the failure of one client: they would accept again, for ever.
+            Self::RuntimeGone | Self::ListenerClosed => io::ErrorKind::NotConnected,
+            Self::OtherCipher | Self::NotListening | Self::NoPort | Self::NoIpv6 | Self::NoScope => {
+                io::ErrorKind::InvalidInput
+            }
+        }
+    }
+
+    pub(super) fn network(error: &io::Error) -> Self {
+        Self::Network { kind: error.kind(), os_code: error.raw_os_error() }
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ListenerClosed => f.write_str("the listener was closed"),
-            Self::Replaced => f.write_str("the peer began another conversation from the same address"),
-            Self::ConvInUse => f.write_str("the socket already has this conversation with this peer"),
-            Self::OtherCipher => f.write_str(
-                "the socket has streams to this peer with another cipher, which it cannot tell apart",
-            ),
-            Self::DriverGone => f.write_str("the runtime that served the socket was shut down"),
-            Self::Send { kind, .. } => write!(f, "sending failed: {kind}"),
+impl From<KcpError> for io::Error {
+    fn from(error: KcpError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+impl From<CloseReason> for KcpError {
+    fn from(reason: CloseReason) -> Self {
+        Self::Closed(reason)
+    }
+}
+
+impl From<ReadError> for KcpError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Closed(reason) => Self::Closed(reason),
+            error => Self::Read(error),
         }
     }
 }
 
-impl std::error::Error for Failure {}
+impl From<WriteError> for KcpError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Closed(reason) => Self::Closed(reason),
+            error => Self::Write(error),
+        }
+    }
+}
+
+impl From<DatagramSendError> for KcpError {
+    fn from(error: DatagramSendError) -> Self {
+        match error {
+            DatagramSendError::Closed(reason) => Self::Closed(reason),
+            error => Self::Datagram(error),
+        }
+    }
+}
+
+impl fmt::Display for KcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed(reason) => return reason.fmt(f),
+            Self::Read(error) => return error.fmt(f),
+            Self::Write(error) => return error.fmt(f),
+            Self::Datagram(error) => return error.fmt(f),
+            Self::Network { os_code: Some(code), .. } => {
+                return write!(f, "sending failed: {}", io::Error::from_raw_os_error(*code));
+            }
+            Self::Network { kind, .. } => return write!(f, "sending failed: {kind}"),
+            Self::ShutdownTimeout { aborted } => {
+                return write!(f, "{aborted} sessions were aborted at the deadline of the shutdown");
+            }
+            Self::Refused => "nobody listens at the peer's address",
+            Self::NoAnswer => "the peer has not answered in time",
+            Self::EndpointClosed => "the endpoint or listener of the session was shut down",
+            Self::Replaced => "the peer began another conversation from the same address",
+            Self::ConvInUse => "the socket already has this conversation with this peer",
+            Self::OtherCipher => {
+                "the socket has streams to this peer with another cipher, which it cannot tell apart"
+            }
+            Self::RuntimeGone => "the runtime that served the socket was shut down",
+            Self::ListenerClosed => "the listener was closed",
+            Self::NotListening => "the endpoint does not accept sessions",
+            Self::NoPort => "the peer's port is 0",
+            Self::NoIpv6 => "an IPv4 socket cannot reach an IPv6 peer",
+            Self::NoScope => "the peer's address is one of a link, and does not say of which",
+        })
+    }
+}
+
+impl Error for KcpError {}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    /// As libraries wrap errors: the cause is only reachable as a source.
+    #[derive(Debug)]
+    struct Wrapped(io::Error);
+
+    impl fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the request failed")
+        }
+    }
+
+    impl Error for Wrapped {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn the_reason_is_found_however_deep_it_lies() {
+        let reason = KcpError::Closed(CloseReason::IdleTimeout);
+        let direct = io::Error::from(reason);
+        assert_eq!(direct.get_ref().and_then(|inside| inside.downcast_ref()), Some(&reason));
+        assert_eq!(KcpError::find(&direct), Some(reason));
+        let twice = Wrapped(io::Error::other(Wrapped(direct)));
+        assert_eq!(KcpError::find(&twice), Some(reason));
+        assert_eq!(KcpError::find(&Wrapped(io::Error::from_raw_os_error(1))), None);
+        assert_eq!(KcpError::find(&io::Error::from(io::ErrorKind::WouldBlock)), None);
+    }
+
+    #[test]
+    fn the_kind_says_who_may_try_again() {
+        for (error, kind) in [
+            (KcpError::Closed(CloseReason::DeadLink), io::ErrorKind::TimedOut),
+            (KcpError::Closed(CloseReason::Aborted), io::ErrorKind::ConnectionAborted),
+            (WriteError::ShutDown.into(), io::ErrorKind::BrokenPipe),
+            (WriteError::Closed(CloseReason::IdleTimeout).into(), io::ErrorKind::TimedOut),
+            (ReadError::Closed(CloseReason::NonceLimit).into(), io::ErrorKind::QuotaExceeded),
+            (DatagramSendError::Disabled.into(), io::ErrorKind::Unsupported),
+            (KcpError::Refused, io::ErrorKind::ConnectionRefused),
+            (KcpError::ListenerClosed, io::ErrorKind::NotConnected),
+            (KcpError::network(&io::ErrorKind::NetworkDown.into()), io::ErrorKind::NetworkDown),
+        ] {
+            assert_eq!(error.kind(), kind, "{error:?}");
+            let inside = io::Error::from(error);
+            assert_eq!(inside.kind(), kind, "{error:?}");
+            assert_eq!(inside.to_string(), error.to_string());
+        }
+    }
+}

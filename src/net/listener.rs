@@ -4,29 +4,38 @@ use std::{
     fmt, io,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_core::Stream;
 use tokio::net::ToSocketAddrs;
 
 use super::{
-    accept_queue::{AcceptQueue, Ended},
-    endpoint::bind_first,
-    error::Failure,
-    shared::Shared,
-    socket::Socket,
+    endpoint::KcpEndpoint,
+    error::KcpError,
     stats::EndpointStats,
     stream::KcpStream,
+    udp_socket::{IntoUdpSocket, KcpSocket, has_descriptor},
 };
 use crate::proto::KcpConfig;
 
 /// A UDP socket on which peers begin sessions.
 ///
 /// A session begins with the first PUSH segment of a new conversation. One peer may have many sessions. The listener is also a
-/// [`Stream`] of [`KcpStream`]s: its last item is the error that says why it ended. When the listener is dropped, the accepted
-/// sessions go on; [`close`](Self::close) ends them.
+/// [`Stream`] of [`KcpStream`]s, which ends when the listener does; where that was not the application's wish, its last item is the
+/// error that says why.
+///
+/// How it ends:
+///
+/// | call | new sessions | those that wait to be accepted | accepted ones |
+/// |---|---|---|---|
+/// | [`stop_accepting`](Self::stop_accepting) | turned away | can still be accepted | go on |
+/// | [`close`](Self::close), or dropping it | turned away | end | go on |
+/// | [`shutdown`](Self::shutdown) | turned away | end | deliver what was written, then end |
+/// | [`abort`](Self::abort) | turned away | end | end |
+///
+/// The socket is closed when the listener and all of its streams are dropped.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -47,8 +56,8 @@ use crate::proto::KcpConfig;
 /// # }
 /// ```
 pub struct KcpListener {
-    shared: Arc<Shared>,
-    /// Whether the [`Stream`] has returned the error that is its last item.
+    endpoint: KcpEndpoint,
+    /// Whether the [`Stream`] has returned its last item.
     stream_ended: bool,
 }
 
@@ -59,30 +68,28 @@ impl KcpListener {
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
     pub async fn bind<A: ToSocketAddrs>(addr: A, config: KcpConfig) -> io::Result<Self> {
-        let socket = bind_first(addr).await?;
-        Self::start(socket, config)
+        Ok(Self::over(KcpEndpoint::bind_accepting(addr, config).await?))
     }
 
-    /// Listens on a socket that the application made. The socket's options stay as they are.
+    /// Listens on a socket that the application made, with Tokio or the standard library. The socket's options stay as they are.
     ///
     /// # Errors
     /// Those of the socket; `Other` outside a Tokio runtime.
-    pub fn from_socket(socket: std::net::UdpSocket, config: KcpConfig) -> io::Result<Self> {
-        Self::start(Socket::from_std(socket)?, config)
+    pub fn from_socket(socket: impl IntoUdpSocket, config: KcpConfig) -> io::Result<Self> {
+        Ok(Self::over(KcpEndpoint::from_socket_accepting(socket, config)?))
     }
 
-    fn start(socket: Socket, config: KcpConfig) -> io::Result<Self> {
-        Ok(Self { shared: Shared::start(socket, Some(AcceptQueue::new(config)))?, stream_ended: false })
+    const fn over(endpoint: KcpEndpoint) -> Self {
+        Self { endpoint, stream_ended: false }
     }
 
     /// Waits for the next session. A call that is cancelled loses none. Several tasks may wait at once.
     ///
     /// # Errors
-    /// `ConnectionAborted` once the listener is closed.
+    /// `NotConnected` once the listener has ended ([`KcpError::ListenerClosed`], [`KcpError::RuntimeGone`]). No other error comes, and
+    /// none passes: a loop that accepts ends with the first one.
     pub async fn accept(&self) -> io::Result<(KcpStream, SocketAddr)> {
-        let stream = std::future::poll_fn(|cx| self.poll_accept(cx)).await?;
-        let peer = stream.peer_addr();
-        Ok((stream, peer))
+        self.endpoint.accept().await
     }
 
     /// The same as [`accept`](Self::accept), for use in a `poll` function.
@@ -90,16 +97,15 @@ impl KcpListener {
     /// # Errors
     /// Those of [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<KcpStream>> {
-        let waiting = match &self.shared.accept_queue {
-            Some(queue) => queue.pop(cx.waker()),
-            None => Err(Ended::Dropped),
-        };
-        match waiting {
-            Ok(Some(session)) => Poll::Ready(Ok(KcpStream::new(session))),
-            Ok(None) => Poll::Pending,
-            Err(Ended::DriverGone) => Poll::Ready(Err(Failure::DriverGone.to_io())),
-            Err(Ended::Closed | Ended::Dropped) => Poll::Ready(Err(Failure::ListenerClosed.to_io())),
-        }
+        self.endpoint.poll_accept(cx)
+    }
+
+    /// The endpoint of the listener's socket: it connects from the listener's port, and stays when the listener is dropped. Of all
+    /// clones of the endpoint and the listener, the first that is closed ends the accepting, and so does the listener when it is
+    /// dropped.
+    #[must_use]
+    pub const fn endpoint(&self) -> &KcpEndpoint {
+        &self.endpoint
     }
 
     /// The address that the socket is bound to.
@@ -107,31 +113,48 @@ impl KcpListener {
     /// # Errors
     /// Those of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared.socket.local_addr()
+        self.endpoint.local_addr()
     }
 
-    /// Stops listening and ends the accepted sessions. Every call that waits, on them and in [`accept`](Self::accept), fails
-    /// with `ConnectionAborted`.
+    /// Accepts no new sessions: see [`KcpEndpoint::stop_accepting`].
+    pub fn stop_accepting(&self) {
+        self.endpoint.stop_accepting();
+    }
+
+    /// Stops listening, as dropping the listener does: see [`KcpEndpoint::close`].
     pub fn close(&self) {
-        self.end(Ended::Closed);
+        self.endpoint.close();
     }
 
-    fn end(&self, ended: Ended) {
-        if let Some(queue) = &self.shared.accept_queue {
-            for session in queue.end(ended) {
-                session.release();
-            }
-        }
-        self.shared.run_queue.wake_driver();
+    /// Waits until no session is left: see [`KcpEndpoint::wait_idle`].
+    pub async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+
+    /// Stops listening, and shuts down every session: see [`KcpEndpoint::shutdown`].
+    ///
+    /// # Errors
+    /// As [`KcpEndpoint::shutdown`].
+    pub async fn shutdown(&self, timeout: Duration) -> io::Result<()> {
+        self.endpoint.shutdown(timeout).await
+    }
+
+    /// Stops listening, and ends every session at once: see [`KcpEndpoint::abort`].
+    pub fn abort(&self) {
+        self.endpoint.abort();
     }
 
     /// Counters of the socket and its driver.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.shared.counters.snapshot()
+        self.endpoint.endpoint_stats()
     }
 
-    super::socket_options!(self => self.shared);
+    /// The UDP socket, with its options. All streams of the listener share it.
+    #[must_use]
+    pub fn socket(&self) -> KcpSocket<'_> {
+        self.endpoint.socket()
+    }
 }
 
 impl Stream for KcpListener {
@@ -143,14 +166,16 @@ impl Stream for KcpListener {
         }
         let accepted = ready!(self.poll_accept(cx));
         self.stream_ended = accepted.is_err();
-        Poll::Ready(Some(accepted))
+        // Servers take an error for a failure of theirs.
+        let wanted =
+            accepted.as_ref().is_err_and(|error| KcpError::find(error) == Some(KcpError::ListenerClosed));
+        Poll::Ready((!wanted).then_some(accepted))
     }
 }
 
 impl Drop for KcpListener {
     fn drop(&mut self) {
-        self.end(Ended::Dropped);
-        self.shared.run_queue.remove_owner();
+        self.close();
     }
 }
 
@@ -159,3 +184,5 @@ impl fmt::Debug for KcpListener {
         f.debug_struct("KcpListener").field("local_addr", &self.local_addr().ok()).finish_non_exhaustive()
     }
 }
+
+has_descriptor!(KcpListener);

@@ -4,11 +4,13 @@
 //! lock. What cannot be done on the spot (a full socket, an earlier deadline, a session to be forgotten) is left to the
 //! driver: the session is scheduled. [`handover`](super::handover) has the rules of that; here is what both sides do.
 
+mod control;
 mod datagrams;
 mod state;
 mod stream_side;
 mod transmit;
 
+pub(super) use self::state::is_refusal;
 use std::{
     net::{IpAddr, SocketAddr},
     ops::Range,
@@ -18,7 +20,7 @@ use std::{
 use self::state::State;
 use super::{
     clock,
-    error::Failure,
+    error::KcpError,
     handover::{Handover, Next, Scheduled},
     shared::Shared,
     wake_list::WakeList,
@@ -81,7 +83,7 @@ impl Session {
     }
 
     /// Ends the session: everything pending fails with `failure`.
-    pub(super) fn fail(&self, failure: Failure) {
+    pub(super) fn fail(&self, failure: KcpError) {
         self.handover.locked(|mut state, wakes| {
             state.fail(failure);
             state.collect_events(wakes);

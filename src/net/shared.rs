@@ -5,14 +5,20 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     vec::Vec,
 };
 
 use super::{
-    accept_queue::AcceptQueue, driver::Driver, error::Failure, handover::RunQueue, session::Session,
-    socket::Socket, stats::Counters,
+    accept_queue::AcceptQueue,
+    control::Control,
+    driver::Driver,
+    error::KcpError,
+    handover::RunQueue,
+    session::{Session, is_refusal},
+    socket::Socket,
+    stats::Counters,
 };
 use crate::proto::Transmit;
 
@@ -20,6 +26,11 @@ use crate::proto::Transmit;
 pub(super) struct Shared {
     pub(super) socket: Socket,
     pub(super) counters: Counters,
+    /// What the handles ask of the driver.
+    pub(super) control: Control,
+    pub(super) sharing: Sharing,
+    /// Calls that wait to be told that nobody listens where the socket sends to.
+    refusal_listeners: AtomicUsize,
     /// The sessions that the driver is to look at.
     pub(super) run_queue: RunQueue<Session>,
     /// The sessions that wait to be accepted, if this is a listener's socket.
@@ -31,17 +42,33 @@ pub(super) struct Shared {
     has_sent_first: AtomicBool,
 }
 
+/// How many streams a socket has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// One: what befalls the socket befalls that stream.
+    OneStream,
+    /// Any number.
+    Many,
+}
+
 impl Shared {
     /// Starts a driver for `socket`, with an `accept_queue` for that of a listener. The caller is the owner that the run
     /// queue begins with: it must call [`RunQueue::remove_owner`] in the end.
     ///
     /// # Errors
     /// When no Tokio runtime runs here, or the system has no randomness.
-    pub(super) fn start(socket: Socket, accept_queue: Option<AcceptQueue>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        socket: Socket,
+        accept_queue: Option<AcceptQueue>,
+        sharing: Sharing,
+    ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
             socket,
             counters: Counters::default(),
+            control: Control::default(),
+            sharing,
+            refusal_listeners: AtomicUsize::new(0),
             run_queue: RunQueue::new(),
             accept_queue,
             sent_first: Mutex::default(),
@@ -54,8 +81,26 @@ impl Shared {
     /// Has the driver look at `session` soon. Without a driver the session fails.
     pub(super) fn schedule(&self, session: &Arc<Session>) {
         if self.run_queue.schedule(session).is_err() {
-            session.fail(Failure::DriverGone);
+            session.fail(KcpError::RuntimeGone);
         }
+    }
+
+    /// Has the system tell, until the returned value is dropped, that nobody listens where the socket sends to.
+    ///
+    /// Only for a socket of one stream: what the system tells has no address, and takes the place of a packet that is sent next,
+    /// perhaps to somebody else.
+    pub(super) fn tell_refusals(&self) -> RefusalsTold<'_> {
+        let alone = self.sharing == Sharing::OneStream;
+        if alone && self.refusal_listeners.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.socket.tell_refusals(true);
+        }
+        RefusalsTold(alone.then_some(self))
+    }
+
+    /// Whether the system has told so by now: over loopback it does as soon as something is sent.
+    pub(super) fn is_refused(&self) -> bool {
+        let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
+        told && self.socket.options().take_error().ok().flatten().is_some_and(|error| is_refusal(&error))
     }
 
     /// Sends the packets of `transmit`, which lie in `bytes`, and counts them. `sent` is set to the bytes of those that the
@@ -115,6 +160,19 @@ impl Shared {
         let mut sent = lock(&self.sent_first);
         self.has_sent_first.store(false, Ordering::Relaxed);
         std::mem::take(&mut sent)
+    }
+}
+
+/// From [`Shared::tell_refusals`].
+pub(super) struct RefusalsTold<'a>(Option<&'a Shared>);
+
+impl Drop for RefusalsTold<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0
+            && shared.refusal_listeners.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            shared.socket.tell_refusals(false);
+        }
     }
 }
 

@@ -164,6 +164,26 @@ impl Socket {
         self.io.socket().local_addr()
     }
 
+    pub(super) const fn io(&self) -> &AsyncSocket {
+        &self.io
+    }
+
+    /// Has the system tell, or not, that nobody listens where the socket sends to: a call that sends or receives fails with that.
+    /// Windows always does. Other systems cannot for a socket that is not connected.
+    pub(super) fn tell_refusals(&self, tell: bool) {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            use nix::sys::socket::{setsockopt, sockopt};
+            // Turned off, it also frees the reports that the system keeps for whoever wants to know more.
+            if self.local_addr().is_ok_and(|addr| addr.is_ipv6()) {
+                let _ = setsockopt(self.io.socket(), sockopt::Ipv6RecvErr, &tell);
+            }
+            let _ = setsockopt(self.io.socket(), sockopt::Ipv4RecvErr, &tell);
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let _ = tell;
+    }
+
     pub(super) fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.socket())
     }

@@ -10,9 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
-use super::{datagrams::KcpDatagrams, stream::KcpStream, stream_handle::StreamHandle};
+use super::{datagrams::KcpDatagrams, handle::KcpHandle, stream::KcpStream, stream_handle::StreamHandle};
 use crate::proto::{SessionSettings, Stats};
 
 /// The reading half of a [`KcpStream`], borrowed; from [`KcpStream::split`].
@@ -112,6 +112,55 @@ macro_rules! read_half {
             pub async fn recv_datagram(&$self) -> io::Result<Bytes> {
                 std::future::poll_fn(|cx| $handle.session().poll_recv_datagram(cx)).await
             }
+
+            /// Waits until something may be read: see [`KcpStream::readable`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::readable`].
+            pub async fn readable(&$self) -> io::Result<()> {
+                $self.ready(Interest::READABLE).await.map(drop)
+            }
+
+            /// Reads what is there: see [`KcpStream::try_read`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_read`].
+            pub fn try_read(&$self, buf: &mut [u8]) -> io::Result<usize> {
+                $handle.try_read(buf)
+            }
+
+            /// Reads what is there, into several buffers: see [`KcpStream::try_read_vectored`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_read_vectored`].
+            pub fn try_read_vectored(&$self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+                $handle.try_read_vectored(bufs)
+            }
+
+            /// Receives a message, if a whole one is there: see [`KcpStream::try_recv`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_recv`].
+            pub fn try_recv(&$self) -> io::Result<Bytes> {
+                $handle.try_recv()
+            }
+
+            /// Copies bytes that have arrived, and leaves them: see [`KcpStream::peek`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::peek`].
+            pub async fn peek(&mut $self, buf: &mut [u8]) -> io::Result<usize> {
+                let mut buf = ReadBuf::new(buf);
+                std::future::poll_fn(|cx| $handle.poll_peek(cx, &mut buf)).await
+            }
+
+            /// The same as [`peek`](Self::peek), for use in a `poll` function.
+            ///
+            /// # Errors
+            /// As [`KcpStream::peek`].
+            pub fn poll_peek(&mut $self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+                $handle.poll_peek(cx, buf)
+            }
         }
 
         impl AsyncRead for $half {
@@ -149,6 +198,38 @@ macro_rules! write_half {
             #[must_use]
             pub fn max_datagram_len(&$self) -> Option<usize> {
                 $handle.session().max_datagram_len()
+            }
+
+            /// Waits until something may be written: see [`KcpStream::writable`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::writable`].
+            pub async fn writable(&$self) -> io::Result<()> {
+                $self.ready(Interest::WRITABLE).await.map(drop)
+            }
+
+            /// Writes what there is room for: see [`KcpStream::try_write`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_write`].
+            pub fn try_write(&$self, bytes: &[u8]) -> io::Result<usize> {
+                $handle.try_write(bytes)
+            }
+
+            /// Writes what there is room for, from several buffers: see [`KcpStream::try_write_vectored`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_write_vectored`].
+            pub fn try_write_vectored(&$self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+                $handle.try_write_vectored(slices)
+            }
+
+            /// Sends one message, if there is room for it: see [`KcpStream::try_send`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_send`].
+            pub fn try_send(&$self, message: &[u8]) -> io::Result<()> {
+                $handle.try_send(message)
             }
         }
 
@@ -199,6 +280,20 @@ macro_rules! either_half {
             /// Those of the socket.
             pub fn local_addr(&$self) -> io::Result<SocketAddr> {
                 $handle.local_addr()
+            }
+
+            /// Waits until the stream is ready for what `interest` says: see [`KcpStream::ready`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::ready`].
+            pub async fn ready(&$self, interest: Interest) -> io::Result<Ready> {
+                std::future::poll_fn(|cx| $handle.poll_ready(cx, interest)).await
+            }
+
+            /// A handle for statistics and control, which stays when the halves are given away: see [`KcpStream::handle`].
+            #[must_use]
+            pub fn handle(&$self) -> KcpHandle {
+                KcpHandle::new($handle.session())
             }
 
             /// Counters and gauges of the session.

@@ -1,11 +1,17 @@
 //! A stream: the application's side of a session.
 
+mod readiness;
+
 use std::{
-    fmt, io,
+    fmt,
+    future::poll_fn,
+    io,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::{Duration, Instant},
+    vec::Vec,
 };
 
 use bytes::Bytes;
@@ -17,12 +23,15 @@ use tokio::{
 use super::{
     datagrams::KcpDatagrams,
     endpoint, entropy,
+    error::KcpError,
+    handle::KcpHandle,
     session::Session,
-    shared::Shared,
+    shared::{Shared, Sharing},
     socket::Socket,
     split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
     stats::EndpointStats,
     stream_handle::StreamHandle,
+    udp_socket::{IntoUdpSocket, KcpSocket},
 };
 use crate::proto::{KcpConfig, SessionSettings, Stats};
 
@@ -60,11 +69,6 @@ pub struct KcpStream {
     handle: Arc<StreamHandle>,
 }
 
-/// Fails if the system knows no route to `peer`. Sends nothing.
-fn has_route(any: SocketAddr, peer: SocketAddr) -> io::Result<()> {
-    std::net::UdpSocket::bind(any)?.connect(peer)
-}
-
 impl KcpStream {
     pub(super) fn new(session: Arc<Session>) -> Self {
         Self { handle: Arc::new(StreamHandle::new(session)) }
@@ -74,8 +78,11 @@ impl KcpStream {
         Self { handle }
     }
 
-    /// Makes a socket, and on it a stream with a random conv. Of the addresses that `addr` resolves to, the first is taken to
-    /// which the system knows a route. Nothing is sent until something is written, so whether anyone answers shows only then.
+    /// Makes a socket, and on it a stream with a random conv. Returns at once, whether or not anybody answers:
+    /// [`connected`](Self::connected) waits for that, and [`connect_timeout`](Self::connect_timeout) does both.
+    ///
+    /// Of the addresses that `addr` resolves to, the first is taken to which the system knows a route and for which it gives a
+    /// socket. That nobody answers there is not known yet, so no other is tried for that reason.
     ///
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
@@ -92,13 +99,9 @@ impl KcpStream {
         conv: u32,
         config: KcpConfig,
     ) -> io::Result<Self> {
-        let mut outcome = Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to"));
+        let mut outcome = Err(no_address());
         for peer in lookup_host(addr).await? {
-            let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let any: SocketAddr = any.parse().map_err(io::Error::other)?;
-            outcome = has_route(any, peer)
-                .and_then(|()| Socket::bind(any))
-                .and_then(|socket| Self::over(socket, peer, conv, &config));
+            outcome = Self::connect_to(peer, conv, &config);
             if outcome.is_ok() {
                 break;
             }
@@ -106,27 +109,166 @@ impl KcpStream {
         outcome
     }
 
-    /// Makes a stream to `peer` on a socket that the application made. The socket's options stay as they are.
+    /// Connects and waits until the peer has answered: [`connect`](Self::connect) with [`connected`](Self::connected).
+    ///
+    /// Of the addresses that `addr` resolves to, one after the other is tried until one answers. Each has an equal share of the time
+    /// that is left, and a refusal by the network passes its turn on at once.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{KcpConfig, KcpStream};
+    ///
+    /// let config = KcpConfig::default();
+    /// let stream = KcpStream::connect_timeout("kcp.example:4000", config, Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect) and [`connected`](Self::connected); of several addresses that of the last.
+    pub async fn connect_timeout<A: ToSocketAddrs>(
+        addr: A,
+        config: KcpConfig,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let begun = Instant::now();
+        let left = || timeout.saturating_sub(begun.elapsed());
+        let resolved = tokio::time::timeout(timeout, lookup_host(addr)).await;
+        let peers: Vec<_> = resolved.map_err(|_| KcpError::NoAnswer)??.collect();
+        let mut outcome = Err(no_address());
+        for (tried, peer) in peers.iter().enumerate() {
+            let share = left() / (peers.len() - tried) as u32;
+            let stream = Self::connect_to(*peer, entropy::conv()?, &config);
+            outcome = match stream {
+                Ok(stream) => stream.connected(share).await.map(|()| stream),
+                Err(error) => Err(error),
+            };
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Makes a stream to `peer` on a socket that the application made, with Tokio or the standard library. The socket's options stay
+    /// as they are.
     ///
     /// # Errors
     /// Those of the socket; `InvalidInput` when it cannot reach `peer`'s kind of address; `Other` outside a Tokio
     /// runtime.
     pub fn from_socket(
-        socket: std::net::UdpSocket,
+        socket: impl IntoUdpSocket,
         peer: SocketAddr,
         conv: u32,
         config: KcpConfig,
     ) -> io::Result<Self> {
-        Self::over(Socket::from_std(socket)?, peer, conv, &config)
+        Self::over(Socket::from_std(socket.into_udp_socket()?)?, peer, conv, &config)
+    }
+
+    fn connect_to(peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
+        let any: SocketAddr = if peer.is_ipv4() {
+            (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        has_route(any, peer)?;
+        Self::over(Socket::bind(any)?, peer, conv, config)
     }
 
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
-        let shared = Shared::start(socket, None)?;
+        let shared = Shared::start(socket, None, Sharing::OneStream)?;
         let stream = endpoint::connect(&shared, peer, conv, config);
         // The driver ends with this stream.
         shared.run_queue.remove_owner();
         stream
     }
+
+    // ---- Begin and end ----
+
+    /// Waits until the peer has answered, for as long as `timeout`. Returns at once if it has answered before.
+    ///
+    /// If nothing was sent yet, the peer is asked for an answer, again and again. kcp-go answers always. ikcp answers if its
+    /// program knows the session by then: many begin one only with the first data. A listener of this crate does not know a
+    /// session before data has come, unless both ends have extensions.
+    ///
+    /// After an error the stream can still be used, and waited for again, unless [`close_reason`](Self::close_reason) says that it
+    /// has ended.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{KcpConfig, KcpListener, KcpStream};
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await?;
+    /// let mut stream = KcpStream::connect(listener.local_addr()?, KcpConfig::default()).await?;
+    /// stream.write_all(b"hello").await?;
+    /// stream.connected(Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// * `ConnectionRefused` ([`KcpError::Refused`]) if the network says that nobody listens there. Linux, Android and Windows tell,
+    ///   and only where the stream has a socket of its own. It is never told behind a firewall that drops packets.
+    /// * `TimedOut` ([`KcpError::NoAnswer`]) if the time has passed.
+    /// * Why the session has ended, if it has: with [`TimedOut`](io::ErrorKind::TimedOut) after
+    ///   [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    pub async fn connected(&self, timeout: Duration) -> io::Result<()> {
+        let session = self.handle.session();
+        let _told = session.shared.tell_refusals();
+        session.begin_to_seek();
+        let waiting = poll_fn(|cx| session.poll_connected(cx));
+        tokio::time::timeout(timeout, waiting).await.map_err(|_| KcpError::NoAnswer)?
+    }
+
+    /// Why the session has ended, `None` while it lives. What arrived before the end can still be read.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<KcpError> {
+        self.handle.session().close_reason()
+    }
+
+    /// Waits until the session has ended, and returns why. Other tasks may read and write meanwhile.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use kcp9::{KcpConfig, KcpError, KcpListener, KcpStream, proto::CloseReason};
+    /// use tokio::io::AsyncReadExt;
+    ///
+    /// let mut stream = KcpStream::connect("127.0.0.1:9", KcpConfig::default()).await?;
+    /// let handle = stream.handle();
+    /// tokio::spawn(async move { handle.abort() });
+    /// tokio::select! {
+    ///     reason = stream.closed() => assert_eq!(reason, KcpError::Closed(CloseReason::Aborted)),
+    ///     _ = tokio::time::sleep(std::time::Duration::from_secs(5)) => panic!("it lives"),
+    /// }
+    /// assert!(stream.read_u8().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn closed(&self) -> KcpError {
+        poll_fn(|cx| self.handle.session().poll_closed(cx)).await
+    }
+
+    /// Ends the session at once. What was written and is not sent yet is given up. Every call on the stream, its halves and its handles
+    /// fails with `ConnectionAborted` from here on, but for reads of what has arrived.
+    pub fn abort(&self) {
+        self.handle.session().abort();
+    }
+
+    /// A handle for statistics and control, which stays when the stream is given away.
+    #[must_use]
+    pub fn handle(&self) -> KcpHandle {
+        KcpHandle::new(self.handle.session())
+    }
+
+    // ---- Messages and datagrams ----
 
     /// Sends one message as a whole, and waits while there is no room for it. The peer's [`recv`](Self::recv) returns the same
     /// bytes. A call that is cancelled has sent nothing.
@@ -134,7 +276,7 @@ impl KcpStream {
     /// # Errors
     /// `InvalidInput` for a message of no bytes, or one that fills more than 255 segments. Otherwise those of a write.
     pub async fn send(&self, message: &[u8]) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.handle.poll_send(cx, message)).await
+        poll_fn(|cx| self.handle.poll_send(cx, message)).await
     }
 
     /// Receives the next whole message. From a peer that writes a byte stream, that is what one segment carried. Nothing is
@@ -143,7 +285,7 @@ impl KcpStream {
     /// # Errors
     /// Those of a read.
     pub async fn recv(&self) -> io::Result<Bytes> {
-        std::future::poll_fn(|cx| self.handle.poll_recv(cx)).await
+        poll_fn(|cx| self.handle.poll_recv(cx)).await
     }
 
     /// Sends a datagram beside the stream: whole, once, and without waiting. The peer must know datagrams too.
@@ -184,7 +326,7 @@ impl KcpStream {
     /// # Errors
     /// `Unsupported` if the configuration has no datagrams. Otherwise those of a read.
     pub async fn recv_datagram(&self) -> io::Result<Bytes> {
-        std::future::poll_fn(|cx| self.handle.session().poll_recv_datagram(cx)).await
+        poll_fn(|cx| self.handle.session().poll_recv_datagram(cx)).await
     }
 
     /// The longest datagram that can be sent now, in bytes: the mtu without what encryption needs and a header of 12 bytes.
@@ -276,7 +418,20 @@ impl KcpStream {
         self.handle.update_settings(change)
     }
 
-    super::socket_options!(self => self.handle.session().shared);
+    /// The UDP socket below, with its options. Other streams may share it.
+    #[must_use]
+    pub fn socket(&self) -> KcpSocket<'_> {
+        KcpSocket::new(&self.handle.session().shared)
+    }
+}
+
+/// Fails if the system knows no route to `peer`. Sends nothing.
+fn has_route(any: SocketAddr, peer: SocketAddr) -> io::Result<()> {
+    std::net::UdpSocket::bind(any)?.connect(peer)
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")
 }
 
 impl AsyncRead for KcpStream {

@@ -4,11 +4,14 @@ use std::{
     io,
     net::SocketAddr,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Bytes;
-use tokio::{io::ReadBuf, task::coop};
+use tokio::{
+    io::{Interest, ReadBuf, Ready},
+    task::coop,
+};
 
 use super::session::Session;
 use crate::proto::{Connection, Instant, SessionSettings, Stats, WriteError};
@@ -84,22 +87,7 @@ impl StreamHandle {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |connection, now| {
-            let mut written = 0;
-            for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-                match connection.write(now, slice) {
-                    Ok(count) => {
-                        written += count;
-                        if count < slice.len() {
-                            break;
-                        }
-                    }
-                    Err(WriteError::Blocked) if written > 0 => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(written)
-        })
+        self.poll_write_with(cx, |connection, now| write_vectored(connection, now, slices))
     }
 
     fn poll_write_with<R>(
@@ -115,6 +103,74 @@ impl StreamHandle {
         outcome
     }
 
+    // ---- Without waiting ----
+
+    pub(super) fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<Ready>> {
+        let budget = ready!(coop::poll_proceed(cx));
+        let ready = ready!(self.session.poll_ready(cx, interest));
+        budget.made_progress();
+        Poll::Ready(Ok(ready))
+    }
+
+    pub(super) fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let budget = ready!(coop::poll_proceed(cx));
+        let outcome = self.session.poll_peek(cx, buf);
+        if outcome.is_ready() {
+            budget.made_progress();
+        }
+        outcome
+    }
+
+    pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let mut buf = ReadBuf::new(buf);
+        at_once(|cx| self.session.poll_read(cx, &mut buf))?;
+        Ok(buf.filled().len())
+    }
+
+    pub(super) fn try_read_vectored(&self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut read = 0;
+        for buf in bufs.iter_mut().filter(|buf| !buf.is_empty()) {
+            match self.try_read(buf) {
+                Ok(count) => {
+                    read += count;
+                    if count < buf.len() {
+                        break;
+                    }
+                }
+                // The next call says it again.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        at_once(|cx| self.session.poll_write(cx, |connection, now| connection.write(now, bytes)))
+    }
+
+    pub(super) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        at_once(|cx| self.session.poll_write(cx, |connection, now| write_vectored(connection, now, slices)))
+    }
+
+    pub(super) fn try_send(&self, message: &[u8]) -> io::Result<()> {
+        at_once(|cx| self.session.poll_write(cx, |connection, now| connection.send(now, message)))
+    }
+
+    pub(super) fn try_recv(&self) -> io::Result<Bytes> {
+        at_once(|cx| self.session.poll_recv(cx))
+    }
+
+    pub(super) fn try_recv_datagram(&self) -> io::Result<Bytes> {
+        self.session.try_recv_datagram()
+    }
+
     pub(super) fn flush(&self) -> io::Result<()> {
         self.session.flush()
     }
@@ -125,6 +181,35 @@ impl StreamHandle {
 
     pub(super) fn start_shutdown(&self) {
         self.session.start_shutdown();
+    }
+}
+
+fn write_vectored(
+    connection: &mut Connection,
+    now: Instant,
+    slices: &[io::IoSlice<'_>],
+) -> Result<usize, WriteError> {
+    let mut written = 0;
+    for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+        match connection.write(now, slice) {
+            Ok(count) => {
+                written += count;
+                if count < slice.len() {
+                    break;
+                }
+            }
+            Err(WriteError::Blocked) if written > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+/// Polls once, for a caller that does not wait. What would wait fails with `WouldBlock`.
+fn at_once<R>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

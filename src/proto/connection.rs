@@ -245,6 +245,19 @@ impl Connection {
         outcome
     }
 
+    /// Whether a write would take at least one byte.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write). After [`WriteError::Blocked`], [`Event::Writable`] comes when there is room.
+    pub fn write_ready(&mut self) -> Result<(), WriteError> {
+        self.check_writable()?;
+        if self.arq.is_writable() {
+            return Ok(());
+        }
+        self.write_blocked = true;
+        Err(WriteError::Blocked)
+    }
+
     /// Reads up to `out.len()` bytes that have arrived in order and returns how many: never 0, unless `out` is empty.
     ///
     /// # Errors
@@ -252,6 +265,18 @@ impl Connection {
     /// session has ended before.
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
         match self.arq.read(out) {
+            0 if !out.is_empty() => Err(self.nothing_to_read()),
+            count => Ok(count),
+        }
+    }
+
+    /// Copies up to `out.len()` bytes that have arrived in order, and leaves them for the next [`read`](Self::read). Returns how
+    /// many: never 0, unless `out` is empty.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn peek(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
+        match self.arq.peek(out) {
             0 if !out.is_empty() => Err(self.nothing_to_read()),
             count => Ok(count),
         }

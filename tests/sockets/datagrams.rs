@@ -200,7 +200,7 @@ async fn datagrams_end_with_their_session() {
     let waiting = async { tokio::join!(server.recv_datagram(), server.recv_datagram()) };
     let closing = async {
         tokio::time::sleep(ms(20)).await;
-        listener.close();
+        listener.abort();
     };
     let ((first, second), ()) =
         within(5, "a pending read fails", async { tokio::join!(waiting, closing) }).await;
@@ -290,7 +290,7 @@ async fn a_flood_of_datagrams_does_not_stop_the_stream() {
     let config = KcpConfig::builder().datagram_queue(65_536).build().unwrap();
     let server = EchoServer::over(listen_with(config.clone()).await);
     let stream = KcpStream::connect(server.addr, config).await.unwrap();
-    stream.set_send_buffer_size(1 << 16).unwrap();
+    stream.socket().set_send_buffer_size(1 << 16).unwrap();
     let (mut reader, mut writer) = stream.into_split();
     let flood = vec![3; writer.max_datagram_len().unwrap()];
     let mut echo = vec![0; 1_000];

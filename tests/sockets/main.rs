@@ -14,12 +14,14 @@ mod datagrams;
 mod dead_peers;
 mod echo;
 mod fec;
+mod handles;
 mod idle;
 mod listener;
 mod messages;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod noise;
 mod options;
+mod readiness;
 mod records;
 mod runtimes;
 mod sessions;

@@ -62,19 +62,19 @@ async fn buffers_are_set_on_the_socket() {
     let stream = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
     // Linux doubles the size it is asked for.
     for bytes in [64 << 10, 1 << 20] {
-        listener.set_recv_buffer_size(bytes).unwrap();
-        listener.set_send_buffer_size(bytes).unwrap();
-        endpoint.set_recv_buffer_size(bytes).unwrap();
-        endpoint.set_send_buffer_size(bytes).unwrap();
-        stream.set_recv_buffer_size(bytes).unwrap();
-        stream.set_send_buffer_size(bytes).unwrap();
+        listener.socket().set_recv_buffer_size(bytes).unwrap();
+        listener.socket().set_send_buffer_size(bytes).unwrap();
+        endpoint.socket().set_recv_buffer_size(bytes).unwrap();
+        endpoint.socket().set_send_buffer_size(bytes).unwrap();
+        stream.socket().set_recv_buffer_size(bytes).unwrap();
+        stream.socket().set_send_buffer_size(bytes).unwrap();
         let sizes = [
-            listener.recv_buffer_size(),
-            listener.send_buffer_size(),
-            endpoint.recv_buffer_size(),
-            endpoint.send_buffer_size(),
-            stream.recv_buffer_size(),
-            stream.send_buffer_size(),
+            listener.socket().recv_buffer_size(),
+            listener.socket().send_buffer_size(),
+            endpoint.socket().recv_buffer_size(),
+            endpoint.socket().send_buffer_size(),
+            stream.socket().recv_buffer_size(),
+            stream.socket().send_buffer_size(),
         ];
         for size in sizes {
             let size = size.unwrap();
@@ -87,13 +87,13 @@ async fn buffers_are_set_on_the_socket() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_completes_with_tiny_socket_buffers() {
     let listener = listen().await;
-    listener.set_recv_buffer_size(1).unwrap();
-    listener.set_send_buffer_size(1).unwrap();
+    listener.socket().set_recv_buffer_size(1).unwrap();
+    listener.socket().set_send_buffer_size(1).unwrap();
     let server = EchoServer::over(listener);
     let config = KcpConfig::builder().send_window(16).build().unwrap();
     let client = KcpStream::connect(server.addr, config).await.unwrap();
-    client.set_recv_buffer_size(1).unwrap();
-    client.set_send_buffer_size(1).unwrap();
+    client.socket().set_recv_buffer_size(1).unwrap();
+    client.socket().set_send_buffer_size(1).unwrap();
     within(20, "100 kB through tiny buffers", echo_payload(client, 100_000)).await.unwrap();
 }
 
@@ -129,7 +129,7 @@ async fn the_dscp_is_on_every_packet() {
     let addr = socket.local_addr().unwrap();
     for dscp in [0, 46, 10, 63, 0] {
         let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-        client.set_dscp(dscp).unwrap();
+        client.socket().set_dscp(dscp).unwrap();
         // One batch, sent with GSO: as much as goes out before the first ACK.
         write_payload(&mut client, LEN).await.unwrap();
         let conv = client.conv().to_le_bytes();
@@ -152,14 +152,14 @@ async fn the_dscp_is_on_every_packet() {
         socket.set_nonblocking(false).unwrap();
     }
     let listener = listen().await;
-    assert_eq!(kind(listener.set_dscp(64)), Some(ErrorKind::InvalidInput));
+    assert_eq!(kind(listener.socket().set_dscp(64)), Some(ErrorKind::InvalidInput));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_echo_with_a_dscp_at_both_ends() {
     for addr in [ANY, "[::1]:0", "[::]:0"] {
         let listener = KcpListener::bind(addr, KcpConfig::default()).await.unwrap();
-        listener.set_dscp(46).unwrap();
+        listener.socket().set_dscp(46).unwrap();
         let server = EchoServer::over(listener);
         let mut peers = vec![SocketAddr::new(server.addr.ip(), server.addr.port())];
         if server.addr.ip().is_unspecified() {
@@ -170,7 +170,7 @@ async fn an_echo_with_a_dscp_at_both_ends() {
         }
         for peer in peers {
             let client = KcpStream::connect(peer, KcpConfig::default()).await.unwrap();
-            client.set_dscp(10).unwrap();
+            client.socket().set_dscp(10).unwrap();
             within(10, "1 MB with a DSCP", echo_payload(client, 1 << 20)).await.unwrap();
         }
     }
@@ -181,7 +181,7 @@ async fn an_echo_with_a_dscp_at_both_ends() {
 async fn answers_come_from_the_address_that_was_called() {
     for dscp in [0, 46] {
         let listener = KcpListener::bind("0.0.0.0:0", KcpConfig::default()).await.unwrap();
-        listener.set_dscp(dscp).unwrap();
+        listener.socket().set_dscp(dscp).unwrap();
         let server = EchoServer::over(listener);
         let client =
             KcpStream::connect(("127.0.0.2", server.addr.port()), KcpConfig::default()).await.unwrap();

@@ -8,7 +8,14 @@ use std::{
 
 use super::Driver;
 use crate::{
-    net::{accept_queue::Admission, clock, error::Failure, session::Session, socket::Received},
+    net::{
+        accept_queue::Admission,
+        clock,
+        error::KcpError,
+        session::{Session, is_refusal},
+        shared::Sharing,
+        socket::Received,
+    },
     proto::{Connection, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
 
@@ -34,10 +41,13 @@ impl Driver {
                 shared.counters.socket.recv_calls.add(1);
                 shared.counters.socket.packets_received.add(count);
             }
-            Poll::Ready(Err(_)) => {
+            Poll::Ready(Err(error)) => {
                 // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
                 self.recv_errors += 1;
                 shared.counters.socket.recv_errors.add(1);
+                if shared.sharing == Sharing::OneStream && is_refusal(&error) {
+                    self.sessions.iter().for_each(|slot| slot.session.note_refused());
+                }
             }
         }
         if *self.endpoint.stats() != self.counted {
@@ -113,11 +123,11 @@ impl Driver {
             return None;
         }
         let Some(accepted) = self.endpoint.accept(now) else {
-            session.fail(Failure::ConvInUse);
+            session.fail(KcpError::ConvInUse);
             return None;
         };
         if let Some(replaced) = accepted.replaced.and_then(|replaced| self.remove(replaced)) {
-            replaced.fail(Failure::Replaced);
+            replaced.fail(KcpError::Replaced);
         }
         self.sessions.insert(accepted.run.handle, session);
         shared.counters.state.sessions.set(self.endpoint.len());

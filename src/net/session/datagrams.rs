@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::task::coop;
 
 use super::{Session, state::State};
 use crate::{
-    net::{handover::Next, wake_list::WakeList},
+    net::{error::KcpError, handover::Next, wake_list::WakeList},
     proto::DatagramSendError,
 };
 
@@ -21,7 +21,7 @@ impl Session {
         self.act(|mut state, wakes| match state.connection.send_datagram(datagram) {
             // Corked: bytes of the stream that wait for the next write go on waiting.
             Ok(()) => (Ok(()), self.transmit(state, wakes, true)),
-            Err(error) => (Err(state.error_or(error.into())), Next::Wait(None)),
+            Err(error) => (Err(state.error_or(error)), Next::Wait(None)),
         })
     }
 
@@ -32,6 +32,14 @@ impl Session {
             budget.made_progress();
         }
         outcome
+    }
+
+    pub(in crate::net) fn try_recv_datagram(&self) -> io::Result<Bytes> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.handover.locked(|mut state, wakes| state.poll_recv_datagram(&mut cx, wakes)) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     pub(in crate::net) fn max_datagram_len(&self) -> Option<usize> {
@@ -48,7 +56,7 @@ impl State {
             return Poll::Ready(Err(self.close_error()));
         }
         if !self.connection.has_datagrams() {
-            return Poll::Ready(Err(DatagramSendError::Disabled.into()));
+            return Poll::Ready(Err(KcpError::from(DatagramSendError::Disabled).into()));
         }
         self.datagram_readers.add(cx.waker(), wakes);
         Poll::Pending

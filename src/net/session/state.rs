@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -9,7 +10,8 @@ use std::{
 use super::transmit::Blocked;
 use crate::{
     net::{
-        error::Failure,
+        error::KcpError,
+        handle::End,
         handover::{Due, Next, SessionState},
         waiters::Waiters,
         wake_list::WakeList,
@@ -25,7 +27,7 @@ pub(super) struct State {
     /// Since when every send has failed, and how many have.
     failing: Option<(Instant, u32)>,
     /// Why calls fail, when it is not for the connection's own reason.
-    failure: Option<Failure>,
+    failure: Option<KcpError>,
     /// The peer has acknowledged everything that was written before the shutdown.
     pub(super) flushed: bool,
     pub(super) readers: Waiters,
@@ -33,6 +35,18 @@ pub(super) struct State {
     pub(super) writers: Waiters,
     /// Tasks that wait for a shutdown to complete.
     pub(super) closers: Waiters,
+    /// Tasks that wait for the peer's first answer, or for the end of the session.
+    pub(super) watchers: Waiters,
+    /// A task waits for the peer's first answer.
+    pub(super) seeks: bool,
+    /// The network says that nobody listens at the peer's address.
+    pub(super) refused: bool,
+    /// The session ends once a shutdown is done.
+    pub(super) ends_when_flushed: bool,
+    /// A read found nothing, and nothing has come since: not even if half of a message is there.
+    pub(super) read_blocked: bool,
+    /// Where the end of the session is noted, if somebody has a handle that stays.
+    pub(super) end: Option<Arc<End>>,
 }
 
 impl State {
@@ -47,6 +61,12 @@ impl State {
             datagram_readers: Waiters::default(),
             writers: Waiters::default(),
             closers: Waiters::default(),
+            watchers: Waiters::default(),
+            seeks: false,
+            refused: false,
+            ends_when_flushed: false,
+            read_blocked: false,
+            end: None,
         }
     }
 
@@ -63,12 +83,18 @@ impl State {
     pub(super) fn collect_events(&mut self, wakes: &mut WakeList) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Readable => self.readers.take_into(wakes),
+                Event::Readable => {
+                    self.read_blocked = false;
+                    self.readers.take_into(wakes);
+                }
                 Event::DatagramReadable => self.datagram_readers.take_into(wakes),
                 Event::Writable => self.writers.take_into(wakes),
                 Event::Flushed => {
                     self.flushed = true;
                     self.closers.take_into(wakes);
+                    if self.ends_when_flushed {
+                        self.fail(KcpError::EndpointClosed);
+                    }
                 }
                 Event::Finished => self.readers.take_into(wakes),
                 Event::NoReader => {
@@ -82,8 +108,15 @@ impl State {
                     self.datagram_readers.take_into(wakes);
                     self.writers.take_into(wakes);
                     self.closers.take_into(wakes);
+                    self.watchers.take_into(wakes);
+                    if let (Some(end), Some(reason)) = (&self.end, self.close_reason()) {
+                        end.set(reason, self.connection.stats());
+                    }
                 }
             }
+        }
+        if self.seeks {
+            self.wake_seekers(wakes);
         }
     }
 
@@ -95,28 +128,34 @@ impl State {
         wakes: &mut WakeList,
     ) -> Poll<io::Result<R>> {
         if error == ReadError::Blocked {
+            self.read_blocked = true;
             self.readers.add(cx.waker(), wakes);
             return Poll::Pending;
         }
-        Poll::Ready(Err(self.error_or(error.into())))
+        Poll::Ready(Err(self.error_or(error)))
     }
 
     /// Why the session failed, or `error`.
-    pub(super) fn error_or(&self, error: io::Error) -> io::Error {
-        match &self.failure {
-            Some(failure) if self.connection.close_reason().is_some() => failure.to_io(),
-            _ => error,
-        }
+    pub(super) fn error_or(&self, error: impl Into<KcpError>) -> io::Error {
+        self.reason_or(error.into()).into()
+    }
+
+    fn reason_or(&self, error: KcpError) -> KcpError {
+        self.failure.filter(|_| self.connection.close_reason().is_some()).unwrap_or(error)
     }
 
     /// Why the session has ended. It has.
     pub(super) fn close_error(&self) -> io::Error {
-        let reason = self.connection.close_reason().unwrap_or(CloseReason::Aborted);
-        self.error_or(reason.into())
+        self.close_reason().unwrap_or(CloseReason::Aborted.into()).into()
+    }
+
+    /// Why the session has ended, if it has.
+    pub(super) fn close_reason(&self) -> Option<KcpError> {
+        Some(self.reason_or(self.connection.close_reason()?.into()))
     }
 
     /// Ends the session for a reason that is not the connection's own.
-    pub(super) fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: KcpError) {
         if self.connection.close_reason().is_none() {
             self.failure = Some(failure);
             self.connection.close(CloseReason::Aborted);
@@ -137,8 +176,9 @@ impl State {
     fn note_send_error(&mut self, now: Instant, error: &io::Error) {
         let (since, count) = self.failing.get_or_insert((now, 0));
         *count += 1;
+        self.refused |= is_refusal(error);
         if now - *since >= SEND_FAILURE_LIMIT && *count >= MIN_SEND_FAILURES {
-            self.fail(Failure::from_io(error));
+            self.fail(KcpError::network(error));
         }
     }
 }
@@ -171,6 +211,11 @@ impl SessionState for State {
         self.collect_events(wakes);
         self.blocked = None;
     }
+}
+
+/// Whether the network says that nobody listens where something was sent. Windows calls it a reset.
+pub(in crate::net) fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }
 
 /// How long every send may fail before the session ends: longer than a change of network takes.

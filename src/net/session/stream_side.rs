@@ -48,7 +48,7 @@ impl Session {
 
     /// After a read: tells the peer if there is room again where there was little.
     #[inline]
-    fn tell_window(&self, state: Guard<'_>, wakes: &mut WakeList) -> Next {
+    pub(super) fn tell_window(&self, state: Guard<'_>, wakes: &mut WakeList) -> Next {
         if state.connection.has_window_update() {
             self.transmit(state, wakes, false)
         } else {
@@ -70,7 +70,7 @@ impl Session {
                     state.writers.add(cx.waker(), wakes);
                     (Poll::Pending, Next::Wait(None))
                 }
-                Err(error) => (Poll::Ready(Err(state.error_or(error.into()))), Next::Wait(None)),
+                Err(error) => (Poll::Ready(Err(state.error_or(error))), Next::Wait(None)),
             }
         })
     }

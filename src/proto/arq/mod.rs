@@ -316,6 +316,12 @@ impl Arq {
         count
     }
 
+    pub(super) fn peek(&mut self, out: &mut [u8]) -> usize {
+        let count = self.recv.peek(out);
+        self.after_read(0);
+        count
+    }
+
     pub(super) fn recv(&mut self) -> Option<Bytes> {
         let message = self.recv.recv()?;
         self.after_read(message.len());
@@ -385,6 +391,13 @@ impl Arq {
         let at = self.buffer.next_timeout(&self.backoff())?;
         let held_until = self.path.timeouts_held_until(self.nodelay.interval);
         Some(held_until.map_or(at, |until| at.max(until)))
+    }
+
+    /// Asks the peer for a sign of life, again and again until it gives one. What is in flight asks for one already.
+    pub(super) fn seek_peer(&mut self, now: Instant) {
+        if !self.has_heard() && self.is_flushed() {
+            self.probe.seek(now);
+        }
     }
 
     /// Whether anything was heard from the peer.

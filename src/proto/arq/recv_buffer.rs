@@ -256,6 +256,15 @@ impl RecvBuffer {
         }
     }
 
+    /// Copies bytes in order into `out`, as [`read`](Self::read) would, but leaves them. Returns how many.
+    pub(super) fn peek(&mut self, out: &mut [u8]) -> usize {
+        // Empty segments at the front are nothing to a reader of bytes, and may keep back the bytes behind them.
+        while self.ready.bytes() == 0 && self.ready.has_message() {
+            self.read(&mut []);
+        }
+        self.ready.peek(out)
+    }
+
     /// The next whole message.
     pub(super) fn recv(&mut self) -> Option<Bytes> {
         self.buffers.on_read();

@@ -109,16 +109,31 @@ impl Connection {
         self.extension.as_ref().is_some_and(|extension| extension.is_confirmed())
     }
 
-    /// Asks the peer for an answer now, for an application that waits for [`Event::Connected`](super::Event::Connected)
-    /// before it writes. Peers without extensions answer nothing else as long as nothing is written. If no answer comes, the
-    /// session ends after [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
-    pub fn await_peer(&mut self) {
-        let asks = match &mut self.extension {
-            Some(extension) => extension.ask(),
-            None => !self.arq.has_heard(),
-        };
-        if asks && self.awaits_peer {
-            self.arq.ask_window();
+    /// Whether the peer has answered. In a session of [`connect`](Self::connect), [`Event::Connected`](super::Event::Connected)
+    /// comes when it has.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        !self.awaits_peer && self.arq.has_heard()
+    }
+
+    /// Asks the peer for an answer now, and again until it answers: for an application that waits for
+    /// [`is_connected`](Self::is_connected) before it writes. If no answer comes, the session ends after
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    ///
+    /// Peers without extensions answer nothing but this as long as nothing is written. kcp-go begins a session by it. ikcp answers
+    /// if its program knows the session by then. An [`Endpoint`](crate::proto::Endpoint) without extensions knows it only when
+    /// something was written.
+    pub fn await_peer(&mut self, now: Instant) {
+        if self.close_reason().is_some() || self.is_connected() {
+            return;
+        }
+        match &mut self.extension {
+            Some(extension) => {
+                if extension.ask() {
+                    self.arq.ask_window();
+                }
+            }
+            None => self.arq.seek_peer(now),
         }
     }
 

@@ -38,7 +38,7 @@ use self::{
     hash::HashKey,
     limit::Limits,
     record::{Answer, FirstPush, Records, Verdict},
-    routes::{Entry, Role, Routes},
+    routes::{Entry, Role, Routes, without_flow_label},
     stateless::Stateless,
 };
 pub use self::{
@@ -174,6 +174,7 @@ impl Endpoint {
     /// What [`poll_routed`](Self::poll_routed) has not returned of the batch before is dropped.
     pub fn receive(&mut self, source: SocketAddr, bytes: &mut [u8], stride: usize) {
         self.drop_offered();
+        let source = without_flow_label(source);
         let stride = stride.max(1);
         if bytes.is_empty() {
             // UDP carries packets without any bytes, too.
@@ -342,6 +343,7 @@ impl Endpoint {
         conv: u32,
         crypto: Option<&PacketCrypto>,
     ) -> Result<Handle, ConnectError> {
+        let peer = without_flow_label(peer);
         if let Some(handle) = self.find(peer, conv) {
             return Err(ConnectError::ConvInUse(handle));
         }
@@ -392,7 +394,7 @@ impl Endpoint {
     /// The session of a conversation with `peer`.
     #[must_use]
     pub fn find(&self, peer: SocketAddr, conv: u32) -> Option<Handle> {
-        self.routes.find(&(peer, conv))
+        self.routes.find(&(without_flow_label(peer), conv))
     }
 
     /// The address and the conv of a session; `None` once it is closed.
@@ -414,7 +416,7 @@ impl Endpoint {
 
     /// Every session with `peer`, found by looking at all.
     pub fn sessions_with(&self, peer: SocketAddr) -> impl Iterator<Item = Handle> {
-        self.routes.of_address(peer).map(|(handle, _)| handle)
+        self.routes.of_address(without_flow_label(peer)).map(|(handle, _)| handle)
     }
 
     /// How many sessions there are.

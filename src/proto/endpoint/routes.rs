@@ -11,6 +11,15 @@ use super::{
 /// What a packet is routed by: the address that it came from, and its conv.
 pub(super) type Route = (SocketAddr, u32);
 
+/// An address as it is in a [`Route`]: without the flow label of IPv6, which a sender may set as it likes and which says nothing
+/// about who it is.
+pub(super) const fn without_flow_label(mut addr: SocketAddr) -> SocketAddr {
+    if let SocketAddr::V6(v6) = &mut addr {
+        v6.set_flowinfo(0);
+    }
+    addr
+}
+
 /// Names one session of an [`Endpoint`](super::Endpoint).
 ///
 /// Its [`index`](Self::index) is a small number: a `Vec` is enough to store what belongs to the sessions. An index is used

@@ -220,6 +220,25 @@ impl ReadyQueue {
         copied
     }
 
+    /// Copies bytes into `out`, as [`read`](Self::read) would, but leaves them. Returns how many. Payload leaves its blocks for
+    /// that: to look into them would take a second way of reading.
+    pub(super) fn peek(&mut self, out: &mut [u8]) -> usize {
+        if self.blocks.bytes() > 0 {
+            self.copy_out_of_blocks();
+        }
+        let mut copied = 0;
+        for chunk in &self.chunks {
+            let (Chunk::Copied(bytes) | Chunk::Segment(bytes)) = chunk else { break };
+            let taken = bytes.len().min(out.len() - copied);
+            out[copied..copied + taken].copy_from_slice(&bytes[..taken]);
+            copied += taken;
+            if copied == out.len() {
+                break;
+            }
+        }
+        copied
+    }
+
     /// Copies from the first chunk, which is in a block. Returns how many bytes: none only if `out` is empty.
     fn read_from_block(&mut self, out: &mut [u8]) -> usize {
         let mut copied = 0;

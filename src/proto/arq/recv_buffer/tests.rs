@@ -131,6 +131,32 @@ fn bytes_behind_a_window_of_empty_segments_are_read_with_them() {
     assert_eq!((buffer.out_of_order(), buffer.free_window()), (0, 4));
 }
 
+/// Also where only empty segments are ready, and bytes wait behind the full window.
+#[test]
+fn what_was_peeked_is_read_next() {
+    let mut buffer = buffer(0, 4);
+    assert_eq!(buffer.peek(&mut [0; 4]), 0);
+    for sn in 0..4 {
+        assert_eq!(insert(&mut buffer, sn, 0, b""), Insert::InOrder);
+    }
+    for (sn, payload) in [(4, &b"ab"[..]), (5, b"c"), (6, b""), (7, b"defg")] {
+        insert(&mut buffer, sn, 0, payload);
+    }
+    for _ in 0..3 {
+        let mut out = [0; 5];
+        assert_eq!(buffer.peek(&mut out), 5);
+        assert_eq!(&out, b"abcde");
+    }
+    assert_eq!(buffer.peek(&mut []), 0);
+    let mut out = [0; 3];
+    assert_eq!((buffer.peek(&mut out), &out), (3, b"abc"));
+    assert_eq!(buffer.read(&mut out[..1]), 1);
+    let mut out = [0; 9];
+    assert_eq!((buffer.peek(&mut out), &out[..6]), (6, &b"bcdefg"[..]));
+    assert_eq!(read_all(&mut buffer), b"bcdefg");
+    assert_eq!(buffer.peek(&mut out), 0);
+}
+
 #[test]
 fn trim_leaves_what_waits() {
     let mut buffer = buffer(0, 64);

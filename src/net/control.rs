@@ -1,0 +1,95 @@
+//! What the handles of an endpoint ask of its driver: to accept no more, to end its sessions, and to say when there is none.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    task::{Context, Poll},
+};
+
+use super::{waiters::Waiters, wake_list::WakeMutex};
+
+/// What was asked of the driver of one socket.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// The [`Request`] that goes furthest. The driver reads it in every turn, so it is not under a lock.
+    asked: AtomicU8,
+    /// Whether somebody waits for the driver to have no session.
+    watched: AtomicBool,
+    idle: WakeMutex<Idle>,
+}
+
+/// A request includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Request {
+    None,
+    StopAccepting,
+    /// Shut down every session, and end it when that is done.
+    ShutDown,
+    /// End every session.
+    Abort,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    /// How often the driver had no session while somebody waited for that.
+    times: u64,
+    waiters: Waiters,
+    /// There is no driver any more.
+    ended: bool,
+}
+
+impl Control {
+    /// Asks for `request`. The caller then wakes the driver.
+    pub(super) fn ask(&self, request: Request) {
+        self.asked.fetch_max(request as u8, Ordering::AcqRel);
+    }
+
+    pub(super) fn asked(&self) -> Request {
+        match self.asked.load(Ordering::Acquire) {
+            0 => Request::None,
+            1 => Request::StopAccepting,
+            2 => Request::ShutDown,
+            _ => Request::Abort,
+        }
+    }
+
+    /// Waits for a moment without a session. `since` is `None` in the first poll, after which the caller wakes the driver.
+    pub(super) fn poll_idle(&self, cx: &mut Context<'_>, since: &mut Option<u64>) -> Poll<()> {
+        self.idle.locked(|mut idle, wakes| {
+            if idle.ended || since.is_some_and(|since| idle.times > since) {
+                return Poll::Ready(());
+            }
+            since.get_or_insert(idle.times);
+            idle.waiters.add(cx.waker(), wakes);
+            self.watched.store(true, Ordering::Release);
+            Poll::Pending
+        })
+    }
+
+    // ---- The driver's side ----
+
+    /// Whether somebody waits for a moment without a session.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Acquire)
+    }
+
+    /// There is no session now, if `is_idle` says so. Who began to wait before that is woken.
+    pub(super) fn announce_idle(&self, is_idle: impl FnOnce() -> bool) {
+        self.idle.locked(|mut idle, wakes| {
+            // Under the lock: who has just begun to wait may have begun a session before.
+            if is_idle() {
+                idle.times += 1;
+                idle.waiters.take_into(wakes);
+                self.watched.store(false, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// The driver has ended.
+    pub(super) fn end(&self) {
+        self.idle.locked(|mut idle, wakes| {
+            idle.ended = true;
+            idle.waiters.take_into(wakes);
+        });
+    }
+}

@@ -1,0 +1,194 @@
+//! What the application may ask of a session beside reading and writing: whether it is ready, whether the peer is there, how it
+//! ended; and to end it.
+
+use std::{
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::io::{Interest, ReadBuf, Ready};
+
+use super::{Session, state::State};
+use crate::{
+    net::{clock, error::KcpError, handle::End, wake_list::WakeList},
+    proto::{CloseReason, WriteError},
+};
+
+impl Session {
+    /// Ends the session at once, and has the driver forget it.
+    pub(in crate::net) fn abort(self: &Arc<Self>) {
+        self.handover.locked(|mut state, wakes| {
+            state.connection.close(CloseReason::Aborted);
+            state.collect_events(wakes);
+        });
+        self.shared.schedule(self);
+    }
+
+    /// Begins a shutdown, after which the session ends: its endpoint is shut down.
+    pub(in crate::net) fn end_when_flushed(&self) {
+        self.handover.locked(|mut state, wakes| {
+            state.ends_when_flushed = true;
+            state.connection.shutdown(clock::now());
+            if state.flushed {
+                state.fail(KcpError::EndpointClosed);
+            }
+            state.collect_events(wakes);
+        });
+    }
+
+    /// Why the session has ended, if it has.
+    pub(in crate::net) fn close_reason(&self) -> Option<KcpError> {
+        self.handover.locked(|state, _| state.close_reason())
+    }
+
+    /// Waits until the session has ended.
+    pub(in crate::net) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<KcpError> {
+        self.handover.locked(|mut state, wakes| match state.close_reason() {
+            Some(reason) => Poll::Ready(reason),
+            None => {
+                state.watchers.add(cx.waker(), wakes);
+                Poll::Pending
+            }
+        })
+    }
+
+    /// Where the end of the session is noted for its handles.
+    pub(in crate::net) fn end(&self, new: impl FnOnce() -> End) -> Arc<End> {
+        self.handover.locked(|mut state, _| {
+            let end = Arc::clone(state.end.get_or_insert_with(|| Arc::new(new())));
+            if let Some(reason) = state.close_reason() {
+                end.set(reason, state.connection.stats());
+            }
+            end
+        })
+    }
+
+    // ---- Whether the peer is there ----
+
+    /// Begins to wait for the peer's first answer, and asks for it. What the network said before does not count.
+    pub(in crate::net) fn begin_to_seek(self: &Arc<Self>) {
+        self.act(|mut state, wakes| {
+            state.seeks = !state.connection.is_connected();
+            state.refused = false;
+            state.connection.await_peer(clock::now());
+            ((), self.transmit(state, wakes, false))
+        });
+    }
+
+    /// Waits until the peer has answered.
+    pub(in crate::net) fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = self.poll_answered(cx);
+        if outcome.is_pending() && self.shared.is_refused() {
+            self.note_refused();
+            return self.poll_answered(cx);
+        }
+        outcome
+    }
+
+    fn poll_answered(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.handover.locked(|mut state, wakes| {
+            if let Some(reason) = state.close_reason() {
+                return Poll::Ready(Err(reason.into()));
+            }
+            if state.connection.is_connected() {
+                return Poll::Ready(Ok(()));
+            }
+            if std::mem::take(&mut state.refused) {
+                return Poll::Ready(Err(KcpError::Refused.into()));
+            }
+            state.watchers.add(cx.waker(), wakes);
+            Poll::Pending
+        })
+    }
+
+    /// The network says that nobody listens at the peer's address.
+    pub(in crate::net) fn note_refused(&self) {
+        self.handover.locked(|mut state, wakes| {
+            state.refused = true;
+            state.collect_events(wakes);
+        });
+    }
+
+    // ---- Readiness ----
+
+    /// Waits until a read or a write of the kinds in `interest` would not have to wait.
+    pub(in crate::net) fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<Ready> {
+        self.handover.locked(|mut state, wakes| {
+            let mut ready = Ready::EMPTY;
+            if interest.is_readable() {
+                ready |= state.read_readiness();
+            }
+            if interest.is_writable() {
+                ready |= state.write_readiness();
+            }
+            if !ready.is_empty() {
+                return Poll::Ready(ready);
+            }
+            if interest.is_readable() {
+                state.readers.add(cx.waker(), wakes);
+            }
+            if interest.is_writable() {
+                state.writers.add(cx.waker(), wakes);
+            }
+            Poll::Pending
+        })
+    }
+
+    pub(in crate::net) fn poll_peek(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.act(|mut state, wakes| {
+            let wanted = buf.remaining().min(state.connection.readable_bytes());
+            // Of no bytes nothing could be said, not even that there are none.
+            let outcome = match state.connection.peek(buf.initialize_unfilled_to(wanted.max(1))) {
+                Ok(count) => {
+                    buf.advance(count);
+                    Poll::Ready(Ok(count))
+                }
+                Err(error) => state.wait_to_read(cx, error, wakes),
+            };
+            (outcome, self.tell_window(state, wakes))
+        })
+    }
+}
+
+impl State {
+    fn read_readiness(&self) -> Ready {
+        if self.connection.close_reason().is_some() {
+            Ready::READABLE | Ready::READ_CLOSED
+        } else if self.connection.is_readable() && !self.read_blocked {
+            Ready::READABLE
+        } else {
+            Ready::EMPTY
+        }
+    }
+
+    fn write_readiness(&mut self) -> Ready {
+        match self.connection.write_ready() {
+            Ok(()) => Ready::WRITABLE,
+            Err(WriteError::Blocked) => Ready::EMPTY,
+            Err(_) => Ready::WRITABLE | Ready::WRITE_CLOSED,
+        }
+    }
+
+    /// Wakes the tasks that wait for the peer's first answer, if it is there, or shows that there will be none.
+    #[cold]
+    pub(super) fn wake_seekers(&mut self, wakes: &mut WakeList) {
+        let answered = self.connection.is_connected();
+        if answered || self.refused {
+            self.seeks = !answered;
+            self.watchers.take_into(wakes);
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let (Some(end), Some(reason)) = (&self.end, self.close_reason()) {
+            end.set(reason, self.connection.stats());
+        }
+    }
+}

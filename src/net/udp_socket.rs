@@ -1,0 +1,175 @@
+//! The UDP socket of a stream, listener or endpoint, as the application sees it: its options, and where it comes from.
+
+use std::{fmt, io, net::SocketAddr};
+
+use super::{shared::Shared, stats::EndpointStats};
+
+/// The UDP socket below a [`KcpStream`](crate::KcpStream), a [`KcpListener`](crate::KcpListener) or a
+/// [`KcpEndpoint`](crate::KcpEndpoint), with its options.
+///
+/// All streams of a listener or endpoint share it: what is set here is set for all of them.
+///
+/// On Unix it has a descriptor (`AsFd`, `AsRawFd`), on Windows a socket handle (`AsSocket`, `AsRawSocket`), for options that are not
+/// here. Do not read from it: the driver would not see what you take.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use kcp9::{KcpConfig, KcpListener};
+///
+/// let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await?;
+/// listener.socket().set_recv_buffer_size(1 << 20)?;
+/// listener.socket().set_dscp(46)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct KcpSocket<'a> {
+    shared: &'a Shared,
+}
+
+impl<'a> KcpSocket<'a> {
+    pub(super) const fn new(shared: &'a Shared) -> Self {
+        Self { shared }
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.shared.socket.local_addr()
+    }
+
+    /// Counters of the socket and its driver, over all of its sessions.
+    #[must_use]
+    pub fn stats(&self) -> EndpointStats {
+        self.shared.counters.snapshot()
+    }
+
+    /// Asks the operating system for a receive buffer of `bytes`. The system may grant less:
+    /// [`recv_buffer_size`](Self::recv_buffer_size) tells what it granted.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.shared.socket.options().set_recv_buffer_size(bytes)
+    }
+
+    /// Asks the operating system for a send buffer of `bytes`. The system may grant less:
+    /// [`send_buffer_size`](Self::send_buffer_size) tells what it granted.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.shared.socket.options().set_send_buffer_size(bytes)
+    }
+
+    /// Bytes of the receive buffer, as the operating system counts them. Linux reports twice what was granted, because it counts
+    /// its own bookkeeping.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        self.shared.socket.options().recv_buffer_size()
+    }
+
+    /// Bytes of the send buffer, as the operating system counts them. Linux reports twice what was granted, because it counts its own
+    /// bookkeeping.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        self.shared.socket.options().send_buffer_size()
+    }
+
+    /// Sets the DSCP of every packet that the socket sends: 0 to 63, where 46 asks for expedited forwarding.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a larger one; those of the socket.
+    pub fn set_dscp(&self, dscp: u8) -> io::Result<()> {
+        self.shared.socket.set_dscp(dscp)
+    }
+}
+
+impl fmt::Debug for KcpSocket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KcpSocket").field("local_addr", &self.local_addr().ok()).finish_non_exhaustive()
+    }
+}
+
+/// Gives a type that has `socket(&self) -> KcpSocket` the descriptor of that socket.
+macro_rules! has_descriptor {
+    ($type:ty) => {
+        #[cfg(unix)]
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.socket().shared().socket.io().socket().as_fd()
+            }
+        }
+
+        #[cfg(unix)]
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.socket().shared().socket.io().socket().as_raw_fd()
+            }
+        }
+
+        #[cfg(windows)]
+        impl std::os::windows::io::AsSocket for $type {
+            fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
+                self.socket().shared().socket.io().socket().as_socket()
+            }
+        }
+
+        #[cfg(windows)]
+        impl std::os::windows::io::AsRawSocket for $type {
+            fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
+                self.socket().shared().socket.io().socket().as_raw_socket()
+            }
+        }
+    };
+}
+pub(super) use has_descriptor;
+
+impl<'a> KcpSocket<'a> {
+    pub(super) const fn shared(self) -> &'a Shared {
+        self.shared
+    }
+
+    const fn socket(&self) -> Self {
+        *self
+    }
+}
+
+has_descriptor!(KcpSocket<'_>);
+
+/// A UDP socket that the application made: [`std::net::UdpSocket`] or [`tokio::net::UdpSocket`].
+///
+/// Who has another one makes one of these of it. The trait cannot be implemented elsewhere.
+pub trait IntoUdpSocket: private::Sealed {
+    /// The socket, free of any runtime.
+    ///
+    /// # Errors
+    /// Those of taking it from its runtime.
+    fn into_udp_socket(self) -> io::Result<std::net::UdpSocket>;
+}
+
+impl IntoUdpSocket for std::net::UdpSocket {
+    fn into_udp_socket(self) -> io::Result<std::net::UdpSocket> {
+        Ok(self)
+    }
+}
+
+impl IntoUdpSocket for tokio::net::UdpSocket {
+    fn into_udp_socket(self) -> io::Result<std::net::UdpSocket> {
+        self.into_std()
+    }
+}
+
+mod private {
+    pub trait Sealed {}
+
+    impl Sealed for std::net::UdpSocket {}
+    impl Sealed for tokio::net::UdpSocket {}
+}
