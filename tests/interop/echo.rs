@@ -3,6 +3,10 @@
 use std::{
     future::Future,
     net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -42,13 +46,14 @@ pub fn within<T>(what: &str, run: impl Future<Output = T> + Send) -> impl Future
     kcp9_tests::within(LIMIT.as_secs(), what, run)
 }
 
-/// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs.
-pub async fn drive(
+/// Sends `len` bytes and reads them back, at the same time; panics at the first byte that differs. Returns the writing half,
+/// since dropping it could end the session.
+pub async fn drive<W: AsyncWrite + Unpin + Send + 'static>(
     what: &str,
     mut reader: impl AsyncRead + Unpin,
-    mut writer: impl AsyncWrite + Unpin + Send + 'static,
+    mut writer: W,
     len: usize,
-) {
+) -> W {
     let begun = Instant::now();
     let sent = payload(len);
     let writing = spawn({
@@ -58,7 +63,6 @@ pub async fn drive(
                 writer.write_all(piece).await?;
             }
             writer.flush().await?;
-            // Kept open: dropping the half could end the session.
             io::Result::Ok(writer)
         }
     });
@@ -73,48 +77,60 @@ pub async fn drive(
         assert!(buffer[..count] == sent[at..at + count], "{what}: wrong bytes in {at}..{}", at + count);
         at += count;
     }
-    writing.await.unwrap().unwrap_or_else(|error| panic!("{what}: write: {error}"));
+    let writer = writing.await.unwrap().unwrap_or_else(|error| panic!("{what}: write: {error}"));
     let seconds = begun.elapsed().as_secs_f64();
     println!(
         "{what}: {:.1} MB there and back in {seconds:.2} s, {:.1} MB/s",
         len as f64 / 1e6,
         len as f64 / 1e6 / seconds
     );
+    writer
 }
 
 /// Drives an echo from one of our streams; returns what happened on it.
 pub async fn drive_ours(what: &str, addr: SocketAddr, config: KcpConfig, len: usize) -> Stats {
     let stream = KcpStream::connect(addr, config).await.unwrap();
     let (mut reader, writer) = stream.into_split();
-    within(what, drive(what, &mut reader, writer, len)).await;
+    let _open = within(what, drive(what, &mut reader, writer, len)).await;
     reader.stats()
 }
 
 /// An echo server, until it is dropped.
 pub struct Server {
     pub addr: SocketAddr,
+    accepted: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// One that `task` serves.
-    pub fn new(addr: SocketAddr, task: JoinHandle<()>) -> Self {
-        Self { addr, task }
+    /// One that `serve` makes. It counts the sessions that it accepts.
+    pub fn new<F>(addr: SocketAddr, serve: impl FnOnce(Arc<AtomicUsize>) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let task = spawn(serve(Arc::clone(&accepted)));
+        Self { addr, accepted, task }
     }
 
     /// Ours.
     pub async fn start(config: KcpConfig) -> Self {
         let listener = KcpListener::bind("127.0.0.1:0", config).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let task = spawn(async move {
+        Self::new(addr, |accepted| async move {
             while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 spawn(async move {
                     let (mut reader, mut writer) = stream.into_split();
                     io::copy(&mut reader, &mut writer).await
                 });
             }
-        });
-        Self::new(addr, task)
+        })
+    }
+
+    /// Sessions accepted so far.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 }
 

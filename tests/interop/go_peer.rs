@@ -70,11 +70,27 @@ pub struct Report(String);
 impl Report {
     /// Data packets that it recovered from parity.
     pub fn recovered(&self) -> u64 {
-        let number =
-            self.0.split_once("\"fec_recovered\":").map(|(_, rest)| rest.trim_end().trim_end_matches('}'));
-        number
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_else(|| panic!("no fec_recovered in {}", self.0))
+        self.number("fec_recovered")
+    }
+
+    /// Sessions that it has accepted.
+    pub fn sessions(&self) -> u64 {
+        self.number("conns")
+    }
+
+    /// Packets whose segments it did not understand.
+    pub fn refused(&self) -> u64 {
+        self.number("refused")
+    }
+
+    /// Segments that it has sent again.
+    pub fn resent(&self) -> u64 {
+        self.number("resent")
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let line: serde_json::Value = serde_json::from_str(&self.0).unwrap();
+        line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
     }
 }
 

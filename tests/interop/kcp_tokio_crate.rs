@@ -12,7 +12,7 @@
 //! * It ends a session after `max_retries` transmissions of one segment, even if the peer answers others. The tests raise it.
 //! * With `keep_alive` it ends a session that received nothing for three such periods, idle or not.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::atomic::Ordering};
 
 use kcp_tokio::{
     KcpListener, KcpStream,
@@ -31,7 +31,7 @@ fn settings() -> KcpConfig {
         .keep_alive(None)
 }
 
-struct KcpTokio;
+pub struct KcpTokio;
 
 impl OtherCrate for KcpTokio {
     const NAME: &'static str = "kcp-tokio";
@@ -40,12 +40,12 @@ impl OtherCrate for KcpTokio {
     async fn serve() -> Server {
         let mut listener = KcpListener::bind(([127, 0, 0, 1], 0).into(), settings()).await.unwrap();
         let addr = *listener.local_addr();
-        let task = spawn(async move {
+        Server::new(addr, |accepted| async move {
             while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 spawn(echo::serve(stream));
             }
-        });
-        Server::new(addr, task)
+        })
     }
 
     async fn connect(addr: SocketAddr) -> KcpStream {

@@ -3,20 +3,23 @@
 //! Each is tested in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
 //! drops 10 % of all packets each way. A run echoes a payload of some megabytes and compares every byte that comes
 //! back with the byte that was sent. kcp-go is tested with every packet cipher as well ([`ciphers`]), and with
-//! forward error correction ([`fec`]).
+//! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`].
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
 //!
 //! ```text
 //! cargo test --test interop -- --ignored
 //! KCP9_GO_PEER=/path/to/go-peer cargo test --test interop -- --ignored     a go-peer of another release as well
+//! KCP9_IKCP=/path/to/ikcp cargo test --test interop -- --ignored           the C library as well, where a test has it
 //! ```
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod c_peer;
 #[cfg(feature = "kcptun-ciphers")]
 mod ciphers;
 mod echo;
+mod extension;
 #[cfg(feature = "kcptun-ciphers")]
 mod fec;
 mod go_peer;

@@ -7,7 +7,7 @@
 //! * Dropping its stream discards what is unacknowledged, and its `shutdown` does nothing. Here the end that drives the echo,
 //!   and has got everything back, is dropped first.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::atomic::Ordering};
 
 use kcp9_tests::spawn;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
@@ -25,7 +25,7 @@ fn settings() -> KcpConfig {
     }
 }
 
-struct TokioKcp;
+pub struct TokioKcp;
 
 impl OtherCrate for TokioKcp {
     const NAME: &'static str = "tokio_kcp";
@@ -34,12 +34,12 @@ impl OtherCrate for TokioKcp {
     async fn serve() -> Server {
         let mut listener = KcpListener::bind(settings(), "127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let task = spawn(async move {
+        Server::new(addr, |accepted| async move {
             while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 spawn(echo::serve(stream));
             }
-        });
-        Server::new(addr, task)
+        })
     }
 
     async fn connect(addr: SocketAddr) -> KcpStream {

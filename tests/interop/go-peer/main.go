@@ -575,10 +575,14 @@ func report(o *options, n int64, elapsed time.Duration, failed int) {
 		Failed int     `json:"failed"`
 		// Data packets that came back from parity.
 		Recovered uint64 `json:"fec_recovered"`
+		// Packets with a segment that kcp-go does not know, and segments sent again.
+		Refused uint64 `json:"refused"`
+		Resent  uint64 `json:"resent"`
 	}{
 		"kcp-go " + version(), o.mode, o.crypt, fmt.Sprintf("%d/%d", o.data, o.parity), o.conns, n,
 		round(elapsed.Seconds()), round(float64(n) / 1e6 / elapsed.Seconds()), round(cpu.Seconds()),
 		int64(ru.Maxrss), failed, atomic.LoadUint64(&kcp.DefaultSnmp.FECRecovered),
+		atomic.LoadUint64(&kcp.DefaultSnmp.KCPInErrors), atomic.LoadUint64(&kcp.DefaultSnmp.RetransSegs),
 	})
 	fmt.Println(string(line))
 }

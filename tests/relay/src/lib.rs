@@ -3,7 +3,7 @@
 //! Clients send to [`Relay::addr`]. Each client gets a socket of its own towards the server, so that the server sees as many
 //! peers. The simulator's [`Link`] decides what becomes of a packet: losses, bursts, delay, jitter, reordering, duplicates,
 //! damage, a rate with a queue. There is one link for each direction, which all clients share. The relay sends the packets on
-//! at the times that the link says.
+//! at the times that the link says. A [rewriting](Relay::rewriting) relay may send others in a packet's place, too.
 //!
 //! The system decides in which order packets arrive, so a run cannot be repeated exactly. But the seed fixes which packets are
 //! lost by their number, so no run is much luckier than another.
@@ -32,6 +32,16 @@ pub use counts::Counts;
 
 use schedule::{Departure, Schedule};
 
+/// Where packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    ToServer,
+    ToClient,
+}
+
+/// Is asked about every packet that comes, before the path has its way: adds to the list what goes on in its place.
+pub type Rewrite = Box<dyn FnMut(Direction, &[u8], &mut Vec<Vec<u8>>) + Send>;
+
 /// A relay in front of one server. Dropping it ends it; packets still under way are lost.
 pub struct Relay {
     addr: SocketAddr,
@@ -44,12 +54,25 @@ impl Relay {
     /// # Errors
     /// If there is no socket to be had.
     pub fn start(server: SocketAddr, path: &LinkSettings, seed: u64) -> io::Result<Self> {
+        Self::new(server, path, seed, None)
+    }
+
+    /// A relay over a perfect path that sends on what `rewrite` puts in a packet's place.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn rewriting(server: SocketAddr, rewrite: Rewrite) -> io::Result<Self> {
+        Self::new(server, &LinkSettings::default(), SEED, Some(rewrite))
+    }
+
+    fn new(server: SocketAddr, path: &LinkSettings, seed: u64, rewrite: Option<Rewrite>) -> io::Result<Self> {
         let front = Arc::new(socket()?);
         let addr = front.local_addr()?;
         let mut rng = Rng::new(seed);
         let shared = Arc::new(Shared {
             started: Instant::now(),
             ways: [(); 2].map(|()| Mutex::new(Way::new(Link::new(path.clone(), rng.fork())))),
+            rewrite: rewrite.map(Mutex::new),
             schedule: Schedule::default(),
             gone: AtomicBool::new(false),
         });
@@ -117,6 +140,7 @@ struct Shared {
     started: Instant,
     /// Towards the server, and towards the clients.
     ways: [Mutex<Way>; 2],
+    rewrite: Option<Mutex<Rewrite>>,
     schedule: Schedule,
     gone: AtomicBool,
 }
@@ -153,11 +177,25 @@ impl Shared {
         self.ways[way].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a packet on now, later, twice or not at all.
-    fn carry(&self, way: usize, packet: &mut [u8], over: &Arc<UdpSocket>, to: SocketAddr) {
+    /// Sends on what takes the packet's place.
+    fn carry(&self, direction: Direction, packet: &mut [u8], over: &Arc<UdpSocket>, to: SocketAddr) {
         if self.is_gone() {
             return;
         }
+        let Some(rewrite) = &self.rewrite else {
+            return self.pass(direction as usize, packet, over, to);
+        };
+        let mut packets = Vec::new();
+        let mut rewrite = rewrite.lock().unwrap_or_else(PoisonError::into_inner);
+        (*rewrite)(direction, packet, &mut packets);
+        drop(rewrite);
+        for packet in &mut packets {
+            self.pass(direction as usize, packet, over, to);
+        }
+    }
+
+    /// Sends a packet on now, later, twice or not at all.
+    fn pass(&self, way: usize, packet: &mut [u8], over: &Arc<UdpSocket>, to: SocketAddr) {
         let elapsed = self.started.elapsed();
         let now = kcp9::proto::Instant::from_micros(elapsed.as_micros() as u64);
         let mut direction = self.way(way);
@@ -204,7 +242,7 @@ impl Shared {
                     new.insert(back)
                 }
             };
-            self.carry(TO_SERVER, &mut buffer[..len], back, server);
+            self.carry(Direction::ToServer, &mut buffer[..len], back, server);
         }
     }
 
@@ -212,7 +250,7 @@ impl Shared {
         let mut buffer = vec![0; LONGEST_PACKET];
         while !self.is_gone() {
             if let Ok((len, _)) = back.recv_from(&mut buffer) {
-                self.carry(TO_CLIENT, &mut buffer[..len], front, client);
+                self.carry(Direction::ToClient, &mut buffer[..len], front, client);
             }
         }
     }
@@ -230,8 +268,8 @@ fn socket() -> io::Result<UdpSocket> {
 }
 
 /// Indices of the directions.
-const TO_SERVER: usize = 0;
-const TO_CLIENT: usize = 1;
+const TO_SERVER: usize = Direction::ToServer as usize;
+const TO_CLIENT: usize = Direction::ToClient as usize;
 /// Seed of relays whose caller names none.
 const SEED: u64 = 0x6b63_7039;
 /// How often waiting threads check whether the relay was dropped.

@@ -5,7 +5,7 @@ use std::{
 
 use kcp9_simulator::{LinkSettings, ms};
 
-use super::{Counts, Relay};
+use super::{Counts, Direction, Relay};
 
 /// How long a test waits for packets that may not come.
 const PATIENCE: Duration = ms(400);
@@ -199,4 +199,22 @@ fn rate() {
         (pump(&server, back), down.join().unwrap())
     });
     println!("{up:.1} MB/s and {down:.1} MB/s; {:?}; {:?}", relay.to_server(), relay.to_client());
+}
+
+#[test]
+fn a_rewriting_relay_sends_what_it_is_given_in_a_packets_place() {
+    let server = socket();
+    let rewrite = |direction, packet: &[u8], out: &mut Vec<Vec<u8>>| match direction {
+        Direction::ToServer if packet[0] == 1 => {}
+        Direction::ToServer => out.extend([packet.to_vec(), vec![100 + packet[0]]]),
+        Direction::ToClient => out.push(vec![packet[0] + 1]),
+    };
+    let relay = Relay::rewriting(server.local_addr().unwrap(), Box::new(rewrite)).unwrap();
+    let client = socket();
+    send(&client, &relay, 3);
+    let (_, back) = server.peek_from(&mut [0; 10]).unwrap();
+    assert_eq!(received(&server), [0, 100, 2, 102]);
+    server.send_to(&[7], back).unwrap();
+    assert_eq!(received(&client), [8]);
+    assert_eq!((relay.to_server().offered, relay.to_client().passed), (4, 1));
 }
