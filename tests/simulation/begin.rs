@@ -186,7 +186,7 @@ fn what_is_lost_of_the_handshake_costs_time_and_nothing_else() {
                 let name = format!("{subtype} lost {lost} times, the client writes: {writes}");
                 let mut simulation = plain(lost as u64, &LinkSettings::delay(DELAY));
                 lose_first(&mut simulation, side, subtype, lost);
-                simulation.client().connection.await_peer();
+                simulation.client().connection.await_peer(Instant::ZERO);
                 let bytes = if writes { 1_000 } else { 0 };
                 simulation.client().writer = Writer::bulk(bytes);
                 simulation.run_until(LIMIT, |simulation| is_confirmed(simulation, CLIENT));
@@ -255,7 +255,7 @@ fn a_server_without_room_for_five_seconds_is_asked_until_it_has() {
     };
     for bytes in [0, 10_000] {
         let mut simulation = plain(1, &link);
-        simulation.client().connection.await_peer();
+        simulation.client().connection.await_peer(Instant::ZERO);
         simulation.client().writer = Writer::bulk(bytes);
         simulation.run_until(Duration::from_secs(14), |simulation| is_confirmed(simulation, CLIENT));
         simulation.complete(LIMIT);
@@ -270,7 +270,7 @@ fn nobody_waits_for_a_peer_that_never_was_there_for_ever() {
     for (awaits, writes) in [(true, 0), (false, 1), (false, 0)] {
         let mut simulation = simulation(1, OURS, [&config; 2], [link.clone(), link.clone()]);
         if awaits {
-            simulation.client().connection.await_peer();
+            simulation.client().connection.await_peer(Instant::ZERO);
         }
         simulation.client().writer = Writer::bulk(writes);
         simulation.run_for(Duration::from_secs(29));
@@ -324,7 +324,7 @@ fn begin_on_a_bad_path(seed: u64) {
         lose_first(&mut simulation, SERVER, ANSWER, answers);
     }
     simulation.client().writer = Writer::bulk(any_length(&mut rng));
-    simulation.client().connection.await_peer();
+    simulation.client().connection.await_peer(Instant::ZERO);
     // The server does not speak to who is not there.
     simulation
         .run_until(LIMIT, |simulation| simulation.ends[SERVER].connection.stats().udp.packets_received > 0);
@@ -370,7 +370,7 @@ fn both_connect(seed: u64) {
     let mut simulation = simulation(seed, [Kind::Connects; 2], [&config; 2], links);
     for side in [CLIENT, SERVER] {
         simulation.ends[side].writer = Writer::bulk(any_length(&mut rng));
-        simulation.ends[side].connection.await_peer();
+        simulation.ends[side].connection.await_peer(Instant::ZERO);
     }
     simulation.run_until(LIMIT, |simulation| {
         simulation.is_complete() && [CLIENT, SERVER].iter().all(|side| is_confirmed(simulation, *side))
@@ -413,7 +413,7 @@ fn meet_a_legacy_peer(seed: u64) {
         end.writer = Writer { shutdown: rng.chance(0.5), ..Writer::bulk(length) };
     }
     if connects {
-        simulation.client().connection.await_peer();
+        simulation.client().connection.await_peer(Instant::ZERO);
     }
     simulation.run_until(LIMIT, |simulation| {
         let heard = !connects || events(simulation, CLIENT).contains(&Event::Connected);
