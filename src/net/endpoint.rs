@@ -324,7 +324,7 @@ pub(super) fn connect(
         return Err(KcpError::EndpointClosed.into());
     }
     let peer = reachable(shared.socket.local_addr()?, peer)?;
-    let connection = Connection::new(conv, config, clock::now());
+    let connection = Connection::connect(conv, config, clock::now(), shared.seed());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
     shared.schedule(&session);
     Ok(KcpStream::new(session))

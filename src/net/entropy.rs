@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::proto::{Random, random_conv};
+use crate::{
+    crypto::{NonceSource, OsNonces},
+    proto::{Random, random_conv},
+};
 
 /// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail.
 pub(super) struct Drawn<const N: usize>([u8; N]);
@@ -12,6 +15,25 @@ impl<const N: usize> Random for Drawn<N> {
         for (byte, drawn) in bytes.iter_mut().zip(self.0) {
             *byte = drawn;
         }
+    }
+}
+
+/// The randomness of sessions: each thread's generator of nonces, which the operating system seeds now and then. So a session
+/// takes no system call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seeds(OsNonces);
+
+impl Seeds {
+    /// # Errors
+    /// The operating system has no randomness to give.
+    pub(super) fn new() -> io::Result<Self> {
+        OsNonces::new().map(Self).map_err(io::Error::other)
+    }
+}
+
+impl Random for Seeds {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill(bytes);
     }
 }
 

@@ -14,13 +14,14 @@ use super::{
     accept_queue::AcceptQueue,
     control::Control,
     driver::Driver,
+    entropy,
     error::KcpError,
     handover::RunQueue,
     session::{Session, is_refusal},
     socket::Socket,
     stats::Counters,
 };
-use crate::proto::Transmit;
+use crate::proto::{SessionSeed, Transmit};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     sent_first: Mutex<Vec<u64>>,
     /// Whether there are any. The driver reads it for every batch that it receives, so it is not under the lock.
     has_sent_first: AtomicBool,
+    seeds: entropy::Seeds,
 }
 
 /// How many streams a socket has.
@@ -73,9 +75,15 @@ impl Shared {
             accept_queue,
             sent_first: Mutex::default(),
             has_sent_first: AtomicBool::new(false),
+            seeds: entropy::Seeds::new()?,
         });
         runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
+    }
+
+    /// The randomness of a new session.
+    pub(super) fn seed(&self) -> SessionSeed {
+        SessionSeed::new(&mut self.seeds.clone())
     }
 
     /// Has the driver look at `session` soon. Without a driver the session fails.

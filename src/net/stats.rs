@@ -87,6 +87,8 @@ groups! {
         bad_tag,
         /// Packets that belong to no session and do not begin one.
         no_session,
+        /// Packets that would begin a session without a HELLO, where the extensions are required.
+        no_hello,
         /// Packets of a session that ended within the last minute, and that begin none anew.
         recently_closed,
         /// Packets that would begin a session while too many wait to be accepted.

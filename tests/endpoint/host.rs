@@ -6,7 +6,7 @@ use kcp9::{
     KcpConfig,
     proto::{
         Command, Connection, Endpoint, Handle, Incoming, Instant, Random, Refusal, Routed, RoutingStats, Run,
-        SegmentHeader,
+        SegmentHeader, SessionSeed,
     },
 };
 use kcp9_simulator::Rng;
@@ -27,6 +27,12 @@ pub(crate) fn address(host: u32, port: u16) -> SocketAddr {
 /// An address of a client: any number is one, and no two are the same.
 pub(crate) fn client(number: u32) -> SocketAddr {
     address(0x0a00_0000 | number >> 8, 1_000 + (number & 0xff) as u16)
+}
+
+/// No two addresses have the same randomness.
+fn entropy_of(address: SocketAddr) -> u64 {
+    let SocketAddr::V4(v4) = address else { return 0 };
+    u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port())
 }
 
 /// A segment without payload.
@@ -59,6 +65,7 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) endpoint: Endpoint,
     config: KcpConfig,
+    entropy: Entropy,
     sessions: Vec<Option<(Handle, Connection)>>,
     /// Sessions that were accepted by the endpoint and not yet by the application.
     waiting: VecDeque<Handle>,
@@ -86,6 +93,7 @@ impl Host {
             address,
             endpoint,
             config,
+            entropy: Entropy(Rng::new(entropy_of(address))),
             sessions: Vec::new(),
             waiting: VecDeque::new(),
             replaced: Vec::new(),
@@ -103,7 +111,8 @@ impl Host {
         config: &KcpConfig,
     ) -> Handle {
         let handle = self.endpoint.connect(peer, conv, config.crypto()).unwrap();
-        self.insert(handle, Connection::new(conv, config, now));
+        let seed = SessionSeed::new(&mut self.entropy);
+        self.insert(handle, Connection::connect(conv, config, now, seed));
         handle
     }
 
@@ -169,7 +178,8 @@ impl Host {
             self.remove(replaced);
             self.replaced.push(replaced);
         }
-        self.insert(accepted.run.handle, Connection::new(incoming.conv, &self.config, now));
+        let seed = SessionSeed::new(&mut self.entropy);
+        self.insert(accepted.run.handle, Connection::accept(incoming.conv, &self.config, now, seed));
         self.waiting.push_back(accepted.run.handle);
         Some(accepted.run)
     }

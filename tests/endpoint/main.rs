@@ -5,6 +5,8 @@ mod beginnings;
 #[cfg(feature = "aead")]
 mod ciphers;
 mod crowd;
+#[cfg(feature = "aead")]
+mod hellos;
 mod host;
 mod network;
 #[cfg(feature = "aead")]

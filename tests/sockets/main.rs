@@ -15,6 +15,7 @@ mod dead_peers;
 mod echo;
 mod fec;
 mod handles;
+mod hellos;
 mod idle;
 mod listener;
 mod messages;

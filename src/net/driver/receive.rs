@@ -115,7 +115,7 @@ impl Driver {
             }
         }
         let local_ip = answerable(local_ip);
-        let connection = Connection::new(incoming.conv, &queue.config, now);
+        let connection = Connection::accept(incoming.conv, &queue.config, now, shared.seed());
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
         if !queue.push(Arc::clone(&session)) {
             // The listener has ended in this very moment.
@@ -148,6 +148,7 @@ impl Driver {
             (&counters.dropped.bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
             (&counters.dropped.bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
             (&counters.dropped.no_session, now.dropped_no_session, before.dropped_no_session),
+            (&counters.dropped.no_hello, now.dropped_no_hello, before.dropped_no_hello),
             (&counters.dropped.recently_closed, now.dropped_recently_closed, before.dropped_recently_closed),
             (&counters.dropped.replayed, now.dropped_replayed, before.dropped_replayed),
             (&counters.dropped.backlog, now.dropped_queue_full, before.dropped_queue_full),

@@ -1,6 +1,7 @@
 //! What begins a session.
 //!
-//! KCP has no handshake: a session begins with the packet that carries the first PUSH of an unknown conversation. The
+//! KCP has no handshake: a session begins with the packet that carries the first PUSH of an unknown conversation. Peers that
+//! know the extensions begin it with a HELLO, and may send nothing else; if that is lost, their first PUSH does it too. The
 //! packet may be one that an attacker has recorded and sends again. So an endpoint that accepts sessions remembers, where
 //! packets are authenticated, the packets that have begun a session. (It may also be a late one of a session that has ended:
 //! that is for the [records](super::record).)
@@ -11,6 +12,7 @@ use super::{
     batch::Batch,
     decryptor::Decryptor,
     hash::{HashKey, Map},
+    record::FirstPush,
     routes::Handle,
 };
 use crate::proto::{
@@ -22,8 +24,8 @@ use crate::proto::{
 /// How many packets that began a session are remembered, at least: they take at most 512 KiB.
 const FIRST_PACKETS: usize = 16_384;
 
-/// Packets of a new session among which resends of its first one are looked for: kcp-go's usual window.
-const MAY_RESEND_FIRST: u16 = 1_024;
+/// Packets of a new session among which its first PUSH and resends of its first packet are looked for: kcp-go's usual window.
+const WATCHED: u16 = 1_024;
 
 /// What an endpoint that accepts sessions remembers.
 #[derive(Debug)]
@@ -44,10 +46,12 @@ pub(super) struct Admission {
 /// What a run of packets of an unknown conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// It begins a session.
-    New,
+    /// It begins a session, by a HELLO or else by the first PUSH.
+    New { by_hello: bool },
     /// It begins none. So many of its packets began one before.
     None { replayed: usize },
+    /// It carries a first PUSH, and what begins a session here is a HELLO.
+    NoHello,
 }
 
 impl Admission {
@@ -62,33 +66,45 @@ impl Admission {
         }
     }
 
-    /// Packets of an accepted session that are to be given to [`remember_resends`](Self::remember_resends).
-    pub(super) const fn may_resend_first(&self) -> u16 {
-        if self.authenticated { MAY_RESEND_FIRST } else { 0 }
+    /// Packets of an accepted session that are to be watched: they may be a resend of the first, which is to be given to
+    /// [`remember_resends`](Self::remember_resends), or hold the first PUSH, where that is not known.
+    pub(super) const fn watched(&self, first_push: FirstPush) -> u16 {
+        if self.authenticated || !first_push.is_known() { WATCHED } else { 0 }
+    }
+
+    /// Whether [`remember_resends`](Self::remember_resends) has something to remember.
+    pub(super) const fn remembers(&self) -> bool {
+        self.authenticated
     }
 
     /// Whether `run`, which is of no session, begins one. Packets that do are remembered.
     pub(super) fn judge(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> Beginning {
-        let (mut begins, mut replayed) = (false, 0);
+        let (mut by_hello, mut by_push, mut no_hello, mut replayed) = (false, false, false, 0);
         for packet in run.chunks(batch.stride) {
-            if !self.begins_session(batch.frame.payload(packet)) {
-                continue;
-            }
+            let begins = match begins_session(batch.frame.payload(packet)) {
+                Begins::Hello if self.takes_hello => &mut by_hello,
+                Begins::Push if self.takes_push => &mut by_push,
+                Begins::Push => {
+                    no_hello = true;
+                    continue;
+                }
+                Begins::Hello | Begins::No => continue,
+            };
             if self.is_new(packet, batch.source, decryptor) {
-                begins = true;
+                *begins = true;
             } else {
                 replayed += 1;
             }
         }
         // Nobody can be answered at port 0.
-        if !begins || batch.source.port() == 0 {
-            return Beginning::None { replayed };
+        if !(by_hello || by_push) || batch.source.port() == 0 {
+            return if no_hello { Beginning::NoHello } else { Beginning::None { replayed } };
         }
-        Beginning::New
+        Beginning::New { by_hello }
     }
 
-    /// Remembers the packets of `run` that carry the first PUSH of a session which has begun. Sent again from another
-    /// address, they begin none.
+    /// Remembers the packets of `run` that carry the first PUSH or a HELLO of a session which has begun. Sent again from
+    /// another address, they begin none.
     #[inline(never)]
     pub(super) fn remember_resends(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) {
         for packet in run.chunks(batch.stride) {

@@ -8,8 +8,8 @@
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
 //! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
-//! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry the first PUSH and be no replay
-//!    (`admission`). Then the caller is asked ([`Routed::Incoming`]).
+//! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
+//!    replay (`admission`). Then the caller is asked ([`Routed::Incoming`]).
 //!
 //! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
@@ -69,7 +69,7 @@ use crate::crypto::PacketCrypto;
 ///
 /// use kcp9::{
 ///     KcpConfig,
-///     proto::{Connection, Endpoint, Handle, Instant, Random, Routed},
+///     proto::{Connection, Endpoint, Handle, Instant, Random, Routed, SessionSeed},
 /// };
 ///
 /// # struct Entropy;
@@ -85,7 +85,7 @@ use crate::crypto::PacketCrypto;
 /// let mut sessions: HashMap<Handle, Connection> = HashMap::new();
 ///
 /// // A client somewhere sends its first packet.
-/// let mut client = Connection::new(7, &config, now);
+/// let mut client = Connection::connect(7, &config, now, SessionSeed::new(&mut Entropy));
 /// client.write(now, b"hello")?;
 /// let mut block = Arc::new(vec![0; 65_536].into_boxed_slice());
 /// let buffer = Arc::get_mut(&mut block).ok_or("in use")?;
@@ -99,7 +99,8 @@ use crate::crypto::PacketCrypto;
 ///         Routed::Session(run) => run,
 ///         Routed::Incoming(incoming) => {
 ///             let Some(accepted) = endpoint.accept(now) else { continue };
-///             sessions.insert(accepted.run.handle, Connection::new(incoming.conv, &config, now));
+///             let seed = SessionSeed::new(&mut Entropy);
+///             sessions.insert(accepted.run.handle, Connection::accept(incoming.conv, &config, now, seed));
 ///             accepted.run
 ///         }
 ///         _ => continue,
@@ -191,13 +192,11 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
-                if entry.may_resend_first > 0
+                if entry.watched > 0
                     && let Some(admission) = &mut self.admission
                 {
-                    let packets = range.len().div_ceil(self.batch.stride);
-                    let packets = u16::try_from(packets).unwrap_or(u16::MAX);
-                    entry.may_resend_first = entry.may_resend_first.saturating_sub(packets);
-                    admission.remember_resends(&bytes[range.clone()], &self.batch, &mut self.decryptor);
+                    let run = &bytes[range.clone()];
+                    watch(entry, admission, run, self.key, &self.batch, &mut self.decryptor);
                 }
                 return Some(Routed::Session(Run { handle, range, stride: self.batch.stride }));
             }
@@ -263,8 +262,8 @@ impl Endpoint {
         };
         let run = &bytes[range.clone()];
         match admission.judge(run, &self.batch, &mut self.decryptor) {
-            Beginning::New => {
-                let incoming = Incoming { source, conv, packets };
+            Beginning::New { by_hello } => {
+                let incoming = Incoming { source, conv, packets, by_hello };
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 self.offered = Some(Offer { incoming, range, first_push });
                 Some(incoming)
@@ -272,6 +271,10 @@ impl Endpoint {
             Beginning::None { replayed } => {
                 self.stats.dropped_replayed += replayed as u64;
                 self.stats.dropped_no_session += dropped - replayed as u64;
+                None
+            }
+            Beginning::NoHello => {
+                self.stats.dropped_no_hello += dropped;
                 None
             }
         }
@@ -300,8 +303,7 @@ impl Endpoint {
             return None;
         }
         self.stats.accepted += 1;
-        let handle = self.routes.insert(route, Role::Accepted, admission.may_resend_first());
-        self.routes.set_first_push(handle, first_push);
+        let handle = self.routes.insert(route, Role::Accepted, admission.watched(first_push), first_push);
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
         let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
@@ -354,7 +356,7 @@ impl Endpoint {
         if !self.decryptor.add(peer, crypto) {
             return Err(ConnectError::OtherCipher);
         }
-        Ok(self.routes.insert((peer, conv), Role::Connected, 0))
+        Ok(self.routes.insert((peer, conv), Role::Connected, 0, FirstPush::default()))
     }
 
     /// Forgets a session; returns whether the endpoint had it.
@@ -435,6 +437,29 @@ impl Endpoint {
     #[must_use]
     pub const fn stats(&self) -> &RoutingStats {
         &self.stats
+    }
+}
+
+/// Looks at packets of a session that began a moment ago: for its first PUSH if it began with a HELLO, and for what might
+/// begin it once more.
+#[inline(never)]
+fn watch(
+    entry: &mut Entry,
+    admission: &mut Admission,
+    run: &[u8],
+    key: HashKey,
+    batch: &Batch,
+    decryptor: &mut Decryptor,
+) {
+    let packets = run.len().div_ceil(batch.stride);
+    entry.watched = entry.watched.saturating_sub(u16::try_from(packets).unwrap_or(u16::MAX));
+    if !entry.first_push.is_known() {
+        entry.first_push = FirstPush::find(key, batch.payloads(run));
+    }
+    if admission.remembers() {
+        admission.remember_resends(run, batch, decryptor);
+    } else if entry.first_push.is_known() {
+        entry.watched = 0;
     }
 }
 

@@ -199,6 +199,10 @@ impl ClosedRecord {
 }
 
 impl FirstPush {
+    pub(super) const fn is_known(self) -> bool {
+        self.0.is_some()
+    }
+
     /// That of the session which decrypted packets begin.
     pub(super) fn find<'a>(key: HashKey, payloads: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut all = payloads.flat_map(segments);

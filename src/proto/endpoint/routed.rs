@@ -44,10 +44,13 @@ pub struct Run {
 pub struct Incoming {
     /// The address of the peer. Where packets are not authenticated, anybody may have forged it.
     pub source: SocketAddr,
-    /// The conversation, for [`Connection::new`](crate::proto::Connection::new).
+    /// The conversation, for [`Connection::accept`](crate::proto::Connection::accept).
     pub conv: u32,
     /// How many packets of it were received at once.
     pub packets: usize,
+    /// Whether a HELLO of the [extensions](crate::proto::Extensions) is among them. Else it is begun by the first PUSH, as with any
+    /// peer; a HELLO may still come.
+    pub by_hello: bool,
 }
 
 /// A session that was accepted.

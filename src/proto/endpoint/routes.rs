@@ -56,9 +56,9 @@ pub(super) struct Entry {
     handle: Handle,
     pub(super) route: Route,
     pub(super) role: Role,
-    /// Packets to come that may be a resend of its first.
-    pub(super) may_resend_first: u16,
-    /// What it began with, for its record.
+    /// Packets to come that are [watched](super::admission::Admission::watched).
+    pub(super) watched: u16,
+    /// Its first PUSH, for its record.
     pub(super) first_push: FirstPush,
 }
 
@@ -85,24 +85,16 @@ impl Routes {
     }
 
     /// Adds a session. The route must be free.
-    pub(super) fn insert(&mut self, route: Route, role: Role, may_resend_first: u16) -> Handle {
+    pub(super) fn insert(&mut self, route: Route, role: Role, watched: u16, first_push: FirstPush) -> Handle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             (self.entries.len() - 1) as u32
         });
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
-        let first_push = FirstPush::default();
-        self.entries[index as usize] = Some(Entry { handle, route, role, may_resend_first, first_push });
+        self.entries[index as usize] = Some(Entry { handle, route, role, watched, first_push });
         self.by_route.insert(route, index);
         handle
-    }
-
-    /// Notes what a session began with.
-    pub(super) fn set_first_push(&mut self, handle: Handle, first_push: FirstPush) {
-        if let Some(entry) = self.entries.get_mut(handle.index()).and_then(Option::as_mut) {
-            entry.first_push = first_push;
-        }
     }
 
     /// Forgets a session; `None` if there is none of this handle.
@@ -169,10 +161,10 @@ mod tests {
     #[test]
     fn an_index_is_used_again_and_a_handle_is_not() {
         let mut routes = routes();
-        let old = routes.insert(route(1), Role::Accepted, 0);
-        let other = routes.insert(route(2), Role::Accepted, 0);
+        let old = routes.insert(route(1), Role::Accepted, 0, FirstPush::default());
+        let other = routes.insert(route(2), Role::Accepted, 0, FirstPush::default());
         assert!(routes.remove(old).is_some());
-        let new = routes.insert(route(3), Role::Accepted, 0);
+        let new = routes.insert(route(3), Role::Accepted, 0, FirstPush::default());
         assert_eq!(new.index(), old.index());
         assert_ne!(new, old);
         assert!(routes.get(old).is_none() && routes.remove(old).is_none());
@@ -185,10 +177,10 @@ mod tests {
     #[test]
     fn a_handle_stays_invalid_when_all_sessions_have_gone() {
         let mut routes = routes();
-        let old = routes.insert(route(1), Role::Connected, 0);
+        let old = routes.insert(route(1), Role::Connected, 0, FirstPush::default());
         routes.remove(old);
         assert_eq!(routes.entries.capacity(), 0, "memory is given back");
-        let new = routes.insert(route(1), Role::Connected, 0);
+        let new = routes.insert(route(1), Role::Connected, 0, FirstPush::default());
         assert!(routes.get(old).is_none());
         assert_eq!(routes.get(new).map(|entry| entry.route), Some(route(1)));
     }
@@ -196,12 +188,12 @@ mod tests {
     #[test]
     fn the_session_of_the_last_packet_is_not_taken_for_its_successor() {
         let mut routes = routes();
-        let old = routes.insert(route(1), Role::Accepted, 0);
-        let stays = routes.insert(route(2), Role::Accepted, 0);
+        let old = routes.insert(route(1), Role::Accepted, 0, FirstPush::default());
+        let stays = routes.insert(route(2), Role::Accepted, 0, FirstPush::default());
         assert_eq!(routes.find_for_packet(&route(1)).map(|found| found.0), Some(old));
         routes.remove(old);
         assert!(routes.find_for_packet(&route(1)).is_none());
-        let new = routes.insert(route(3), Role::Accepted, 0);
+        let new = routes.insert(route(3), Role::Accepted, 0, FirstPush::default());
         assert!(routes.find_for_packet(&route(1)).is_none());
         assert_eq!(routes.find_for_packet(&route(3)).map(|found| found.0), Some(new));
         assert_eq!(routes.find_for_packet(&route(2)).map(|found| found.0), Some(stays));

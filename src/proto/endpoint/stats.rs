@@ -19,6 +19,9 @@ pub struct RoutingStats {
     pub dropped_bad_tag: u64,
     /// Dropped: they are of no session and begin none, or none is accepted.
     pub dropped_no_session: u64,
+    /// Dropped: they carry the first PUSH of an unknown session, and a session begins with a HELLO only, because the
+    /// extensions are [required](crate::proto::Extensions::Required). A peer that has them sends both again.
+    pub dropped_no_hello: u64,
     /// Dropped: they are of a session that ended a moment ago.
     pub dropped_recently_closed: u64,
     /// Dropped: they began a session before, which they may do only once.
