@@ -6,6 +6,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod backpressure;
+mod beginnings;
 mod cancellation;
 mod churn;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
@@ -13,6 +14,8 @@ mod crypto;
 mod datagrams;
 mod dead_peers;
 mod echo;
+mod endings;
+mod endpoints;
 mod fec;
 mod handles;
 mod hellos;

@@ -15,13 +15,13 @@ impl Driver {
 
     #[cold]
     fn obey_new(&mut self, asked: Request) {
+        // Those that were begun here and are new to the driver end with the others. From then on, none is taken in.
+        self.take_scheduled();
         self.obeyed = asked;
         self.endpoint.stop_accepting();
         if asked < Request::ShutDown {
             return;
         }
-        // Those that were begun here and are new to the driver end with the others.
-        self.take_scheduled();
         for handle in self.endpoint.sessions() {
             let Some(slot) = self.sessions.get(handle) else { continue };
             match asked {
