@@ -27,6 +27,9 @@ pub enum Timer {
     Hello,
     /// A FIN is sent again.
     Fin,
+    /// The peer has said that it does not know the session, and nothing else in all the time that its answer would have taken:
+    /// the session ends.
+    Reset,
     /// The peer has been silent for [`keep_alive`](crate::KcpConfigBuilder::keep_alive), and is asked whether it is there.
     KeepAlive,
     /// After a shutdown, the session ends at the end of [`linger`](crate::KcpConfigBuilder::linger).

@@ -67,12 +67,24 @@ impl Arq {
         self.alive.keep_alive.give_way(peer_asks_after);
     }
 
-    /// The peer has confirmed our extensions: from here on it is asked by PING. `is_authenticated`: only a holder of the key
-    /// can have made its packets.
-    pub(in crate::proto) const fn set_confirmed(&mut self, is_authenticated: bool) {
+    /// The peer has confirmed our extensions: from here on it is asked by PING. `asks_first`: this end does, or the silence after
+    /// which the peer does. `is_authenticated`: only a holder of the key can have made its packets.
+    pub(in crate::proto) fn set_confirmed(
+        &mut self,
+        asks_first: Result<(), Duration>,
+        is_authenticated: bool,
+    ) {
         self.alive.is_confirmed = true;
         self.alive.has_clock = is_authenticated;
         self.alive.ghost.unwatch();
+        match asks_first {
+            Ok(()) => self.alive.keep_alive.lead(),
+            Err(peer_asks_after) => self.alive.keep_alive.give_way(Some(peer_asks_after)),
+        }
+    }
+
+    pub(in crate::proto) const fn is_confirmed(&self) -> bool {
+        self.alive.is_confirmed
     }
 
     /// Since when an answer is due and nothing has come.
@@ -110,7 +122,12 @@ impl Arq {
         self.alive.ghost.on_ask(now);
     }
 
-    /// Whether PING is to be sent. It is not reported twice.
+    /// Whether PING is to be sent.
+    pub(in crate::proto) const fn is_ping_due(&self) -> bool {
+        self.alive.ping_due
+    }
+
+    /// As [`is_ping_due`](Self::is_ping_due). From here on it is not.
     pub(in crate::proto) const fn take_ping_due(&mut self) -> bool {
         core::mem::replace(&mut self.alive.ping_due, false)
     }

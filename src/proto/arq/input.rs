@@ -200,6 +200,9 @@ impl Arq {
         }
         let right = self.note_una(header, origin);
         self.buffer.ack_before(header.una, confirmed);
+        if taken.answers || self.is_fresh(now, header.ts) {
+            self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
+        }
         right
     }
 

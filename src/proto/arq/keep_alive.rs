@@ -42,8 +42,15 @@ struct Asking {
 impl KeepAlive {
     /// Asks after about `silence`. `jitter` is random, or differs from session to session.
     pub(super) fn new(silence: Option<Duration>, jitter: u32) -> Self {
-        let after = silence.map(|silence| silence - silence / 10 + share(silence / SPREAD, jitter));
-        Self { configured: silence, after, jitter, asking: None }
+        let mut keep_alive = Self { configured: silence, after: None, jitter, asking: None };
+        keep_alive.lead();
+        keep_alive
+    }
+
+    /// Asks first.
+    pub(super) fn lead(&mut self) {
+        self.after =
+            self.configured.map(|silence| silence - silence / 10 + share(silence / SPREAD, self.jitter));
     }
 
     /// Leaves it to the peer to ask, which does so after a silence of `peer_asks_after`, as far as it has said: this end

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use super::{Connection, Transmit};
 use crate::proto::{
     config::KcpConfig,
+    error::CloseReason,
     extension::{Caps, Extension, Extensions, MIN_ROOM, Role, SessionSeed, Settings},
     time::{Instant, earliest},
     timer::Timer,
@@ -141,11 +142,18 @@ impl Connection {
 
     /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
     pub(super) fn after_extension_input(&mut self) {
-        if let Some(extension) = &self.extension
-            && let Some(reason) = extension.fate()
-        {
-            self.close(reason);
-            return;
+        if let Some(extension) = &self.extension {
+            if let Some(reason) = extension.fate() {
+                self.close(reason);
+                return;
+            }
+            if extension.has_ended_another() && self.arq.counters().segments.acks_received > 0 {
+                self.close(CloseReason::Reset);
+                return;
+            }
+            if extension.is_confirmed() && !self.arq.is_confirmed() {
+                self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
+            }
         }
         if self.awaits_peer && self.arq.has_heard() {
             self.after_answer();
@@ -185,7 +193,7 @@ impl Connection {
     /// Whether an extension segment is to be sent in a packet of its own.
     #[inline]
     pub(super) fn has_urgent_extension(&self) -> bool {
-        self.extension.as_ref().is_some_and(|extension| extension.is_urgent())
+        self.extension.as_ref().is_some_and(|extension| extension.is_urgent()) || self.arq.is_ping_due()
     }
 
     /// Whether an extension segment may go with a packet of the stream.
@@ -207,6 +215,9 @@ impl Connection {
         let out = buf.get_mut(head..self.settings.mtu.saturating_sub(tail))?;
         let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
         let extension = self.extension.as_mut()?;
+        if self.arq.take_ping_due() {
+            extension.ask_peer();
+        }
         let written = loop {
             if !extension.is_urgent() {
                 return None;

@@ -242,6 +242,12 @@ impl Handshake {
         }
     }
 
+    /// Whether a peer has said that this tag is its own.
+    pub(super) fn has_heard_of(&self, tag: u32) -> bool {
+        let heard = self.candidates.iter().flatten().map(|candidate| candidate.info.id);
+        heard.chain(self.peer.map(|peer| peer.id)).any(|id| id.tag() == tag)
+    }
+
     /// What a confirmed peer has said of itself.
     pub(super) const fn peer(&self) -> Option<&PeerInfo> {
         self.peer.as_ref()

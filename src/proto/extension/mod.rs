@@ -5,6 +5,7 @@
 //! segment, fields   what is on the wire; no state
 //! seed              a session's id, and the key of its tokens
 //! handshake         who the peer is: HELLO, ANSWER, marks
+//! ping              whether the peer is there, and knows the session: PING, PONG, RESET
 //! ```
 //!
 //! All extension segments have one command. KCP's own segments are as ever, so that a peer which does not know the extensions
@@ -18,6 +19,7 @@
 
 mod fields;
 mod handshake;
+mod ping;
 mod seed;
 mod segment;
 #[cfg(test)]
@@ -27,8 +29,11 @@ mod vectors;
 
 use core::time::Duration;
 
-use self::handshake::{Handshake, Verdict};
 pub use self::seed::SessionSeed;
+use self::{
+    handshake::{Handshake, Verdict},
+    ping::{Ping, ResetEcho},
+};
 pub(in crate::proto) use self::{
     handshake::{Knowledge, MARK, MIN_ROOM, Role},
     segment::{Caps, Envelope, Segment, Subtype},
@@ -87,13 +92,20 @@ pub(in crate::proto) struct Conditions {
 pub(in crate::proto) struct Taken {
     /// It is the peer's. Its `wnd` and `una` count as those of a WINS.
     pub(in crate::proto) vouched: bool,
-    /// It answers what was sent this long ago.
+    /// It answers something that this end has sent, so that the peer cannot have sent it before.
+    pub(in crate::proto) answers: bool,
+    /// What it answers was sent this long ago.
     pub(in crate::proto) rtt: Option<Duration>,
 }
 
 impl Taken {
-    const NOTHING: Self = Self { vouched: false, rtt: None };
-    const VOUCHED: Self = Self { vouched: true, rtt: None };
+    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None };
+    const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
+
+    /// An answer after `rtt`, if that is a sample of the round-trip time.
+    const fn answer(rtt: Option<Duration>) -> Self {
+        Self { answers: true, rtt, ..Self::VOUCHED }
+    }
 }
 
 /// An extension segment that was written.
@@ -111,12 +123,23 @@ pub(in crate::proto) struct Written {
 #[derive(Debug)]
 pub(in crate::proto) struct Extension {
     handshake: Handshake,
+    ping: Ping,
+    /// PINGs of an earlier session that were answered by RESET, while this end asked its peer for the first time.
+    refusals: u8,
+    /// The peer has said that it does not know the session.
+    is_reset: bool,
     stats: ExtensionStats,
 }
 
 impl Extension {
     pub(in crate::proto) fn new(role: Role, settings: &Settings, seed: SessionSeed, now: Instant) -> Self {
-        Self { handshake: Handshake::new(role, settings, seed, now), stats: ExtensionStats::default() }
+        Self {
+            ping: Ping::new(seed.secret()),
+            handshake: Handshake::new(role, settings, seed, now),
+            refusals: 0,
+            is_reset: false,
+            stats: ExtensionStats::default(),
+        }
     }
 
     // ---- What is known ----
@@ -142,7 +165,22 @@ impl Extension {
 
     /// Why the session must end, if it must.
     pub(in crate::proto) const fn fate(&self) -> Option<CloseReason> {
-        self.handshake.fate()
+        if self.is_reset { Some(CloseReason::Reset) } else { self.handshake.fate() }
+    }
+
+    /// Whether the peer still has an earlier session of this address and conversation, which took this end for its peer and
+    /// has ended for it (2.3). What it has acknowledged before that is lost.
+    pub(in crate::proto) fn has_ended_another(&self) -> bool {
+        // The other end believes two RESETs (R37).
+        self.refusals >= 2 && self.knowledge() == Knowledge::Asking
+    }
+
+    /// Whether this end asks a silent peer first, or else the silence after which the peer asks.
+    pub(in crate::proto) fn asks_first(&self) -> Result<(), Duration> {
+        if self.handshake.is_prober() {
+            return Ok(());
+        }
+        self.handshake.peer().and_then(|peer| peer.keep_alive).map_or(Ok(()), Err)
     }
 
     pub(in crate::proto) const fn stats(&self) -> &ExtensionStats {
@@ -173,23 +211,30 @@ impl Extension {
         let has_own_rule = matches!(segment, Segment::Hello(_) | Segment::Reset(_));
         if !has_own_rule && header.sn != self.handshake.tag() {
             self.stats.wrong_tag += 1;
-            if matches!(segment, Segment::Answer(_)) {
-                self.handshake.on_foreign_answer(now);
+            match segment {
+                Segment::Answer(_) => self.handshake.on_foreign_answer(now),
+                Segment::Ping(token) => self.refuse(header, token),
+                _ => {}
             }
             return Taken::NOTHING;
         }
         let verdict = self.judge(now, header, body, &segment, conditions);
-        let taken = match verdict {
+        let mut taken = match verdict {
             Verdict::Dropped => Taken::NOTHING,
             Verdict::Contested => {
-                // The place to ask the peer whether it still has this session (2.3).
+                // Another session of the peer may have taken the place of this one: it is asked (2.3).
+                self.ping.ask_unless_asked(now, CONTEST_PAUSE);
                 Taken::NOTHING
             }
-            Verdict::TakenAfter(rtt) => {
-                Taken { rtt: Some(rtt).filter(|_| origin == Origin::Received), ..Taken::VOUCHED }
-            }
+            Verdict::TakenAfter(rtt) => Taken::answer(Some(rtt)),
             Verdict::Taken => self.take(now, &segment),
         };
+        if taken.vouched {
+            self.ping.on_vouched();
+        }
+        if origin == Origin::Recovered {
+            taken.rtt = None;
+        }
         let counter = match verdict {
             Verdict::Dropped | Verdict::Contested => &mut self.stats.dropped,
             Verdict::Taken | Verdict::TakenAfter(_) => &mut self.stats.received,
@@ -215,24 +260,47 @@ impl Extension {
             Segment::Answer(hello) => self.handshake.on_answer(now, hello, conditions),
             Segment::Retry(cookie) => self.handshake.on_retry(header.ts, cookie),
             Segment::Pong(token) if self.handshake.on_pong(*token) => Verdict::Taken,
-            // Its tag is that of the peer. Only what was asked tells whether it counts (R36, R37).
-            Segment::Reset(_) => Verdict::Dropped,
+            // Its tag is that of the peer, and it answers a PING. More than one is needed for it to have an effect (R37).
+            Segment::Reset(token) => {
+                let is_peers = self.is_confirmed() && self.handshake.peer_tag() == Some(header.sn);
+                let counts = is_peers && self.ping.on_reset(now, *token, header.ts, conditions.rto);
+                if counts { Verdict::Taken } else { Verdict::Dropped }
+            }
             Segment::Abort(REFUSED) if self.handshake.on_refused() => Verdict::Taken,
             _ => self.handshake.on_tagged(now, conditions),
         }
     }
 
     /// Does what a segment of the peer asks for.
-    fn take(&mut self, _now: Instant, segment: &Segment<'_>) -> Taken {
+    fn take(&mut self, now: Instant, segment: &Segment<'_>) -> Taken {
         match segment {
             Segment::Hello(_) | Segment::Answer(_) => Taken::VOUCHED,
             Segment::Retry(_) | Segment::Reset(_) => Taken::NOTHING,
             // End.
             Segment::Fin(_) | Segment::FinAck(_) => Taken::VOUCHED,
             Segment::Abort(_) => Taken::NOTHING,
-            // Ping. A PONG may be the one of an ANSWER's token, which the handshake has taken.
-            Segment::Ping(_) | Segment::Pong(_) => Taken::VOUCHED,
+            Segment::Ping(token) => {
+                self.ping.answer(*token);
+                Taken::VOUCHED
+            }
+            // It may be the one of an ANSWER's token, which the handshake has taken.
+            Segment::Pong(token) => self.ping.on_pong(now, *token).map_or(Taken::VOUCHED, Taken::answer),
         }
+    }
+
+    /// A PING came whose tag is not that of this end: the peer's session is another one, if it is from the peer (R36).
+    fn refuse(&mut self, header: &SegmentHeader, token: u64) {
+        // A tag of the peer's would be that of this end's own PING, reflected.
+        if header.sn == 0 || self.knowledge() == Knowledge::Legacy || self.handshake.has_heard_of(header.sn) {
+            return;
+        }
+        self.refusals = self.refusals.saturating_add(1);
+        self.ping.refuse(ResetEcho { tag: header.sn, ts: header.ts, token });
+    }
+
+    /// The peer is to be asked whether it is there.
+    pub(in crate::proto) const fn ask_peer(&mut self) {
+        self.ping.ask();
     }
 
     /// Something with a right `una` was heard. `mark`: `frg` of the packet's last ACK, WASK or WINS.
@@ -251,16 +319,17 @@ impl Extension {
     // ---- Time ----
 
     /// The timers, in the order of [`deadlines`](Self::deadlines).
-    pub(in crate::proto) const TIMERS: [Timer; 1] = [Timer::Hello];
+    pub(in crate::proto) const TIMERS: [Timer; 2] = [Timer::Hello, Timer::Reset];
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 1] {
-        [self.handshake.deadline()]
+    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 2] {
+        [self.handshake.deadline(), self.ping.deadline()]
     }
 
     /// Does what is due at `now`. Returns whether the peer's window is to be asked for.
     #[must_use]
     pub(in crate::proto) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
+        self.is_reset |= self.ping.is_reset(now);
         self.handshake.on_timeout(now, conditions)
     }
 
@@ -275,7 +344,7 @@ impl Extension {
     /// Whether a segment is to be sent in a packet of its own, before the stream's.
     #[inline]
     pub(in crate::proto) fn is_urgent(&self) -> bool {
-        self.handshake.is_urgent()
+        self.handshake.is_urgent() || self.ping.has_urgent()
     }
 
     /// Whether a segment waits that may go with a packet of the stream.
@@ -294,9 +363,15 @@ impl Extension {
         around: usize,
         conditions: &Conditions,
     ) -> Option<Written> {
-        let sent = self.handshake.write(now, envelope, out, around, conditions)?;
+        let written = if self.handshake.is_urgent() {
+            let sent = self.handshake.write(now, envelope, out, around, conditions)?;
+            Written { len: sent.len, begins: sent.begins, owed: sent.owed }
+        } else {
+            let sent = self.ping.write(now, envelope, self.handshake.peer_tag(), out)?;
+            Written { len: sent.len, begins: false, owed: sent.owed }
+        };
         self.stats.sent += 1;
-        Some(Written { len: sent.len, begins: sent.begins, owed: sent.owed })
+        Some(written)
     }
 
     /// Writes segments that may stand behind those of the stream, as many as fit `out`. Returns how many bytes.
@@ -326,5 +401,7 @@ fn only_segment(payload: &[u8]) -> Option<(SegmentHeader, &[u8])> {
     (HEADER_LEN + segment.1.len() == payload.len()).then_some(segment)
 }
 
+/// Least time between two questions whether the peer still has the session, when HELLOs of another one come from its address.
+const CONTEST_PAUSE: Duration = Duration::from_secs(1);
 /// The reason of an ABORT that refuses a session.
 const REFUSED: u16 = 5;

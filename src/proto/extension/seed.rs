@@ -37,6 +37,12 @@ impl SessionSeed {
     }
 }
 
+impl SessionSeed {
+    pub(super) const fn secret(&self) -> Secret {
+        self.secret
+    }
+}
+
 impl fmt::Debug for SessionSeed {
     /// The key is a secret: nothing is printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

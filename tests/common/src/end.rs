@@ -71,6 +71,15 @@ impl End {
         }
     }
 
+    /// Its process was started again: another session takes the place of this one. Nothing is left of the former, and nothing
+    /// is written.
+    pub fn restart(&mut self, connection: Connection) {
+        self.stats = connection.stats();
+        self.connection = connection;
+        self.writer = Writer::none();
+        self.una = None;
+    }
+
     /// Keeps what is sent from here on.
     pub fn record(&mut self) {
         self.sent = Some(Vec::new());

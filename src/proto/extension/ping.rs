@@ -1,0 +1,417 @@
+//! PING, PONG and RESET: whether the peer is there, and whether it still knows the session.
+//!
+//! A PING carries a token that nobody can guess, and a PONG brings it back. So a PONG is an answer to this very PING, sent
+//! after it by somebody who received it. No recorded packet can pass for one.
+//!
+//! When a peer is asked is not decided here: see `proto/arq/keep_alive.rs`. A PING that gets lost is not resent. The next
+//! question is a PING with the next token.
+//!
+//! # Who knows no session answers RESET
+//!
+//! A RESET echoes token, `ts` and tag of the PING that it answers. That alone is not believed. Where several servers share a
+//! static key, somebody without that key could carry a sealed PING to another one of them, and bring back its honest RESET.
+//! So it takes two, the second in answer to a PING that was sent after the first RESET came. And even then the session goes on
+//! for as long as the true peer's answer to that PING may take: the other server may be nearer. Anything that the peer says
+//! with the right tag in the meantime, such as a PONG, clears it. After a true restart the wait costs nearly nothing, because
+//! the RESETs take as long as that answer would.
+
+use core::time::Duration;
+
+use super::{
+    seed::{Purpose, Secret},
+    segment::Envelope,
+};
+use crate::proto::{path::MAX_RTO, time::Instant};
+
+/// PINGs whose answers count. A path with a longer round trip than four questions take is one that has just become so, and
+/// the next questions are further apart.
+const OUTSTANDING: usize = 4;
+/// PINGs of the peer that wait to be answered: as many as it may have outstanding. Of more, the newest are answered.
+const ANSWERS: usize = OUTSTANDING;
+
+/// The 8 bytes of a PING that its PONG brings back.
+pub(super) type Token = u64;
+
+/// A PING that was sent.
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    token: Token,
+    /// As it stands in the segment.
+    ts: u32,
+    sent_at: Instant,
+}
+
+/// A RESET that is to be sent: what it echoes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ResetEcho {
+    pub(super) tag: u32,
+    pub(super) ts: u32,
+    pub(super) token: Token,
+}
+
+/// A segment that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Bytes with its header.
+    pub(super) len: usize,
+    /// The peer owes an answer to it.
+    pub(super) owed: bool,
+}
+
+/// RESETs were received, and nothing else from the peer.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    /// When the first RESET came. Only a PING sent later counts as the second.
+    since: Instant,
+    /// Until when the true peer's answer to the second PING may come.
+    until: Option<Instant>,
+}
+
+/// The PINGs of one session, and what answers those of the peer.
+#[derive(Debug)]
+pub(super) struct Ping {
+    secret: Secret,
+    /// PINGs sent so far: the number of the next token.
+    sent: u64,
+    /// The newest are kept: PING n is in slot n modulo the number of slots.
+    outstanding: [Option<Question>; OUTSTANDING],
+    /// A PING is to be sent.
+    due: bool,
+    doubt: Option<Doubt>,
+    answers: Answers,
+    reset: Option<ResetEcho>,
+}
+
+impl Ping {
+    pub(super) fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            sent: 0,
+            outstanding: [None; OUTSTANDING],
+            due: false,
+            doubt: None,
+            answers: Answers::default(),
+            reset: None,
+        }
+    }
+
+    // ---- Asking ----
+
+    /// A PING is to be sent.
+    pub(super) const fn ask(&mut self) {
+        self.due = true;
+    }
+
+    /// A PING is to be sent, unless one was within `pause`.
+    pub(super) fn ask_unless_asked(&mut self, now: Instant, pause: Duration) {
+        let last = self.outstanding.iter().flatten().map(|question| question.sent_at).max();
+        self.due |= last.is_none_or(|at| now - at >= pause);
+    }
+
+    /// The token of the PING that is due, which is sent at once in a segment with this `ts`.
+    pub(super) fn take_due(&mut self, now: Instant, ts: u32) -> Option<Token> {
+        if !core::mem::take(&mut self.due) {
+            return None;
+        }
+        let token = self.secret.hash(Purpose::Ping, self.sent);
+        self.outstanding[(self.sent % OUTSTANDING as u64) as usize] =
+            Some(Question { token, ts, sent_at: now });
+        self.sent += 1;
+        Some(token)
+    }
+
+    // ---- Answers of the peer ----
+
+    /// A PONG came: the round-trip time, if its token is outstanding. A time of a minute or more says nothing.
+    pub(super) fn on_pong(&mut self, now: Instant, token: Token) -> Option<Option<Duration>> {
+        let question = self.take_question(|question| question.token == token)?;
+        Some(Some(now - question.sent_at).filter(|rtt| *rtt < MAX_RTO))
+    }
+
+    /// A RESET came whose tag is the peer's. Returns whether it answers a PING that is outstanding.
+    pub(super) fn on_reset(&mut self, now: Instant, token: Token, ts: u32, rto: Duration) -> bool {
+        let Some(question) = self.take_question(|question| question.token == token && question.ts == ts)
+        else {
+            return false;
+        };
+        match &mut self.doubt {
+            None => {
+                self.doubt = Some(Doubt { since: now, until: None });
+                self.due = true;
+            }
+            Some(doubt) if doubt.until.is_none() && question.sent_at >= doubt.since => {
+                doubt.until = Some(question.sent_at + rto);
+            }
+            Some(_) => {}
+        }
+        true
+    }
+
+    fn take_question(&mut self, is: impl Fn(&Question) -> bool) -> Option<Question> {
+        self.outstanding.iter_mut().find_map(|slot| slot.take_if(|question| is(question)))
+    }
+
+    /// The peer has said something with the right tag that is no RESET: it knows the session.
+    pub(super) const fn on_vouched(&mut self) {
+        self.doubt = None;
+    }
+
+    /// When the session ends, because the peer does not know it, if nothing else comes from the peer.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.doubt.and_then(|doubt| doubt.until)
+    }
+
+    /// Whether the session ends now, because the peer does not know it.
+    pub(super) fn is_reset(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|at| at <= now)
+    }
+
+    // ---- Answering the peer ----
+
+    /// A PING came, or the token of a handshake: a PONG is to be sent.
+    pub(super) const fn answer(&mut self, token: Token) {
+        self.answers.push(token);
+    }
+
+    /// The token of the next PONG to be sent.
+    pub(super) const fn take_answer(&mut self) -> Option<Token> {
+        self.answers.pop()
+    }
+
+    /// A PING of another session came: a RESET is to be sent. One waits at most, which bounds what forged PINGs cost.
+    pub(super) const fn refuse(&mut self, echo: ResetEcho) {
+        self.reset = Some(echo);
+    }
+
+    /// The RESET to be sent.
+    pub(super) const fn take_reset(&mut self) -> Option<ResetEcho> {
+        self.reset.take()
+    }
+
+    // ---- Sending ----
+
+    /// Writes the next segment into `out`. `peer_tag` is on what goes to the session's peer; without one, only RESET is sent.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        peer_tag: Option<u32>,
+        out: &mut [u8],
+    ) -> Option<Sent> {
+        if let Some(ResetEcho { tag, ts, token }) = self.take_reset() {
+            let len = Envelope { ts, ..envelope }.write_reset(token, tag, out)?;
+            return Some(Sent { len, owed: false });
+        }
+        let Some(tag) = peer_tag else {
+            self.answers = Answers::default();
+            self.due = false;
+            return None;
+        };
+        if let Some(token) = self.take_answer() {
+            return Some(Sent { len: envelope.write_pong(token, tag, out)?, owed: false });
+        }
+        let token = self.take_due(now, envelope.ts)?;
+        Some(Sent { len: envelope.write_ping(token, tag, out)?, owed: true })
+    }
+
+    /// Whether anything is to be sent.
+    pub(super) const fn has_urgent(&self) -> bool {
+        self.due || !self.answers.is_empty() || self.reset.is_some()
+    }
+}
+
+/// Tokens that wait to be sent back, the oldest first.
+#[derive(Debug, Default)]
+struct Answers {
+    tokens: [Token; ANSWERS],
+    first: usize,
+    len: usize,
+}
+
+impl Answers {
+    const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes the place of the oldest if there is no room.
+    const fn push(&mut self, token: Token) {
+        self.tokens[(self.first + self.len) % ANSWERS] = token;
+        if self.len < ANSWERS {
+            self.len += 1;
+        } else {
+            self.first = (self.first + 1) % ANSWERS;
+        }
+    }
+
+    const fn pop(&mut self) -> Option<Token> {
+        if self.len == 0 {
+            return None;
+        }
+        let token = self.tokens[self.first];
+        self.first = (self.first + 1) % ANSWERS;
+        self.len -= 1;
+        Some(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::seed::tests::seed, *};
+
+    const RTO: Duration = Duration::from_millis(300);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn ping() -> Ping {
+        Ping::new(seed(7).secret)
+    }
+
+    /// Sends a PING, and returns its token.
+    fn asked(ping: &mut Ping, now: Instant) -> Token {
+        ping.ask();
+        assert!(ping.has_urgent());
+        let token = ping.take_due(now, now.as_ts()).unwrap();
+        assert_eq!(ping.take_due(now, now.as_ts()), None, "one for each question");
+        token
+    }
+
+    #[test]
+    fn tokens_differ_by_number_and_by_key() {
+        let mut tokens = alloc::collections::BTreeSet::new();
+        for key in 0..8 {
+            let mut ping = Ping::new(seed(key).secret);
+            for second in 0..100 {
+                assert!(tokens.insert(asked(&mut ping, at(second))), "a token twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pong_counts_once_and_only_with_its_token() {
+        let mut ping = ping();
+        let token = asked(&mut ping, at(1_000));
+        assert_eq!(ping.on_pong(at(1_050), token ^ 1), None);
+        assert_eq!(ping.on_pong(at(1_070), token), Some(Some(ms(70))));
+        assert_eq!(ping.on_pong(at(1_071), token), None, "doubled");
+        let late = asked(&mut ping, at(2_000));
+        assert_eq!(ping.on_pong(at(62_000), late), Some(None), "an answer, but no sample");
+    }
+
+    #[test]
+    fn the_last_four_questions_are_outstanding() {
+        let mut ping = ping();
+        let tokens: alloc::vec::Vec<_> = (0..6).map(|second| asked(&mut ping, at(second * 1_000))).collect();
+        for (number, token) in tokens.iter().enumerate() {
+            assert_eq!(ping.on_pong(at(6_000), *token).is_some(), number >= 2, "PING {number}");
+        }
+    }
+
+    #[test]
+    fn a_question_may_have_to_wait_for_the_one_before() {
+        let mut ping = ping();
+        ping.ask_unless_asked(at(0), ms(1_000));
+        ping.take_due(at(0), 0).unwrap();
+        ping.ask_unless_asked(at(999), ms(1_000));
+        assert!(!ping.has_urgent());
+        ping.ask_unless_asked(at(1_000), ms(1_000));
+        assert!(ping.has_urgent());
+    }
+
+    #[test]
+    fn two_resets_and_silence_end_the_session() {
+        let mut ping = ping();
+        let first = asked(&mut ping, at(20_000));
+        assert!(ping.on_reset(at(20_100), first, 20_000, RTO));
+        assert_eq!(ping.deadline(), None);
+        // The second question follows at once.
+        let second = ping.take_due(at(20_100), 20_100).unwrap();
+        assert!(ping.on_reset(at(20_200), second, 20_100, RTO));
+        assert_eq!(ping.deadline(), Some(at(20_400)));
+        assert!(!ping.is_reset(at(20_399)));
+        assert!(ping.is_reset(at(20_400)));
+    }
+
+    #[test]
+    fn resets_count_once_and_only_with_token_and_ts() {
+        let mut ping = ping();
+        let token = asked(&mut ping, at(500));
+        assert!(!ping.on_reset(at(600), token, 501, RTO));
+        assert!(!ping.on_reset(at(600), token ^ 1, 500, RTO));
+        assert!(!ping.has_urgent());
+        assert!(ping.on_reset(at(600), token, 500, RTO));
+        assert!(!ping.on_reset(at(601), token, 500, RTO), "doubled");
+        assert_eq!(ping.on_pong(at(700), token), None, "answered already");
+    }
+
+    /// Two PINGs were under way before the first RESET came: both may have been carried elsewhere in the same way.
+    #[test]
+    fn the_second_question_is_asked_after_the_first_reset() {
+        let mut ping = ping();
+        let one = asked(&mut ping, at(0));
+        let other = asked(&mut ping, at(300));
+        assert!(ping.on_reset(at(400), one, 0, RTO));
+        assert!(ping.on_reset(at(401), other, 300, RTO));
+        assert_eq!(ping.deadline(), None);
+        let second = ping.take_due(at(401), 401).unwrap();
+        assert!(ping.on_reset(at(500), second, 401, RTO));
+        assert_eq!(ping.deadline(), Some(at(701)));
+    }
+
+    /// A server that shares the key sits next door and answers in 10 ms, the true one answers in 250 ms.
+    #[test]
+    fn resets_of_a_nearer_server_do_not_end_a_session_whose_peer_lives() {
+        let mut ping = ping();
+        let first = asked(&mut ping, at(0));
+        assert!(ping.on_reset(at(10), first, 0, RTO));
+        let second = ping.take_due(at(10), 10).unwrap();
+        assert!(ping.on_reset(at(20), second, 10, RTO));
+        assert!(!ping.is_reset(at(259)));
+        // The true server's PONG has a token that is answered already. Its tag is right, and that is what counts.
+        assert_eq!(ping.on_pong(at(250), first), None);
+        ping.on_vouched();
+        assert_eq!(ping.deadline(), None);
+        assert!(!ping.is_reset(at(1_000_000)));
+    }
+
+    #[test]
+    fn what_the_peer_says_between_two_resets_clears_it() {
+        let mut ping = ping();
+        let first = asked(&mut ping, at(0));
+        assert!(ping.on_reset(at(100), first, 0, RTO));
+        ping.on_vouched();
+        let second = ping.take_due(at(100), 100).unwrap();
+        assert!(ping.on_reset(at(200), second, 100, RTO));
+        assert_eq!(ping.deadline(), None, "the first of two again");
+    }
+
+    #[test]
+    fn every_ping_is_answered_and_of_too_many_the_newest() {
+        let mut ping = ping();
+        for token in 0..3 {
+            ping.answer(token);
+        }
+        assert_eq!(core::iter::from_fn(|| ping.take_answer()).collect::<alloc::vec::Vec<_>>(), [0, 1, 2]);
+        assert!(!ping.has_urgent());
+        for token in 0..100 {
+            ping.answer(token);
+        }
+        let answers: alloc::vec::Vec<_> = core::iter::from_fn(|| ping.take_answer()).collect();
+        assert_eq!(answers, [96, 97, 98, 99]);
+    }
+
+    #[test]
+    fn one_reset_waits_at_most() {
+        let mut ping = ping();
+        for token in 0..100 {
+            ping.refuse(ResetEcho { tag: 5, ts: 6, token });
+        }
+        assert_eq!(ping.take_reset(), Some(ResetEcho { tag: 5, ts: 6, token: 99 }));
+        assert_eq!(ping.take_reset(), None);
+    }
+}
