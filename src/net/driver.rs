@@ -6,6 +6,7 @@
 //! ```text
 //! receive     packets from the socket into the sessions; new sessions into the accept queue
 //! sessions    what the driver keeps of each session, and which are dirty
+//! lingering   those that still deliver after their streams were dropped
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
 //! control     what the handles of the endpoint ask for
@@ -15,7 +16,8 @@
 //! lock, and then serves every dirty session once: it wakes the session's tasks, transmits, and plans the session's next
 //! deadline. A session is dirty when packets came for it, when its deadline came, or when another task scheduled it
 //! ([`Shared::schedule`]). How much one turn may do is limited, and so are the turns and the bytes before the task yields to
-//! others. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is
+//! others. No session ends for its peer's silence before the socket was found empty after the session's deadline: a driver
+//! that was kept from its work reads first what arrived meanwhile. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is
 //! woken.
 //!
 //! Where packets come one at a time, other code has used the processor's caches since the last one. Most of the time that
@@ -24,6 +26,7 @@
 
 mod alarm;
 mod control;
+mod lingering;
 mod receive;
 mod sessions;
 mod timers;
@@ -40,9 +43,15 @@ use std::{
     vec::Vec,
 };
 
-use self::{alarm::Alarm, sessions::Sessions, timers::Timers};
+use self::{alarm::Alarm, lingering::Lingering, sessions::Sessions, timers::Timers};
 use super::{
-    clock, control::Request, entropy, error::KcpError, handover::Next, session::Session, shared::Shared,
+    clock,
+    control::Request,
+    entropy,
+    error::KcpError,
+    handover::{Look, Next},
+    session::Session,
+    shared::Shared,
 };
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
@@ -61,6 +70,9 @@ const IDLE_MEMORY: Duration = Duration::from_secs(1);
 /// How often a session that waits for room in the socket's buffer is served, even if the socket reports no room.
 const BLOCKED_RETRY: Duration = Duration::from_millis(50);
 
+/// How long what a socket's buffer holds may take to be read. What arrives in this time is at least as much.
+const MAX_BACKLOG: Duration = Duration::from_secs(1);
+
 pub(super) struct Driver {
     shared: Arc<Shared>,
     /// Decides which session a packet is for.
@@ -68,6 +80,7 @@ pub(super) struct Driver {
     /// The endpoint's counters as [`Shared::counters`] have them.
     counted: RoutingStats,
     sessions: Sessions,
+    lingering: Lingering,
     timers: Timers,
     alarm: Alarm,
     /// The run queue's sessions while they are looked at. It is kept for its memory.
@@ -80,6 +93,28 @@ pub(super) struct Driver {
     recv_errors: u32,
     /// What was asked of the driver and done.
     obeyed: Request,
+    reading: Reading,
+}
+
+/// How far the socket has been read.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Everything that arrived before this has been read.
+    until: Instant,
+    /// When the socket was empty last, or so much was read since that the time below it is over.
+    since: Instant,
+}
+
+impl Reading {
+    /// A turn began at `now` in which the socket was empty or not.
+    fn note(&mut self, now: Instant, empty: bool) {
+        if empty {
+            *self = Self { until: now, since: now };
+        } else if now - self.since >= MAX_BACKLOG {
+            // Nor does a flood keep silent sessions alive.
+            *self = Self { until: self.since, since: now };
+        }
+    }
 }
 
 impl Driver {
@@ -96,6 +131,7 @@ impl Driver {
             endpoint,
             counted: RoutingStats::default(),
             sessions: Sessions::default(),
+            lingering: Lingering::default(),
             timers: Timers::default(),
             alarm: Alarm::default(),
             scheduled: Vec::new(),
@@ -103,6 +139,7 @@ impl Driver {
             idle: VecDeque::new(),
             recv_errors: 0,
             obeyed: Request::None,
+            reading: Reading::default(),
         })
     }
 
@@ -118,11 +155,15 @@ impl Driver {
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.shared.run_queue.take(&mut scheduled);
         for session in scheduled.drain(..) {
+            let released = session.is_released();
             let known = self.endpoint.find(session.peer, session.conv);
             // The route may have passed to another session.
             let known = known.filter(|handle| self.sessions.is(*handle, &session));
             if let Some(handle) = known.or_else(|| self.add_connected(session)) {
                 self.sessions.mark_dirty(handle);
+                if released {
+                    self.begin_linger(handle);
+                }
             }
         }
         self.scheduled = scheduled;
@@ -179,7 +220,37 @@ impl Driver {
     fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
         self.timers.remove(handle.index() as u32);
         self.shared.counters.state.sessions.set(self.endpoint.len());
+        self.end_linger(handle);
         self.sessions.remove(handle)
+    }
+
+    /// The stream of a session was dropped, and the session has something to deliver.
+    #[cold]
+    fn begin_linger(&mut self, handle: Handle) {
+        let Some(slot) = self.sessions.get_mut(handle).filter(|slot| slot.lingering.is_none()) else {
+            return;
+        };
+        if slot.session.is_over() {
+            return;
+        }
+        slot.lingering = Some(self.lingering.add(handle, slot.session.undelivered_bytes()));
+        while let Some(oldest) = self.lingering.excess(|handle| self.sessions.lingers(handle)) {
+            self.end_linger(oldest);
+            if let Some(slot) = self.sessions.get(oldest) {
+                slot.session.abandon();
+                self.sessions.mark_dirty(oldest);
+            }
+        }
+        self.shared.counters.state.lingering.set(self.lingering.count());
+    }
+
+    /// A session that lingered is about to end.
+    fn end_linger(&mut self, handle: Handle) {
+        let Some(slot) = self.sessions.get_mut(handle) else { return };
+        let Some(cost) = slot.lingering.take() else { return };
+        slot.session.count_abandoned();
+        self.lingering.remove(cost, |handle| self.sessions.lingers(handle));
+        self.shared.counters.state.lingering.set(self.lingering.count());
     }
 
     /// Marks the sessions dirty whose deadlines have come.
@@ -236,8 +307,8 @@ impl Driver {
         let count = self.sessions.dirty_count();
         for nth in 0..count {
             let Some((handle, slot)) = self.sessions.clean(nth) else { continue };
-            slot.served_at = now;
-            match slot.session.serve(now) {
+            let last = std::mem::replace(&mut slot.served_at, now);
+            match slot.session.serve(Look { now, read_until: self.reading.until, last }) {
                 Next::Wait(deadline) => {
                     if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
                         slot.idle = true;
@@ -301,6 +372,7 @@ impl Future for Driver {
             if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
+                this.reading.note(now, received.is_none());
                 this.expire_timers(now);
                 this.trim_idle(now);
                 this.serve_dirty(now);
@@ -336,7 +408,11 @@ impl Drop for Driver {
         }
         for slot in self.sessions.iter() {
             slot.session.fail(KcpError::RuntimeGone);
+            if slot.lingering.is_some() {
+                slot.session.count_abandoned();
+            }
         }
+        self.shared.counters.state.lingering.set(0);
         self.shared.control.end();
     }
 }

@@ -28,9 +28,9 @@ use crate::proto::{CloseReason, SessionSettings, Stats};
 /// let handle = stream.handle();
 /// let library = tokio::spawn(async move { stream.write_all(b"hello").await });
 ///
-/// library.await??; // the stream is dropped there
+/// library.await??; // the stream is dropped there, and what was written is still delivered
 /// let reason = handle.closed().await;
-/// assert_eq!(reason, KcpError::Closed(CloseReason::Aborted));
+/// assert_eq!(reason, KcpError::Closed(CloseReason::Finished));
 /// assert_eq!(handle.stats().stream.bytes_written, 5);
 /// # Ok(())
 /// # }

@@ -13,8 +13,12 @@
 //!   driver takes it out and allows it to be queued again before it looks at its state, so what changes after the look
 //!   queues it again.
 //!
-//! The last of the stream's handles [releases](Handover::release) the session: what can be sent at once still is, then the
-//! session ends and the driver forgets it.
+//! A driver may be kept from its work: its process is stopped, or its thread is busy. It finds that out by the deadlines that
+//! it comes late for, and ends no session for a silence before it has read what arrived meanwhile: see [`Look`].
+//!
+//! The last of the stream's handles [releases](Handover::release) the session. From then on the session is the driver's alone.
+//! It goes on until the peer has everything that was written. Then it ends, and the driver forgets it. A task that was still sending
+//! for it schedules it again, because it may have been that which ended it.
 //!
 //! This module knows neither sockets nor connections. The tests run it under loom (`loom.rs`), which tries every order of
 //! the steps of two and three threads: see `CONTRIBUTING.md`.
@@ -23,7 +27,10 @@
 mod loom;
 mod run_queue;
 
-use core::ops::{Deref, DerefMut};
+use core::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 use std::{io, sync::atomic::Ordering};
 
 pub(super) use self::run_queue::{RunQueue, Scheduled};
@@ -67,22 +74,31 @@ pub(super) enum Next {
     Remove,
 }
 
+/// When the driver looks at a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) now: Instant,
+    /// Everything that arrived before this was read from the socket, and is in the sessions.
+    pub(super) read_until: Instant,
+    /// When the driver looked last.
+    pub(super) last: Instant,
+}
+
 /// What the driver does with a session's state, under the lock.
 pub(super) trait SessionState {
-    /// Does what is due at `now` and lists the tasks that this concerns.
-    fn handle_timeout(&mut self, now: Instant, wakes: &mut WakeList) -> Due;
+    /// Does what is due at `look.now` and lists the tasks that this concerns. `pause` is how much too late the look is, if it
+    /// is so late that the driver must have been kept from its work.
+    fn handle_timeout(&mut self, look: Look, pause: Option<Duration>, wakes: &mut WakeList) -> Due;
 
     /// Lists the tasks that wait for what has happened.
     fn collect_wakes(&mut self, wakes: &mut WakeList);
 
-    /// Prepares everything for sending that waits for more to go with it.
-    fn flush(&mut self);
+    /// No stream refers to the session any more: nothing waits for further writes, and nobody reads. The session ends itself when
+    /// nothing is left to do.
+    fn let_go(&mut self, wakes: &mut WakeList);
 
     /// Whether the session has ended.
     fn is_over(&self) -> bool;
-
-    /// Ends the session because no stream refers to it.
-    fn end(&mut self, wakes: &mut WakeList);
 }
 
 /// What is due in a session.
@@ -146,22 +162,20 @@ impl<S: SessionState> Handover<S> {
         result
     }
 
-    /// The driver's turn: does what is due at `now`, wakes the tasks that this concerns, and sends with `transmit`.
+    /// The driver's turn: does what is due, wakes the tasks that this concerns, and sends with `transmit`.
     #[inline]
     pub(super) fn serve(
         &self,
-        now: Instant,
+        look: Look,
         transmit: impl for<'g> Fn(Guard<'g, S>) -> (Guard<'g, S>, Next),
     ) -> Next {
         let done = self.locked(|mut state, wakes| {
+            let pause = self.pause_before(look);
             // From here on the driver keeps no deadline, until it notes the next.
             self.arm(None);
-            if state.released {
-                return Some(Self::finish(state, wakes, &transmit));
-            }
-            let Due { quiet, deadline } = state.handle_timeout(now, wakes);
+            let Due { quiet, deadline } = state.handle_timeout(look, pause, wakes);
             // What was received may need no answer yet: the application may have one that takes the ACK with it.
-            let rests = quiet && !state.transmitting && deadline.is_none_or(|at| at > now);
+            let rests = quiet && !state.transmitting && deadline.is_none_or(|at| at > look.now);
             rests.then(|| self.arm(deadline))
         });
         // The tasks are woken in between, before the system calls: a reader can start on another core meanwhile.
@@ -179,39 +193,33 @@ impl<S: SessionState> Handover<S> {
         })
     }
 
-    /// The driver's last turn for a session without a stream.
-    #[cold]
-    fn finish(
-        state: Guard<'_, S>,
-        wakes: &mut WakeList,
-        transmit: &impl for<'g> Fn(Guard<'g, S>) -> (Guard<'g, S>, Next),
-    ) -> Next {
-        let (mut state, _) = transmit(state);
-        if state.transmitting {
-            // The task that released it is still sending, and schedules it again behind that.
-            return Next::Wait(None);
-        }
-        state.end(wakes);
-        Next::Remove
-    }
-
-    /// The stream is gone: sends what can be sent at once, ACKs above all, and ends the session. `schedule` puts it into the
-    /// run queue, so that the driver forgets it.
+    /// The stream is gone: sends what can be sent at once, ACKs above all. `schedule` puts the session into the run queue, so that
+    /// the driver sees to the rest, or forgets the session. Returns whether the session has ended by this.
     pub(super) fn release(
         &self,
         transmit: impl for<'g> FnOnce(Guard<'g, S>) -> (Guard<'g, S>, Next),
         schedule: impl FnOnce(),
-    ) {
-        self.locked(|mut state, wakes| {
+    ) -> bool {
+        let ended = self.locked(|mut state, wakes| {
+            let was_over = state.is_over();
             state.released = true;
-            state.flush();
+            state.let_go(wakes);
+            // If the driver is sending, it sends these too.
             let (mut state, _) = transmit(state);
-            // If the driver is sending, it sends these too, and ends the session when it next serves it.
-            if !state.transmitting {
-                state.end(wakes);
-            }
+            state.collect_wakes(wakes);
+            !was_over && state.is_over()
         });
         schedule();
+        ended
+    }
+
+    /// How long nobody looked at the session although its deadline had come, if that is long.
+    #[inline]
+    fn pause_before(&self, look: Look) -> Option<Duration> {
+        // Another look since shows that the driver works, whatever it left to do.
+        let due = self.armed.load(Ordering::Relaxed).max(look.last.as_micros());
+        let late = Duration::from_micros(look.now.as_micros().saturating_sub(due));
+        (late >= PAUSE).then_some(late)
     }
 
     /// Notes, under the lock, which deadline the driver will keep.
@@ -240,6 +248,18 @@ impl<S> Inner<S> {
     pub(super) fn is_released(&self) -> bool {
         self.released
     }
+}
+
+/// As [`transmit`], for a task of the application. What it sends may have been the last thing to be done for a session that no
+/// stream refers to.
+#[inline]
+pub(super) fn transmit_in_task<'g, S>(
+    state: Guard<'g, S>,
+    sender: &mut impl Sender<S>,
+) -> (Guard<'g, S>, Next) {
+    let (state, next) = transmit(state, sender);
+    let next = if state.released { Next::Again } else { next };
+    (state, next)
 }
 
 /// Sends batch after batch, without the lock. At most [`MAX_BATCHES`]: the rest is for the driver's next turn.
@@ -285,5 +305,8 @@ impl<S> DerefMut for Inner<S> {
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
+/// How late a driver comes only if it was kept from its work. Timers are a few milliseconds late, and so is a task on a busy
+/// thread.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Batches that one call sends, so that neither a writer's task nor the driver is kept by a single session.
 const MAX_BATCHES: usize = 8;

@@ -14,20 +14,23 @@ pub(super) use self::state::is_refusal;
 use std::{
     net::{IpAddr, SocketAddr},
     ops::Range,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use self::state::State;
 use super::{
     clock,
     error::KcpError,
-    handover::{Handover, Next, Scheduled},
+    handover::{Handover, Look, Next, Scheduled},
     shared::Shared,
     wake_list::WakeList,
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{Block, ClosedRecord, Connection, Instant},
+    proto::{AbortReason, Block, ClosedRecord, Connection, Instant},
 };
 
 /// A session, held by its stream, by the driver's table, and by the run queue while it is scheduled.
@@ -39,6 +42,8 @@ pub(super) struct Session {
     pub(super) conv: u32,
     pub(super) shared: Arc<Shared>,
     scheduled: Scheduled,
+    /// No stream refers to it any more, and the driver is to know. The state under the lock says so too.
+    released: AtomicBool,
     handover: Handover<State>,
 }
 
@@ -58,6 +63,7 @@ impl Session {
             conv: connection.conv(),
             shared,
             scheduled: Scheduled::new(),
+            released: AtomicBool::new(false),
             handover: Handover::new(State::new(connection)),
         }
     }
@@ -77,9 +83,32 @@ impl Session {
         self.handover.act(work, || self.shared.schedule(self))
     }
 
-    /// Whether it has ended, or no stream refers to it any more.
+    /// Whether it has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.handover.locked(|state, _| state.is_released() || state.connection.close_reason().is_some())
+        self.handover.locked(|state, _| state.connection.close_reason().is_some())
+    }
+
+    /// Whether no stream refers to it any more.
+    pub(super) fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// Bytes written that the peer has not acknowledged.
+    pub(super) fn undelivered_bytes(&self) -> usize {
+        self.handover.locked(|state, _| state.connection.undelivered_bytes())
+    }
+
+    /// Counts what the dropped stream had not delivered as the session ended.
+    pub(super) fn count_abandoned(&self) {
+        self.shared.counters.driver.bytes_abandoned.add(self.undelivered_bytes());
+    }
+
+    /// Gives up what is still to be delivered after the stream was dropped.
+    pub(super) fn abandon(&self) {
+        self.handover.locked(|mut state, wakes| {
+            state.connection.abort(clock::now(), AbortReason::TimedOut);
+            state.collect_events(wakes);
+        });
     }
 
     /// Ends the session: everything pending fails with `failure`.
@@ -117,8 +146,8 @@ impl Session {
     }
 
     /// Does what is due, wakes the tasks that it concerns, and sends.
-    pub(super) fn serve(&self, now: Instant) -> Next {
-        self.handover.serve(now, |state| self.send_batches(state, clock::now(), false))
+    pub(super) fn serve(&self, look: Look) -> Next {
+        self.handover.serve(look, |state| self.send_batches(state, clock::now(), false))
     }
 
     /// Gives back the memory kept for further traffic.

@@ -29,8 +29,8 @@ pub struct OwnedReadHalf(Arc<StreamHandle>);
 
 /// The writing half of a [`KcpStream`], owned; from [`KcpStream::into_split`].
 ///
-/// Dropping it begins a shutdown that nobody waits for. The session ends when the reading half is dropped too, whether or not
-/// the peer has acknowledged everything by then.
+/// Dropping it begins a shutdown that nobody waits for. When the reading half is dropped too, the session ends once the peer has
+/// acknowledged everything, within [`linger`](crate::KcpConfigBuilder::linger).
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     handle: Arc<StreamHandle>,

@@ -74,6 +74,9 @@ groups! {
         replies,
         /// Such answers that were not sent, because too many were.
         replies_limited,
+        /// Bytes written to streams that were dropped, and given up: the peer had not acknowledged them when
+        /// [`linger`](crate::KcpConfigBuilder::linger) was over, or when the session ended before for another reason.
+        bytes_abandoned,
     }
     /// Counters of the packets received that were dropped, by cause.
     dropped: DropStats from DropCounters {
@@ -102,6 +105,8 @@ groups! {
     state: EndpointState from EndpointGauges {
         /// Sessions that the driver serves now.
         sessions,
+        /// Those of them whose streams were dropped, and that still deliver what was written.
+        lingering,
     }
 }
 

@@ -44,7 +44,9 @@ use crate::proto::{KcpConfig, SessionSettings, Stats};
 /// * **Connecting** sends nothing. That nobody answers shows only after data has waited for
 ///   [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout): from then on every call fails with `TimedOut`.
 /// * **Closing** is not told to the peer. Applications say in their own bytes where their data ends, and reads never return
-///   0 bytes. Dropping a stream gives up everything at once, unacknowledged data included: call `shutdown` first.
+///   0 bytes. What a dropped stream wrote is still delivered in the background, within
+///   [`linger`](crate::KcpConfigBuilder::linger), as long as the runtime lives: a program that is about to end calls `shutdown`
+///   first, which waits until everything has arrived.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

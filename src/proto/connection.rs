@@ -118,6 +118,8 @@ pub struct Connection {
     dead_link: u32,
     linger: Duration,
     idle_timeout: Option<Duration>,
+    /// The session does not end before this for a silence of its peer: see [`handle_pause`](Self::handle_pause).
+    no_end_before: Instant,
     /// A write was refused, and the application waits for room.
     write_blocked: bool,
     // Events that `poll_event` has not returned yet.
@@ -162,6 +164,7 @@ impl Connection {
             dead_link: config.dead_link,
             linger: config.linger,
             idle_timeout: config.idle_timeout,
+            no_end_before: Instant::ZERO,
             write_blocked: false,
             readable: false,
             datagram_readable: false,

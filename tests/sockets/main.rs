@@ -13,6 +13,7 @@ mod churn;
 mod crypto;
 mod datagrams;
 mod dead_peers;
+mod drops;
 mod echo;
 mod endings;
 mod endpoints;
@@ -25,6 +26,7 @@ mod messages;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod noise;
 mod options;
+mod pauses;
 mod readiness;
 mod records;
 mod runtimes;

@@ -127,8 +127,10 @@ async fn the_dscp_is_on_every_packet() {
     SockRef::from(&socket).set_recv_tos_v4(true).unwrap();
     SockRef::from(&socket).set_recv_buffer_size(1 << 20).unwrap();
     let addr = socket.local_addr().unwrap();
+    // A dropped stream sends no more.
+    let config = KcpConfig::builder().linger(Duration::ZERO).build().unwrap();
     for dscp in [0, 46, 10, 63, 0] {
-        let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+        let mut client = KcpStream::connect(addr, config.clone()).await.unwrap();
         client.socket().set_dscp(dscp).unwrap();
         // One batch, sent with GSO: as much as goes out before the first ACK.
         write_payload(&mut client, LEN).await.unwrap();

@@ -27,6 +27,8 @@ pub(super) struct Slot {
     /// Whether it is among the sessions that went idle.
     pub(super) idle: bool,
     pub(super) served_at: Instant,
+    /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
+    pub(super) lingering: Option<usize>,
 }
 
 impl Sessions {
@@ -34,8 +36,15 @@ impl Sessions {
         if self.slots.len() <= handle.index() {
             self.slots.resize_with(handle.index() + 1, || None);
         }
-        let slot =
-            Slot { handle, session, dirty: false, blocked: false, idle: false, served_at: Instant::ZERO };
+        let slot = Slot {
+            handle,
+            session,
+            dirty: false,
+            blocked: false,
+            idle: false,
+            served_at: Instant::ZERO,
+            lingering: None,
+        };
         self.count += 1;
         self.slots[handle.index()] = Some(slot);
     }
@@ -62,6 +71,11 @@ impl Sessions {
     /// The handle of the session at an index.
     pub(super) fn handle_at(&self, index: usize) -> Option<Handle> {
         self.slots.get(index)?.as_ref().map(|slot| slot.handle)
+    }
+
+    /// Whether the stream of the session is gone, and the session still delivers.
+    pub(super) fn lingers(&self, handle: Handle) -> bool {
+        self.get(handle).is_some_and(|slot| slot.lingering.is_some())
     }
 
     /// Whether `handle` is that of `session`.

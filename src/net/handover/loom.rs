@@ -214,6 +214,52 @@ fn a_stream_dropped_behind_a_write_sends_it_although_the_driver_was_called() {
 }
 
 #[test]
+fn a_dropped_stream_is_served_until_its_peer_has_everything() {
+    in_every_order(|| {
+        let queue = queue();
+        let bytes = Bytes { unacknowledged: true, ..Bytes::default() };
+        let session = Session::new(0, bytes);
+        let mut driver = run(
+            &queue,
+            Driver::poll,
+            tasks![with(&session, &queue, |session, queue| {
+                session.act(queue, false, |bytes| {
+                    bytes.written += 1;
+                    bytes.need(at(30));
+                });
+                session.release(queue);
+            })],
+        );
+        assert_eq!((session.sent(), driver.timers[0]), (1, Some(at(30))));
+        assert!(!session.is_over() && driver.known[0].is_some());
+        session.acknowledge();
+        driver.receive(&session);
+        assert!(session.is_over() && driver.removed[0]);
+        assert_eq!(driver.timers[0], None);
+    });
+}
+
+/// A handle of the datagrams may send while the stream is dropped.
+#[test]
+fn a_stream_dropped_while_another_task_sends_is_forgotten() {
+    in_every_order(|| {
+        let queue = queue();
+        let session = Session::new(0, Bytes::default());
+        let driver = run(
+            &queue,
+            Driver::poll,
+            tasks![
+                with(&session, &queue, |session, queue| session
+                    .act(queue, false, |bytes| bytes.written += 1)),
+                with(&session, &queue, |session, queue| session.release(queue)),
+            ],
+        );
+        assert_eq!(session.sent(), 1);
+        assert!(session.is_over() && driver.removed[0]);
+    });
+}
+
+#[test]
 fn a_driver_does_not_end_before_it_knows_the_session_of_an_owner_that_went() {
     in_every_order(|| {
         let queue = queue();

@@ -9,25 +9,30 @@ use std::{
 use bytes::Bytes;
 use tokio::task::coop;
 
-use super::{Session, state::State};
+use super::{Guard, Session};
 use crate::{
     net::{error::KcpError, handover::Next, wake_list::WakeList},
-    proto::DatagramSendError,
+    proto::{CloseReason, DatagramSendError},
 };
 
 impl Session {
     /// Queues a datagram and sends it. While another task sends, or the socket is full, it stays queued and goes next.
     pub(in crate::net) fn send_datagram(self: &Arc<Self>, datagram: &[u8]) -> io::Result<()> {
-        self.act(|mut state, wakes| match state.connection.send_datagram(datagram) {
-            // Corked: bytes of the stream that wait for the next write go on waiting.
-            Ok(()) => (Ok(()), self.transmit(state, wakes, true)),
-            Err(error) => (Err(state.error_or(error)), Next::Wait(None)),
+        self.act(|mut state, wakes| {
+            if state.is_released() {
+                return (Err(state.error_or(CloseReason::Aborted)), Next::Wait(None));
+            }
+            match state.connection.send_datagram(datagram) {
+                // Corked: bytes of the stream that wait for the next write go on waiting.
+                Ok(()) => (Ok(()), self.transmit(state, wakes, true)),
+                Err(error) => (Err(state.error_or(error)), Next::Wait(None)),
+            }
         })
     }
 
     pub(in crate::net) fn poll_recv_datagram(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.handover.locked(|mut state, wakes| state.poll_recv_datagram(cx, wakes));
+        let outcome = self.handover.locked(|mut state, wakes| next_datagram(&mut state, cx, wakes));
         if outcome.is_ready() {
             budget.made_progress();
         }
@@ -36,7 +41,7 @@ impl Session {
 
     pub(in crate::net) fn try_recv_datagram(&self) -> io::Result<Bytes> {
         let mut cx = Context::from_waker(Waker::noop());
-        match self.handover.locked(|mut state, wakes| state.poll_recv_datagram(&mut cx, wakes)) {
+        match self.handover.locked(|mut state, wakes| next_datagram(&mut state, &mut cx, wakes)) {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -47,18 +52,24 @@ impl Session {
     }
 }
 
-impl State {
-    fn poll_recv_datagram(&mut self, cx: &mut Context<'_>, wakes: &mut WakeList) -> Poll<io::Result<Bytes>> {
-        if let Some(datagram) = self.connection.recv_datagram() {
-            return Poll::Ready(Ok(datagram));
-        }
-        if self.connection.close_reason().is_some() {
-            return Poll::Ready(Err(self.close_error()));
-        }
-        if !self.connection.has_datagrams() {
-            return Poll::Ready(Err(KcpError::from(DatagramSendError::Disabled).into()));
-        }
-        self.datagram_readers.add(cx.waker(), wakes);
-        Poll::Pending
+/// Has a task wait for a datagram. A handle of the datagrams does not keep the stream: without one, it ends.
+fn next_datagram(
+    state: &mut Guard<'_>,
+    cx: &mut Context<'_>,
+    wakes: &mut WakeList,
+) -> Poll<io::Result<Bytes>> {
+    if let Some(datagram) = state.connection.recv_datagram() {
+        return Poll::Ready(Ok(datagram));
     }
+    if state.is_released() {
+        return Poll::Ready(Err(state.error_or(CloseReason::Aborted)));
+    }
+    if state.connection.close_reason().is_some() {
+        return Poll::Ready(Err(state.close_error()));
+    }
+    if !state.connection.has_datagrams() {
+        return Poll::Ready(Err(KcpError::from(DatagramSendError::Disabled).into()));
+    }
+    state.datagram_readers.add(cx.waker(), wakes);
+    Poll::Pending
 }

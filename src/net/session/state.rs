@@ -10,9 +10,10 @@ use std::{
 use super::transmit::Blocked;
 use crate::{
     net::{
+        clock,
         error::KcpError,
         handle::End,
-        handover::{Due, Next, SessionState},
+        handover::{Due, Look, Next, SessionState},
         waiters::Waiters,
         wake_list::WakeList,
     },
@@ -24,8 +25,8 @@ pub(super) struct State {
     pub(super) connection: Connection,
     /// A batch that found the socket full. It goes before all others.
     pub(super) blocked: Option<Blocked>,
-    /// Since when every send has failed, and how many have.
-    failing: Option<(Instant, u32)>,
+    /// Every send has failed for a while.
+    failing: Option<Failing>,
     /// Why calls fail, when it is not for the connection's own reason.
     failure: Option<KcpError>,
     /// The peer has acknowledged everything that was written before the shutdown.
@@ -47,6 +48,15 @@ pub(super) struct State {
     pub(super) read_blocked: bool,
     /// Where the end of the session is noted, if somebody has a handle that stays.
     pub(super) end: Option<Arc<End>>,
+}
+
+/// Sends that fail, one after the other.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    since: Instant,
+    count: u32,
+    /// Why the last one did.
+    last: KcpError,
 }
 
 impl State {
@@ -103,7 +113,11 @@ impl State {
                 }
                 // Nobody waits for these. The stats show them.
                 Event::Fec(_) | Event::Connected => {}
-                Event::Closed(_) => {
+                Event::Closed(reason) => {
+                    // Nobody answers what could not be sent: that is the better reason.
+                    if reason == CloseReason::DeadLink && self.failure.is_none() {
+                        self.failure = self.failing.map(|failing| failing.last).filter(is_of_network);
+                    }
                     self.readers.take_into(wakes);
                     self.datagram_readers.take_into(wakes);
                     self.writers.take_into(wakes);
@@ -162,8 +176,12 @@ impl State {
         }
     }
 
-    /// Takes note of how a send went. One that failed lost its packets, as any may be lost: the session goes on. It ends
-    /// when none has succeeded for a while.
+    /// Takes note of how a send went. One that failed lost its packets, as any may be lost: the session goes on.
+    ///
+    /// Most errors are those of a network that is about to change: no route, an interface that is down, no buffers, a firewall
+    /// that is being set up, a peer that restarts. They end nothing; the peer does, if it stays silent for `dead_timeout`, and
+    /// then the error says why. Others will not pass, because of the socket or the address. They end the session when no send
+    /// has succeeded for a while.
     #[inline]
     pub(super) fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
         match outcome {
@@ -174,19 +192,42 @@ impl State {
 
     #[cold]
     fn note_send_error(&mut self, now: Instant, error: &io::Error) {
-        let (since, count) = self.failing.get_or_insert((now, 0));
-        *count += 1;
+        let last = KcpError::network(error);
         self.refused |= is_refusal(error);
-        if now - *since >= SEND_FAILURE_LIMIT && *count >= MIN_SEND_FAILURES {
-            self.fail(KcpError::network(error));
+        let failing = self.failing.get_or_insert(Failing { since: now, count: 0, last });
+        failing.count += 1;
+        failing.last = last;
+        let Failing { since, count, .. } = *failing;
+        if is_lasting(error) && now - since >= SEND_FAILURE_LIMIT && count >= MIN_SEND_FAILURES {
+            self.fail(last);
         }
+    }
+}
+
+/// Whether a send failed for the network, and not for what a peer did. A socket may report another session's peer.
+const fn is_of_network(failure: &KcpError) -> bool {
+    let KcpError::Network { kind, .. } = failure else { return false };
+    !matches!(kind, io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+}
+
+/// Whether an error of a send will not pass by itself.
+fn is_lasting(error: &io::Error) -> bool {
+    match error.kind() {
+        // `EACCES`: the socket may not broadcast. `EPERM` comes from a firewall, and Windows has one error for both.
+        io::ErrorKind::PermissionDenied => cfg!(unix) && error.raw_os_error() != Some(EPERM),
+        // The socket cannot send to such an address.
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => true,
+        _ => false,
     }
 }
 
 impl SessionState for State {
     #[inline]
-    fn handle_timeout(&mut self, now: Instant, wakes: &mut WakeList) -> Due {
-        self.connection.handle_timeout(now);
+    fn handle_timeout(&mut self, look: Look, pause: Option<Duration>, wakes: &mut WakeList) -> Due {
+        if let Some(pause) = pause {
+            self.connection.handle_pause(look.now, pause);
+        }
+        self.connection.handle_timeout_unread(look.now, look.read_until);
         self.collect_events(wakes);
         let quiet =
             self.blocked.is_none() && self.connection.close_reason().is_none() && self.connection.is_quiet();
@@ -197,19 +238,15 @@ impl SessionState for State {
         self.collect_events(wakes);
     }
 
-    fn flush(&mut self) {
-        self.connection.flush();
+    fn let_go(&mut self, wakes: &mut WakeList) {
+        self.connection.drop_reader(clock::now());
+        // Tasks may wait for its datagrams: their handle does not keep the stream.
+        self.datagram_readers.take_into(wakes);
+        self.collect_events(wakes);
     }
 
     fn is_over(&self) -> bool {
         self.connection.close_reason().is_some()
-    }
-
-    fn end(&mut self, wakes: &mut WakeList) {
-        self.connection.close(CloseReason::Aborted);
-        // Tasks may still wait for its datagrams: their handle does not keep the stream.
-        self.collect_events(wakes);
-        self.blocked = None;
     }
 }
 
@@ -218,7 +255,101 @@ pub(in crate::net) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }
 
-/// How long every send may fail before the session ends: longer than a change of network takes.
+/// The system's number for "operation not permitted", on every Unix.
+const EPERM: i32 = 1;
+/// How long every send may fail, for a reason that will not pass, before the session ends: longer than a change of network takes.
 const SEND_FAILURE_LIMIT: Duration = Duration::from_secs(5);
 /// How many sends must have failed by then.
 const MIN_SEND_FAILURES: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{net::wake_list::WakeMutex, proto::KcpConfig};
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(1_000 * seconds)
+    }
+
+    /// A state whose session has sent something, at time 0, that nobody acknowledges.
+    fn waiting() -> State {
+        let mut connection = Connection::new(7, &KcpConfig::default(), at(0));
+        connection.write(at(0), b"anybody?").unwrap();
+        assert!(connection.poll_transmit(at(0), &mut [0; 2_048]).is_some());
+        State::new(connection)
+    }
+
+    /// A driver's look at it.
+    fn look(state: &mut State, now: Instant) {
+        WakeMutex::new(()).locked(|_, wakes| {
+            let look = Look { now, read_until: now, last: now };
+            state.handle_timeout(look, None, wakes);
+        });
+    }
+
+    /// Errors that a network and a firewall may cause, by their numbers.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const PASSING: [(&str, i32); 9] = [
+        ("EPERM", EPERM),
+        ("ENOMEM", 12),
+        ("EADDRNOTAVAIL", 99),
+        ("ENETDOWN", 100),
+        ("ENETUNREACH", 101),
+        ("ENOBUFS", 105),
+        ("ECONNRESET", 104),
+        ("ECONNREFUSED", 111),
+        ("EHOSTUNREACH", 113),
+    ];
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn errors_of_the_network_end_nothing_before_the_peer_counts_as_dead() {
+        for (name, code) in PASSING {
+            let error = || io::Error::from_raw_os_error(code);
+            let mut state = waiting();
+            for second in 0..30 {
+                state.note_send(at(second), Err(error()));
+                look(&mut state, at(second));
+                assert_eq!(state.connection.close_reason(), None, "{name} for {second} s");
+            }
+            look(&mut state, at(30));
+            assert_eq!(state.connection.close_reason(), Some(CloseReason::DeadLink), "{name}");
+            if name.starts_with("ECONN") {
+                assert_eq!(
+                    state.close_error().kind(),
+                    io::ErrorKind::TimedOut,
+                    "{name} may be of another peer"
+                );
+            } else {
+                assert_eq!(
+                    state.close_reason(),
+                    Some(KcpError::network(&error())),
+                    "{name} says why nobody answered"
+                );
+            }
+        }
+    }
+
+    /// If any send succeeds, what had failed before is not the reason.
+    #[test]
+    fn a_peer_that_is_silent_after_errors_passed_has_timed_out() {
+        let mut state = waiting();
+        state.note_send(at(1), Err(io::ErrorKind::NetworkUnreachable.into()));
+        state.note_send(at(2), Ok(()));
+        look(&mut state, at(30));
+        assert_eq!(state.close_error().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn an_error_that_will_not_pass_ends_the_session_after_a_while() {
+        for kind in [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported] {
+            let mut state = waiting();
+            for second in 0..5 {
+                state.note_send(at(second), Err(kind.into()));
+                assert_eq!(state.connection.close_reason(), None, "{kind:?} for {second} s");
+            }
+            state.note_send(at(5), Err(kind.into()));
+            assert_eq!(state.close_error().kind(), kind);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
 };
 
@@ -111,10 +111,16 @@ impl Session {
         self.with(true, |connection| connection.shutdown(clock::now()));
     }
 
-    /// The stream is gone. Sends what can be sent at once, ends the session, and has the driver forget it.
+    /// The stream is gone. Sends what can be sent at once, and leaves to the driver what is still to be delivered.
     pub(in crate::net) fn release(self: &Arc<Self>) {
-        self.handover
+        // Before the driver finds the session in the run queue.
+        self.released.store(true, Ordering::Release);
+        let ended = self
+            .handover
             .release(|state| self.send_batches(state, clock::now(), false), || self.shared.schedule(self));
+        if ended {
+            self.count_abandoned();
+        }
     }
 }
 

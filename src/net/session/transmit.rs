@@ -29,7 +29,9 @@ impl Session {
         wakes: &mut WakeList,
         corked: bool,
     ) -> Next {
-        let (mut state, next) = self.send_batches(state, now, corked);
+        let (mut state, next) = socket::with_transmit_buffer(|buffer| {
+            handover::transmit_in_task(state, &mut Batches { session: self, now, corked, buffer, sent: 0 })
+        });
         state.collect_events(wakes);
         next
     }

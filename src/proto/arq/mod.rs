@@ -269,6 +269,13 @@ impl Arq {
         self.queue.unsent() == 0 && self.buffer.unacked() == 0
     }
 
+    /// Bytes written that the peer has not acknowledged.
+    #[cfg(feature = "tokio")]
+    pub(super) const fn undelivered_bytes(&self) -> usize {
+        let headers = self.buffer.unacked() as u64 * HEADER_LEN as u64;
+        self.queue.unsent() + (self.buffer.unacked_bytes() - headers) as usize
+    }
+
     /// Whether a segment waits that the window has room for. Delayed writes do not count.
     pub(super) fn has_sendable(&self) -> bool {
         let delayed = self.flush_at.is_some() && self.queue.unsent() < self.path.mss();

@@ -178,7 +178,11 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// How long a shutdown waits for what was written to be acknowledged: up to a day, default 30 s.
+    /// How long a shutdown waits for what was written to be acknowledged: up to a day, default 30 s. As long, what a dropped stream
+    /// wrote is still delivered in the background; with zero, a dropped stream is gone at once.
+    ///
+    /// The sessions of dropped streams take at most 256 MiB for each socket. When it would be more, those that have lingered
+    /// longest are given up. `EndpointStats` counts the sessions that linger, and the bytes given up.
     pub const fn linger(mut self, limit: Duration) -> Self {
         self.config.linger = limit;
         self

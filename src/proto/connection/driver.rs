@@ -26,6 +26,11 @@ impl Connection {
             && !self.has_urgent_extension()
     }
 
+    /// Bytes written that the peer has not acknowledged.
+    pub(crate) const fn undelivered_bytes(&self) -> usize {
+        self.arq.undelivered_bytes()
+    }
+
     /// Whether a window update waits to be sent, as it may after a read.
     pub(crate) const fn has_window_update(&self) -> bool {
         self.arq.has_window_update()

@@ -1,10 +1,10 @@
-//! What callers outside the crate cannot show: transmissions that are corked, as the Tokio layer has them.
+//! What callers outside the crate cannot show: transmissions that are corked, as the Tokio layer has them, and pauses of a driver.
 
 use alloc::{collections::VecDeque, vec, vec::Vec};
 use core::time::Duration;
 
 use super::Connection;
-use crate::proto::{config::KcpConfig, time::Instant};
+use crate::proto::{config::KcpConfig, error::CloseReason, time::Instant};
 
 const MSS: usize = 1_376;
 
@@ -100,4 +100,119 @@ fn corked_calls_lose_and_reorder_nothing() {
     for seed in 0..seeds {
         corked_transfer(seed, total);
     }
+}
+
+fn just_before(at: Instant) -> Instant {
+    Instant::from_micros(at.as_micros() - 1)
+}
+
+/// A config under which silence of the peer ends a session soon, and a session under it that has sent something.
+fn waiting(idle: Option<Duration>, dead: Duration) -> Connection {
+    let config = KcpConfig::builder().idle_timeout(idle).dead_timeout(dead).build().unwrap();
+    let mut connection = Connection::new(7, &config, Instant::ZERO);
+    if idle.is_none() {
+        connection.write(Instant::ZERO, b"anybody?").unwrap();
+        drain(&mut connection, Instant::ZERO);
+    }
+    connection
+}
+
+#[test]
+fn no_silence_ends_a_session_before_everything_that_arrived_is_handed_in() {
+    let limit = Duration::from_millis(1_500);
+    for mut connection in [waiting(Some(limit), Duration::from_secs(30)), waiting(None, limit)] {
+        let deadline = Instant::ZERO + limit;
+        let (late, before) = (deadline + Duration::from_secs(1), just_before(deadline));
+        connection.handle_timeout_unread(late, before);
+        assert_eq!(connection.close_reason(), None);
+        drain(&mut connection, late);
+        assert_eq!(connection.poll_timeout(), Some(deadline), "it is asked again as soon as all is read");
+        connection.handle_timeout_unread(late, deadline);
+        assert!(connection.close_reason().is_some());
+    }
+}
+
+#[test]
+fn a_dead_link_is_found_only_when_everything_that_arrived_is_handed_in() {
+    let config = KcpConfig::builder().dead_link(1).build().unwrap();
+    let mut connection = Connection::new(7, &config, Instant::ZERO);
+    connection.write(Instant::ZERO, b"anybody?").unwrap();
+    drain(&mut connection, Instant::ZERO);
+    let rto = connection.poll_timeout().unwrap();
+    connection.handle_timeout_unread(rto + Duration::from_secs(1), just_before(rto));
+    assert_eq!(connection.close_reason(), None);
+    connection.handle_timeout_unread(rto + Duration::from_secs(1), rto);
+    assert_eq!(connection.close_reason(), Some(CloseReason::DeadLink));
+}
+
+/// Hands everything that `from` sends to `to`.
+fn deliver(from: &mut Connection, to: &mut Connection, now: Instant) {
+    let mut buffer = vec![0; 65_536];
+    from.handle_timeout(now);
+    from.flush();
+    while let Some(transmit) = from.poll_transmit(now, &mut buffer) {
+        for packet in buffer[..transmit.len].chunks_mut(transmit.stride) {
+            to.handle_packet(now, packet).unwrap();
+        }
+    }
+}
+
+/// Both ends of a live session stand still for `pause`, longer than their timeouts. Both resume, one of them up to
+/// 200 ms later than the other.
+#[test]
+fn a_session_outlives_a_pause_of_both_ends() {
+    for pause in [2, 40, 3_600].map(Duration::from_secs) {
+        for lag in [0, 50, 200].map(Duration::from_millis) {
+            let idle = Some(Duration::from_millis(1_500));
+            let config = KcpConfig::builder().idle_timeout(idle).build().unwrap();
+            let mut ends = [0, 1].map(|_| Connection::new(7, &config, Instant::ZERO));
+            ends[0].write(Instant::ZERO, b"in flight").unwrap();
+            drain(&mut ends[0], Instant::ZERO);
+            let resumed = Instant::ZERO + pause;
+            for (end, at) in ends.iter_mut().zip([resumed, resumed + lag]) {
+                end.handle_pause(at, pause - Duration::from_millis(200));
+                end.handle_timeout(at);
+                assert_eq!(end.close_reason(), None, "{pause:?}, {lag:?}");
+            }
+            let now = resumed + lag;
+            let [one, other] = &mut ends;
+            for _ in 0..2 {
+                deliver(one, other, now);
+                deliver(other, one, now);
+            }
+            assert!(ends[0].is_flushed() && ends[1].is_readable(), "{pause:?}, {lag:?}");
+        }
+    }
+}
+
+/// Patience ends: it is as long as the pause, within limits, and silence counts as before from then on.
+#[test]
+fn a_dead_peer_is_found_after_a_pause_too() {
+    let dead = Duration::from_secs(30);
+    let (ms, seconds) = (Duration::from_millis, Duration::from_secs);
+    for (pause, patience) in [(ms(100), ms(500)), (seconds(10), seconds(10)), (seconds(90), dead)] {
+        let mut connection = waiting(None, dead);
+        let now = Instant::ZERO + dead + pause;
+        connection.handle_pause(now, pause);
+        // Also when it is told of several.
+        connection.handle_pause(now, ms(1));
+        let end = now + patience;
+        connection.handle_timeout(just_before(end));
+        assert_eq!(connection.close_reason(), None, "{pause:?}");
+        connection.handle_timeout(end);
+        assert_eq!(connection.close_reason(), Some(CloseReason::DeadLink), "{pause:?}");
+    }
+}
+
+/// How long a shutdown may take is the application's to say.
+#[test]
+fn a_pause_does_not_make_a_shutdown_longer() {
+    let config = KcpConfig::builder().linger(Duration::from_secs(1)).build().unwrap();
+    let mut connection = Connection::new(7, &config, Instant::ZERO);
+    connection.write(Instant::ZERO, b"never acknowledged").unwrap();
+    connection.shutdown(Instant::ZERO);
+    let now = Instant::from_millis(1_000);
+    connection.handle_pause(now, Duration::from_millis(800));
+    connection.handle_timeout(now);
+    assert_eq!(connection.close_reason(), Some(CloseReason::LingerTimeout));
 }

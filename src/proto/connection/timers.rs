@@ -1,5 +1,7 @@
 //! What a connection waits for, and what it does when the time has come.
 
+use core::time::Duration;
+
 use super::{Connection, State};
 use crate::proto::{
     arq::Arq,
@@ -20,15 +22,49 @@ impl Connection {
     }
 
     /// Does what is due at `now`. Calling it early is harmless.
+    ///
+    /// It may end the session because nothing was heard from the peer. So hand in first what has arrived meanwhile.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout_unread(now, now);
+    }
+
+    /// As [`handle_timeout`](Self::handle_timeout), for a caller that has handed in only what arrived before `read_until`: it
+    /// ends no session for a silence that may be over.
+    pub(crate) fn handle_timeout_unread(&mut self, now: Instant, read_until: Instant) {
         if let State::Closed(_) = self.state {
             return;
         }
         self.arq.on_timeout(now);
         self.on_extension_timeout(now);
-        if let Some(reason) = self.expired(now) {
+        if let Some(reason) = self.expired(read_until) {
             self.close(reason);
         }
+    }
+
+    /// Tells the session that nobody could drive it for the time `pause` before `now`: the process was stopped, its machine
+    /// was moved, or its threads were busy.
+    ///
+    /// The peer may have answered, and nobody heard it; or it was stopped as well. So it is given as much time again before its
+    /// silence ends the session, but at least half a second and at most
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout). How to notice: a deadline of
+    /// [`poll_timeout`](Self::poll_timeout) has long passed, and nobody asked before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{KcpConfig, proto::{Connection, Instant}};
+    ///
+    /// let config = KcpConfig::builder().idle_timeout(Some(Duration::from_secs(2))).build()?;
+    /// let mut connection = Connection::new(7, &config, Instant::ZERO);
+    /// let (deadline, now) = (connection.poll_timeout().unwrap(), Instant::from_millis(10_000));
+    ///
+    /// connection.handle_pause(now, now - deadline);
+    /// connection.handle_timeout(now);
+    /// assert_eq!(connection.close_reason(), None, "its peer may have spoken meanwhile");
+    /// # Ok::<(), kcp9::proto::ConfigError>(())
+    /// ```
+    pub fn handle_pause(&mut self, now: Instant, pause: Duration) {
+        self.no_end_before = self.no_end_before.max(now + pause.min(self.dead_timeout).max(MIN_PATIENCE));
     }
 
     /// Which timer fires next, and when: as [`poll_timeout`](Self::poll_timeout), with the reason. Of timers that fire at the
@@ -71,11 +107,12 @@ impl Connection {
         all.filter_map(move |(timer, at)| Some((timer, at.filter(|at| lives && *at < Instant::NEVER)?)))
     }
 
-    /// Why the session ends at `now`, if it does.
+    /// Why the session ends at `now`, if it does. Everything that arrived before is handed in.
     fn expired(&self, now: Instant) -> Option<CloseReason> {
         if self.lifetime()? > now {
             // `dead_link` counts transmissions without an answer, and while one is due, `DeadPeer` is set.
-            let dead = self.dead_link > 0 && self.arq.is_link_dead(now, self.dead_link);
+            let dead =
+                self.dead_link > 0 && self.no_end_before <= now && self.arq.is_link_dead(now, self.dead_link);
             return dead.then_some(CloseReason::DeadLink);
         }
         let ends = ENDS.into_iter().zip(self.ends()).filter(|(_, at)| at.is_some());
@@ -99,9 +136,13 @@ impl Connection {
         };
         let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
         let idle = self.idle_timeout.map(|limit| self.arq.last_payload() + limit);
-        [linger, dead, idle]
+        // Silence counts only while somebody listened. How long a shutdown may take is the application's to say.
+        let patient = |at: Option<Instant>| at.map(|at| at.max(self.no_end_before));
+        [linger, patient(dead), patient(idle)]
     }
 }
 
+/// How much time a peer has at least after a pause of this end: a packet of each end and some delay in between.
+const MIN_PATIENCE: Duration = Duration::from_millis(500);
 /// The timers that end the session, in the order of [`Connection::ends`].
 const ENDS: [Timer; 3] = [Timer::Linger, Timer::DeadPeer, Timer::Idle];

@@ -8,6 +8,7 @@ use std::{
     io,
     sync::{Arc, atomic::Ordering},
     task::{Wake, Waker},
+    time::Duration,
     vec::Vec,
 };
 
@@ -19,7 +20,10 @@ use ::loom::{
 
 use crate::{
     net::{
-        handover::{Due, Guard, Handover, Next, RunQueue, Scheduled, Sender, SessionState, transmit},
+        handover::{
+            Due, Guard, Handover, Look, Next, RunQueue, Scheduled, Sender, SessionState, transmit,
+            transmit_in_task,
+        },
         wake_list::WakeList,
     },
     proto::Instant,
@@ -38,14 +42,22 @@ pub(super) struct Bytes {
     pub(super) taken: u32,
     /// Bytes that wait for a flush.
     pub(super) held_back: u32,
+    /// The peer has not acknowledged what was sent.
+    pub(super) unacknowledged: bool,
     /// Times at which something is to be done.
     pub(super) deadlines: Vec<Instant>,
     pub(super) over: bool,
+    /// Nobody refers to it any more: it ends when everything was sent and acknowledged.
+    let_go: bool,
 }
 
 impl Bytes {
     pub(super) fn need(&mut self, deadline: Instant) {
         self.deadlines.push(deadline);
+    }
+
+    fn check_end(&mut self) {
+        self.over |= self.let_go && self.written == self.taken && !self.unacknowledged;
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -54,23 +66,21 @@ impl Bytes {
 }
 
 impl SessionState for Bytes {
-    fn handle_timeout(&mut self, now: Instant, _: &mut WakeList) -> Due {
-        self.deadlines.retain(|at| *at > now);
+    fn handle_timeout(&mut self, look: Look, _: Option<Duration>, _: &mut WakeList) -> Due {
+        self.deadlines.retain(|at| *at > look.now);
         Due { quiet: self.written == self.taken && !self.over, deadline: self.deadline() }
     }
 
     fn collect_wakes(&mut self, _: &mut WakeList) {}
 
-    fn flush(&mut self) {
+    fn let_go(&mut self, _: &mut WakeList) {
         self.written += std::mem::take(&mut self.held_back);
+        self.let_go = true;
+        self.check_end();
     }
 
     fn is_over(&self) -> bool {
         self.over
-    }
-
-    fn end(&mut self, _: &mut WakeList) {
-        self.over = true;
     }
 }
 
@@ -100,7 +110,7 @@ impl Session {
     pub(super) fn act(self: &Arc<Self>, queue: &RunQueue<Self>, corked: bool, work: impl FnOnce(&mut Bytes)) {
         let work = |mut state: Guard<'_, Bytes>, _: &mut WakeList| {
             work(&mut state);
-            ((), self.transmit(state, corked).1)
+            ((), transmit_in_task(state, &mut Batches { session: self, corked }).1)
         };
         self.handover.act(work, || queue.schedule(self).expect("the driver lives"));
     }
@@ -117,6 +127,14 @@ impl Session {
     /// Bytes on the wire, at rest.
     pub(super) fn sent(&self) -> u32 {
         self.wire.load(Ordering::Relaxed)
+    }
+
+    /// What the driver does as the peer's acknowledgement comes.
+    pub(super) fn acknowledge(&self) {
+        self.handover.locked(|mut state, _| {
+            state.unacknowledged = false;
+            state.check_end();
+        });
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -166,10 +184,12 @@ impl Sender<Bytes> for Batches<'_> {
     }
 
     fn sent(&mut self, bytes: &mut Bytes, batch: Batch, outcome: io::Result<()>) -> Result<(), Next> {
-        outcome.map_err(|_| {
+        if outcome.is_err() {
             bytes.taken = batch.start;
-            Next::Blocked
-        })
+            return Err(Next::Blocked);
+        }
+        bytes.check_end();
+        Ok(())
     }
 }
 
@@ -252,8 +272,9 @@ impl Driver {
     fn serve(&mut self, session: &Arc<Session>) {
         let id = session.id;
         self.known[id] = Some(Arc::clone(session));
+        let look = Look { now: self.now, read_until: self.now, last: self.now };
         loop {
-            match session.handover.serve(self.now, |state| session.transmit(state, false)) {
+            match session.handover.serve(look, |state| session.transmit(state, false)) {
                 Next::Blocked if self.retry.is_some() => {
                     self.timers[id] = self.retry;
                     break;
@@ -283,7 +304,7 @@ impl Driver {
 }
 
 pub(super) fn fail(session: &Arc<Session>) {
-    session.handover.locked(|mut state, wakes| state.end(wakes));
+    session.handover.locked(|mut state, _| state.over = true);
 }
 
 pub(super) fn at(millis: u64) -> Instant {
