@@ -1,7 +1,7 @@
 //! What the driver does for the handles of its endpoint: see [`Control`](crate::net::control::Control).
 
 use super::Driver;
-use crate::net::{control::Request, error::KcpError};
+use crate::net::control::Request;
 
 impl Driver {
     /// Does what was asked since the last call.
@@ -25,7 +25,7 @@ impl Driver {
         for handle in self.endpoint.sessions() {
             let Some(slot) = self.sessions.get(handle) else { continue };
             match asked {
-                Request::Abort => slot.session.fail(KcpError::EndpointClosed),
+                Request::Abort => slot.session.abort_with_endpoint(),
                 _ => slot.session.end_when_flushed(),
             }
             self.sessions.mark_dirty(handle);

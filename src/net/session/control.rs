@@ -12,17 +12,26 @@ use tokio::io::{Interest, ReadBuf, Ready};
 use super::{Session, state::State};
 use crate::{
     net::{clock, error::KcpError, handle::End, wake_list::WakeList},
-    proto::{CloseReason, WriteError},
+    proto::{AbortReason, WriteError},
 };
 
 impl Session {
     /// Ends the session at once, and has the driver forget it.
     pub(in crate::net) fn abort(self: &Arc<Self>) {
-        self.handover.locked(|mut state, wakes| {
-            state.connection.close(CloseReason::Aborted);
-            state.collect_events(wakes);
+        self.act(|mut state, wakes| {
+            let now = clock::now();
+            state.abort(now, None, AbortReason::Application);
+            ((), self.transmit_at(state, now, wakes, false))
         });
         self.shared.schedule(self);
+    }
+
+    /// Ends the session at once: its endpoint does. The driver sends what is to be said of it.
+    pub(in crate::net) fn abort_with_endpoint(&self) {
+        self.handover.locked(|mut state, wakes| {
+            state.abort(clock::now(), Some(KcpError::EndpointClosed), AbortReason::EndpointClosed);
+            state.collect_events(wakes);
+        });
     }
 
     /// Begins a shutdown, after which the session ends: its endpoint is shut down.
@@ -31,7 +40,7 @@ impl Session {
             state.ends_when_flushed = true;
             state.connection.shutdown(clock::now());
             if state.flushed {
-                state.fail(KcpError::EndpointClosed);
+                state.after_shutdown();
             }
             state.collect_events(wakes);
         });

@@ -17,7 +17,7 @@ use crate::{
         waiters::Waiters,
         wake_list::WakeList,
     },
-    proto::{CloseReason, Connection, Event, Instant, ReadError},
+    proto::{AbortReason, CloseReason, Connection, Event, Instant, ReadError},
 };
 
 #[derive(Debug)]
@@ -102,14 +102,13 @@ impl State {
                 Event::Flushed => {
                     self.flushed = true;
                     self.closers.take_into(wakes);
-                    if self.ends_when_flushed {
-                        self.fail(KcpError::EndpointClosed);
-                    }
+                    self.after_shutdown();
                 }
                 Event::Finished => self.readers.take_into(wakes),
                 Event::NoReader => {
                     self.writers.take_into(wakes);
                     self.closers.take_into(wakes);
+                    self.after_shutdown();
                 }
                 // Nobody waits for these. The stats show them.
                 Event::Fec(_) | Event::Connected => {}
@@ -173,6 +172,22 @@ impl State {
         if self.connection.close_reason().is_none() {
             self.failure = Some(failure);
             self.connection.close(CloseReason::Aborted);
+        }
+    }
+
+    /// Ends the session at once, and tells the peer: for a reason that is not the connection's own, if there is a `failure`.
+    pub(super) fn abort(&mut self, now: Instant, failure: Option<KcpError>, reason: AbortReason) {
+        if self.connection.close_reason().is_none() {
+            self.failure = failure;
+            self.connection.abort(now, reason);
+        }
+    }
+
+    /// The writing direction is done. If the endpoint ends, the other direction is given up, and then the session is done.
+    pub(super) fn after_shutdown(&mut self) {
+        if self.ends_when_flushed && self.connection.close_reason().is_none() {
+            self.failure = Some(KcpError::EndpointClosed);
+            self.connection.drop_reader(clock::now());
         }
     }
 
