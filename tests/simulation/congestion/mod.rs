@@ -10,7 +10,7 @@ mod startup;
 
 use std::time::Duration;
 
-use kcp9::{CongestionControl, KcpConfig};
+use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use kcp9_simulator::{CLIENT, Simulation};
 
@@ -20,6 +20,16 @@ const SECOND: Duration = Duration::from_secs(1);
 fn controllers() -> [(&'static str, KcpConfig); 2] {
     [("BbrLike", CongestionControl::BbrLike), ("Kcp", CongestionControl::Kcp)]
         .map(|(name, control)| (name, KcpConfig::builder().congestion_control(control).build().unwrap()))
+}
+
+/// KCP's own congestion control.
+fn kcp() -> KcpConfig {
+    KcpConfig::builder().congestion_control(CongestionControl::Kcp).build().unwrap()
+}
+
+/// No controller: only the windows, of 2,048 segments, limit what is in flight.
+fn none() -> KcpConfig {
+    KcpConfig::builder().nodelay(NoDelay::FAST3).build().unwrap()
 }
 
 /// Bytes a second that the server reads over `time`.

@@ -4,51 +4,110 @@ use kcp9::{KcpConfig, NoDelay, fec::AdaptiveFec};
 
 use kcp9_simulator::{LinkSettings, Reader, Simulation, Writer, ms};
 
-use super::{SECOND, controllers, rate};
+use super::{SECOND, controllers, kcp, none, rate};
+
+/// A session on a link of 100 Mbit/s whose round trips take `before` and from 5 s on `after`: its share of the rate from 3 s
+/// after that on, and the segments that it has resent, of those sent first.
+fn behind_a_longer_route(config: &KcpConfig, before: u64, after: u64) -> [f64; 2] {
+    const RATE: u64 = 12_500_000;
+    let link = LinkSettings::delay(ms(before) / 2).rate(RATE, 1_000_000);
+    let mut simulation = Simulation::new(1, config, &link);
+    simulation.client().writer = Writer::bulk(u64::MAX);
+    simulation.run_for(5 * SECOND);
+    for link in simulation.ends.iter_mut().map(|end| &mut end.link) {
+        link.settings.delay = ms(after) / 2;
+    }
+    simulation.run_for(3 * SECOND);
+    let share = rate(&mut simulation, 5 * SECOND) / RATE as f64;
+    let stats = simulation.client().connection.stats();
+    [share, stats.recovery.resends() as f64 / stats.segments.push_sent as f64]
+}
+
+/// What a session does from 5 s on after its link became ten times slower.
+struct Slower {
+    /// Of the new rate.
+    share: f64,
+    /// Most bytes that waited for the link.
+    waiting: u64,
+    /// Segments resent since the change, of those sent first.
+    resent: f64,
+}
+
+/// Bytes a second of the slower link.
+const SLOW: u64 = 1_250_000;
+
+fn on_a_link_that_becomes_slower(config: &KcpConfig) -> Slower {
+    let link = LinkSettings::delay(ms(20)).rate(10 * SLOW, 1_000_000);
+    let mut simulation = Simulation::new(1, config, &link);
+    simulation.client().writer = Writer::bulk(u64::MAX);
+    simulation.run_for(5 * SECOND);
+    let before = simulation.client().connection.stats();
+    simulation.client().link.settings.rate = Some(SLOW);
+    simulation.run_for(5 * SECOND);
+    simulation.client().link.take_longest_queue();
+    let share = rate(&mut simulation, 10 * SECOND) / SLOW as f64;
+    let after = simulation.client().connection.stats();
+    Slower {
+        share,
+        waiting: simulation.client().link.take_longest_queue() as u64,
+        resent: (after.recovery.resends() - before.recovery.resends()) as f64
+            / (after.segments.push_sent - before.segments.push_sent) as f64,
+    }
+}
 
 /// Another network, another route: what fitted the path before is no limit on the longer one.
 #[test]
 fn a_path_that_becomes_longer_is_filled_again_soon() {
-    const RATE: u64 = 12_500_000;
     for (before, after) in [(20, 150), (50, 120), (50, 200), (75, 190)] {
-        let link = LinkSettings::delay(ms(before) / 2).rate(RATE, 1_000_000);
-        let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
-        simulation.client().writer = Writer::bulk(u64::MAX);
-        simulation.run_for(5 * SECOND);
-        for link in simulation.ends.iter_mut().map(|end| &mut end.link) {
-            link.settings.delay = ms(after) / 2;
-        }
-        simulation.run_for(3 * SECOND);
-        let rate = rate(&mut simulation, 5 * SECOND) / RATE as f64;
-        assert!(rate >= 0.93, "{before} to {after} ms: {rate:.3} of the link's rate");
+        let [share, resent] = behind_a_longer_route(&KcpConfig::default(), before, after);
+        assert!(share >= 0.93, "{before} to {after} ms: {share:.3} of the link's rate");
         // A second startup, that of the longer path, overflows the queue.
-        let stats = simulation.client().connection.stats();
-        assert!(
-            stats.recovery.resends() * 20 < stats.segments.push_sent,
-            "{before} to {after} ms: {stats:?}"
-        );
+        assert!(resent < 0.05, "{before} to {after} ms: {resent:.4} resent");
+    }
+}
+
+/// Timeouts that the longer round trips bring put its window back to one segment, and it grows by one a round trip.
+#[test]
+fn kcps_control_takes_a_longer_route_for_congestion() {
+    for (before, after) in [(20, 150), (75, 190)] {
+        let [share, resent] = behind_a_longer_route(&kcp(), before, after);
+        let what = format!("{before} to {after} ms: {share:.3} of the link's rate, {resent:.4} resent");
+        assert!((0.015..0.15).contains(&share) && resent <= 0.08, "{what}");
+    }
+}
+
+/// The windows are as large as before; what limits the session is that they hold more than the path and its queue.
+#[test]
+fn without_a_controller_a_longer_route_is_no_congestion() {
+    for (before, after) in [(20, 150), (75, 190)] {
+        let [share, resent] = behind_a_longer_route(&none(), before, after);
+        let what = format!("{before} to {after} ms: {share:.3} of the link's rate, {resent:.4} resent");
+        assert!(share >= 0.4 && resent <= 0.8, "{what}");
     }
 }
 
 /// What makes round trips longer here is the session's own queue, and it goes away.
 #[test]
 fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
-    const RATE: u64 = 1_250_000;
-    let link = LinkSettings::delay(ms(20)).rate(10 * RATE, 1_000_000);
-    let mut simulation = Simulation::new(1, &KcpConfig::default(), &link);
-    simulation.client().writer = Writer::bulk(u64::MAX);
-    simulation.run_for(5 * SECOND);
-    let resends = simulation.client().connection.stats().recovery.resends();
-    simulation.client().link.settings.rate = Some(RATE);
-    simulation.run_for(5 * SECOND);
-    simulation.client().link.take_longest_queue();
-    let rate = rate(&mut simulation, 10 * SECOND);
-    assert!(rate >= 0.95 * RATE as f64, "{rate:.0} B/s of {RATE}");
-    let waiting = simulation.client().link.take_longest_queue() as u64;
-    assert!(waiting < RATE / 25, "{waiting} bytes wait longer than a round trip");
+    let Slower { share, waiting, resent } = on_a_link_that_becomes_slower(&KcpConfig::default());
+    assert!(share >= 0.95, "{share:.3} of the rate");
+    assert!(waiting < SLOW / 25, "{waiting} bytes wait longer than a round trip");
     // Another startup would overflow the queue.
-    let stats = simulation.client().connection.stats();
-    assert_eq!(stats.recovery.resends(), resends, "{stats:?}");
+    assert!(resent == 0.0, "{resent:.4} resent");
+}
+
+#[test]
+fn kcps_control_keeps_the_queue_of_a_link_that_becomes_slower_short() {
+    let Slower { share, waiting, resent } = on_a_link_that_becomes_slower(&kcp());
+    let what = format!("{share:.3} of the rate, {waiting} bytes wait, {resent:.4} resent");
+    assert!(share >= 0.12 && waiting < SLOW / 25 && resent <= 0.15, "{what}");
+}
+
+#[test]
+fn without_a_controller_the_queue_of_a_link_that_becomes_slower_stays_full() {
+    let Slower { share, waiting, resent } = on_a_link_that_becomes_slower(&none());
+    let what = format!("{share:.3} of the rate, {waiting} bytes wait, {resent:.4} resent");
+    assert!(share >= 0.7 && waiting >= 990_000 && resent <= 2.0, "{what}");
 }
 
 /// A longer route is no queue, and its losses call for parity.
