@@ -63,10 +63,12 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Established,
-    /// Shut down by the application. Data is still to be acknowledged, until the given instant at the latest.
-    Draining(Instant),
+    /// Shut down by the application. Data or FIN is still to be acknowledged.
+    Draining,
     /// Shut down, and everything was acknowledged.
     Flushed,
+    /// Nobody reads at the peer's end.
+    Refused,
     Closed(CloseReason),
 }
 
@@ -117,6 +119,8 @@ pub struct Connection {
     dead_timeout: Duration,
     dead_link: u32,
     linger: Duration,
+    /// Since when a session that was shut down lingers.
+    linger_since: Option<Instant>,
     idle_timeout: Option<Duration>,
     /// The session does not end before this for a silence of its peer: see [`handle_pause`](Self::handle_pause).
     no_end_before: Instant,
@@ -163,6 +167,7 @@ impl Connection {
             dead_timeout: config.dead_timeout,
             dead_link: config.dead_link,
             linger: config.linger,
+            linger_since: None,
             idle_timeout: config.idle_timeout,
             no_end_before: Instant::ZERO,
             write_blocked: false,
@@ -209,9 +214,6 @@ impl Connection {
         if self.write_blocked && self.arq.has_much_room() {
             self.write_blocked = false;
             self.writable = true;
-        }
-        if self.state != State::Established {
-            self.check_ends();
         }
     }
 
@@ -291,7 +293,14 @@ impl Connection {
     /// # Errors
     /// As [`read`](Self::read), and [`ReadError::UnexpectedEof`] once where the stream ends within a message.
     pub fn recv(&mut self) -> Result<Bytes, ReadError> {
-        self.arq.recv().ok_or_else(|| self.nothing_to_read())
+        match self.arq.recv() {
+            Some(message) => Ok(message),
+            None if self.is_eof() && self.arq.readable_bytes() > 0 => {
+                self.arq.discard_unread();
+                Err(ReadError::UnexpectedEof)
+            }
+            None => Err(self.nothing_to_read()),
+        }
     }
 
     /// Whether something waits to be read: bytes, or a message, which may be empty.

@@ -106,6 +106,12 @@ impl Datagrams {
         self.unread.pop()
     }
 
+    /// Drops what was not sent.
+    pub(super) fn drop_unsent(&mut self) {
+        self.stats.dropped_unsent += self.unsent.datagrams.len() as u64;
+        self.unsent = Queue::default();
+    }
+
     /// Drops what was not read.
     pub(super) fn drop_unread(&mut self) {
         self.stats.dropped_unread += self.unread.datagrams.len() as u64;

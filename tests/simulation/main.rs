@@ -7,6 +7,7 @@ mod death;
 mod delivery;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod encryption;
+mod end;
 mod fec;
 mod fec_adaptive;
 mod goodput;

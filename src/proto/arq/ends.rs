@@ -13,16 +13,6 @@ impl Arq {
         self.recv.nxt()
     }
 
-    /// The sn behind the last segment that has arrived, in order or not.
-    pub(in crate::proto) const fn newest_received(&self) -> u32 {
-        self.recv.newest_end()
-    }
-
-    /// The peer sends nothing from `end` on, and has sent nothing from there on.
-    pub(in crate::proto) const fn set_end(&mut self, end: u32) {
-        self.recv.set_end(end);
-    }
-
     /// Neither keeps nor acknowledges what is new from here on. The window is closed.
     pub(in crate::proto) fn refuse(&mut self) {
         self.discard_unread();
@@ -31,8 +21,10 @@ impl Arq {
 
     /// Takes in whatever comes, as at the beginning.
     pub(in crate::proto) const fn accept_all(&mut self) {
-        self.recv.accept_all();
-        self.tell_window = true;
+        if self.recv.is_limited() {
+            self.recv.accept_all();
+            self.tell_window = true;
+        }
     }
 
     /// Drops what the application has not read. It stays acknowledged.
@@ -77,19 +69,7 @@ impl Arq {
         self.acks.is_empty() && !self.has_control()
     }
 
-    // ---- Times of what is sent beside the stream ----
-
     pub(in crate::proto) const fn rto(&self) -> Duration {
         self.path.rtt().rto()
-    }
-
-    /// The longest wait for an answer.
-    pub(in crate::proto) const fn max_wait(&self) -> Duration {
-        self.max_wait
-    }
-
-    /// Something was sent that the peer must answer.
-    pub(in crate::proto) fn on_sent_beside(&mut self, now: Instant) {
-        self.path.liveness.on_send(now);
     }
 }

@@ -195,6 +195,9 @@ impl Arq {
         if let Some(rtt) = taken.rtt {
             self.path.on_rtt(now, rtt, &self.nodelay);
         }
+        if let Some(end) = taken.end {
+            self.recv.set_end(end);
+        }
         if !taken.vouched {
             return false;
         }

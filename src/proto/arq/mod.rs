@@ -443,6 +443,9 @@ impl Arq {
             rtt: rtt.smoothed(),
             interval: self.nodelay.interval,
             in_flight: self.buffer.unacked() > 0,
+            all_acked: self.is_flushed(),
+            max_wait: self.max_wait,
+            newest: self.recv.newest_end(),
         }
     }
 

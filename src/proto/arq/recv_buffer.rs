@@ -226,6 +226,11 @@ impl RecvBuffer {
         self.left = 0;
     }
 
+    /// Whether something limits what is taken in, besides the window.
+    pub(super) const fn is_limited(&self) -> bool {
+        self.left <= u32::MAX as u64
+    }
+
     /// Takes in segments as at the beginning: none is the last.
     pub(super) const fn accept_all(&mut self) {
         self.left = u64::MAX;

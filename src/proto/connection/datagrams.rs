@@ -82,7 +82,7 @@ impl Connection {
             State::Closed(reason) => Err(DatagramSendError::Closed(reason)),
             _ if !self.datagrams.is_enabled() => Err(DatagramSendError::Disabled),
             State::Established => Ok(()),
-            State::Draining(_) | State::Flushed => Err(DatagramSendError::ShutDown),
+            State::Draining | State::Flushed | State::Refused => Err(DatagramSendError::ShutDown),
         }
     }
 

@@ -10,9 +10,10 @@
 //! acknowledged everything, or has nobody who reads it. The reading direction is done when everything has arrived, or
 //! nobody reads here.
 
-use super::{Connection, Event, State};
+use super::{Connection, Event, State, Transmit};
 use crate::proto::{
     error::{AbortReason, CloseReason, ReadError, WriteError},
+    extension::Knowledge,
     time::Instant,
 };
 
@@ -64,8 +65,13 @@ impl Connection {
             return;
         }
         self.arq.flush();
-        self.state = State::Draining(now + self.linger);
-        self.check_ends();
+        self.state = State::Draining;
+        self.linger_since = Some(now);
+        if let Some(extension) = &mut self.extension {
+            extension.ends.shutdown();
+            extension.settle(now);
+        }
+        self.check_ends(now);
     }
 
     /// Ends both directions, for an application that is gone. Everything written is still delivered, as after
@@ -104,17 +110,25 @@ impl Connection {
             return;
         }
         self.reader_dropped = true;
-        self.arq.discard_unread();
         self.datagrams.drop_unread();
+        if let Some(extension) = &mut self.extension {
+            extension.ends.drop_reader();
+        }
         self.shutdown(now);
+        self.linger_since.get_or_insert(now);
+        if self.is_unanswered()
+            && let Some(extension) = &mut self.extension
+        {
+            extension.give_up();
+        }
         self.arq.flush();
-        self.check_ends();
+        self.check_ends(now);
     }
 
     /// Ends the session at once, with [`CloseReason::Aborted`]. A peer that knows the extensions learns of it, and why: one more
     /// packet is to be sent to it.
-    pub fn abort(&mut self, _now: Instant, _reason: AbortReason) {
-        self.close(CloseReason::Aborted);
+    pub fn abort(&mut self, _now: Instant, reason: AbortReason) {
+        self.close_telling(CloseReason::Aborted, reason);
     }
 
     /// Ends the session at once. The peer does not learn of it. Later calls fail with `reason`.
@@ -122,6 +136,9 @@ impl Connection {
         if self.close_reason().is_none() {
             self.state = State::Closed(reason);
             self.end_events.add(EndEvents::CLOSED);
+            if let Some(extension) = &mut self.extension {
+                extension.close();
+            }
         }
     }
 
@@ -159,22 +176,40 @@ impl Connection {
         self.reader_dropped
     }
 
-    pub(super) const fn check_writable(&self) -> Result<(), WriteError> {
+    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
         match self.state {
             State::Established => Ok(()),
-            State::Draining(_) | State::Flushed => Err(WriteError::ShutDown),
-            State::Closed(CloseReason::Finished) => Err(WriteError::ShutDown),
+            State::Refused => Err(WriteError::NoReader),
+            State::Closed(CloseReason::Finished) if self.has_peer_no_reader() => Err(WriteError::NoReader),
+            State::Draining | State::Flushed | State::Closed(CloseReason::Finished) => {
+                Err(WriteError::ShutDown)
+            }
             State::Closed(reason) => Err(WriteError::Closed(reason)),
         }
     }
 
     /// Why a read found nothing.
-    pub(super) const fn nothing_to_read(&self) -> ReadError {
+    pub(super) fn nothing_to_read(&self) -> ReadError {
         match self.state {
+            _ if self.is_eof() => ReadError::Finished,
             State::Closed(CloseReason::Finished) => ReadError::Finished,
             State::Closed(reason) => ReadError::Closed(reason),
             _ => ReadError::Blocked,
         }
+    }
+
+    /// Whether everything that the peer wrote has arrived, and it has said so.
+    pub(super) fn is_eof(&self) -> bool {
+        self.extension.as_ref().is_some_and(|extension| extension.ends.is_eof())
+    }
+
+    fn has_peer_no_reader(&self) -> bool {
+        self.extension.as_ref().is_some_and(|extension| extension.ends.has_peer_no_reader())
+    }
+
+    /// What is known of a peer that may have extensions.
+    fn knowledge(&self) -> Knowledge {
+        self.extension.as_ref().map_or(Knowledge::Legacy, |extension| extension.knowledge())
     }
 
     // ---- Progress ----
@@ -196,22 +231,224 @@ impl Connection {
     }
 
     /// Draws the conclusions for the end from what has come in, was sent, or was called.
-    pub(super) fn check_ends(&mut self) {
-        if self.reader_dropped {
-            self.arq.discard_unread();
+    #[inline]
+    pub(super) fn check_ends(&mut self, now: Instant) {
+        let has_news = self.extension.as_ref().is_some_and(|extension| extension.ends.has_news());
+        if self.state != State::Established || has_news {
+            self.conclude_ends(now);
         }
-        if matches!(self.state, State::Draining(_)) && self.arq.is_flushed() {
+    }
+
+    #[inline(never)]
+    fn conclude_ends(&mut self, now: Instant) {
+        if self.reader_dropped {
+            self.drop_received(now);
+        }
+        if self.close_reason().is_some() {
+            // What came again is acknowledged again, at once.
+            self.arq.flush();
+            return;
+        }
+        self.conclude_extension_ends(now);
+        if self.state == State::Draining && self.is_delivered() {
             self.state = State::Flushed;
-            self.delivery = Delivery::Done;
-            self.end_events.add(EndEvents::FLUSHED);
+            self.set_delivered();
+        }
+        if self.delivery == Delivery::Done && !self.reader_dropped {
+            self.linger_since = None;
         }
         if self.is_finished() {
             self.close(CloseReason::Finished);
+            if let Some(extension) = self.extension.as_mut().filter(|_| self.reader_dropped) {
+                extension.ends.finish_without_reader();
+            }
         }
+    }
+
+    /// The same, as far as the peer knows of it.
+    fn conclude_extension_ends(&mut self, now: Instant) {
+        let Some(extension) = &mut self.extension else { return };
+        if extension.ends.on_arrival(self.arq.rcv_nxt()) {
+            self.end_events.add(EndEvents::FINISHED);
+            // The peer waits for nothing else.
+            self.arq.flush();
+        }
+        if extension.ends.has_peer_no_reader() && matches!(self.state, State::Established | State::Draining) {
+            self.on_no_reader(now);
+        } else if extension.ends.is_ending()
+            && extension.speaks_ends()
+            && self.arq.is_all_sent()
+            && !self.datagrams.has_unsent()
+        {
+            extension.ends.on_all_sent(self.arq.snd_nxt());
+        }
+    }
+
+    /// Nobody reads at the peer's end: gives up what it has not acknowledged.
+    fn on_no_reader(&mut self, now: Instant) {
+        if self.arq.is_flushed() {
+            self.set_delivered();
+        } else {
+            self.delivery = Delivery::GivenUp;
+            self.arq.abandon(now);
+        }
+        self.datagrams.drop_unsent();
+        self.writable |= core::mem::take(&mut self.write_blocked);
+        self.end_events.add(EndEvents::NO_READER);
+        self.state = State::Refused;
+    }
+
+    /// Everything written is with the peer.
+    fn set_delivered(&mut self) {
+        self.delivery = Delivery::Done;
+        if self.state != State::Established {
+            self.end_events.add(EndEvents::FLUSHED);
+        }
+    }
+
+    /// Drops what has arrived for an application that is gone, and has what follows refused, if the peer can be told that nobody
+    /// reads it.
+    fn drop_received(&mut self, now: Instant) {
+        match self.knowledge() {
+            Knowledge::Legacy | Knowledge::Unknown => {
+                self.arq.accept_all();
+                self.arq.discard_unread();
+            }
+            Knowledge::Asking | Knowledge::Known | Knowledge::Confirmed => {
+                self.arq.refuse();
+                let is_over = self.close_reason().is_some();
+                let Some(extension) = &mut self.extension else { return };
+                let (ends, rto) = (&mut extension.ends, self.arq.rto());
+                if ends.on_refused(self.arq.refused(), rto) && is_over {
+                    ends.repeat_abort(now, rto);
+                }
+            }
+        }
+    }
+
+    /// Whether a shutdown is done.
+    fn is_delivered(&self) -> bool {
+        let told = match &self.extension {
+            None => true,
+            Some(extension) => match extension.knowledge() {
+                Knowledge::Legacy => true,
+                // Nothing that was heard tells. If the peer has extensions after all, it is told when that is known.
+                Knowledge::Unknown => !extension.is_marked(),
+                // The first ACK tells. A peer that has extensions is to learn of the end, too.
+                Knowledge::Asking => false,
+                Knowledge::Known | Knowledge::Confirmed => extension.ends.is_write_over(),
+            },
+        };
+        told && self.arq.is_flushed()
     }
 
     /// Whether nothing is left to be done in either direction, and the peer has been told all.
     fn is_finished(&self) -> bool {
-        self.reader_dropped && self.state == State::Flushed && self.arq.has_told_all()
+        if !matches!(self.state, State::Flushed | State::Refused) || !self.arq.has_told_all() {
+            return false;
+        }
+        match (&self.extension, self.knowledge()) {
+            (Some(extension), Knowledge::Known | Knowledge::Confirmed) => {
+                let ends = &extension.ends;
+                (self.reader_dropped || ends.is_eof()) && ends.is_write_over() && !ends.owes_answer()
+            }
+            (_, Knowledge::Legacy) => self.reader_dropped,
+            // Its HELLO may be late.
+            _ => false,
+        }
+    }
+
+    // ---- Time ----
+
+    /// Ends the session because its time is over.
+    pub(super) fn expire(&mut self, reason: CloseReason) {
+        match reason {
+            // Everything was delivered, and nobody said that more was wanted.
+            CloseReason::LingerTimeout
+                if self.delivery == Delivery::Done && self.knowledge() == Knowledge::Unknown =>
+            {
+                self.close(CloseReason::Finished);
+            }
+            CloseReason::LingerTimeout | CloseReason::IdleTimeout => {
+                self.close_telling(reason, AbortReason::TimedOut);
+            }
+            _ => self.close(reason),
+        }
+    }
+
+    /// When a session that was shut down ends at the latest.
+    ///
+    /// It may be sooner than after `linger` if the application is gone. A peer that nothing was heard of is hardly there. A peer
+    /// of which nothing tells whether it has extensions may have lost its HELLO, and sends it again as soon as it has heard of
+    /// this end.
+    pub(super) fn linger_until(&self) -> Option<Instant> {
+        let since = self.linger_since?;
+        let rto = self.arq.rto();
+        let is_doubtful = match self.knowledge() {
+            Knowledge::Asking => self.is_unanswered(),
+            Knowledge::Unknown => self.delivery == Delivery::Done,
+            _ => false,
+        };
+        let most = if is_doubtful && self.reader_dropped { DOUBTFUL_RTOS * rto } else { self.linger };
+        Some(since + self.linger.min(most))
+    }
+
+    /// Whether nothing was heard of the peer, and it owes nothing.
+    fn is_unanswered(&self) -> bool {
+        self.arq.is_flushed() && !self.arq.has_heard()
+    }
+
+    /// Ends the session at once, and has a peer that understands it told why.
+    fn close_telling(&mut self, reason: CloseReason, abort: AbortReason) {
+        if self.close_reason().is_none() {
+            self.close(reason);
+            if let Some(extension) = &mut self.extension {
+                extension.ends.abort(abort);
+            }
+        }
+    }
+
+    // ---- After the end ----
+
+    /// Whether packets are still taken in. A session that has ended answers a peer that understands it: as its record does, once
+    /// it has been handed to an [`Endpoint`](crate::proto::Endpoint).
+    #[inline]
+    pub(super) fn listens(&self) -> bool {
+        match self.state {
+            State::Closed(reason) => self.answers_after(reason),
+            _ => true,
+        }
+    }
+
+    #[cold]
+    fn answers_after(&self, reason: CloseReason) -> bool {
+        let speaks = self.extension.as_ref().is_some_and(|extension| extension.speaks_ends());
+        let silent = matches!(
+            reason,
+            CloseReason::AbortedByPeer(_)
+                | CloseReason::Reset
+                | CloseReason::Refused
+                | CloseReason::NonceLimit
+                | CloseReason::SealFailed(_)
+        );
+        speaks && !silent
+    }
+
+    /// What a session that has ended still sends.
+    #[cold]
+    pub(super) fn transmit_closed(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        reason: CloseReason,
+    ) -> Option<Transmit> {
+        if self.has_urgent_extension() {
+            return self.transmit_extension(now, buf);
+        }
+        let answers = reason == CloseReason::Finished && self.extension.is_some() && !self.arq.has_told_all();
+        if answers { self.transmit_stream(now, buf, false) } else { None }
     }
 }
+
+/// How many RTOs a session is kept for whose application is gone, and whose peer may not be there, or not have extensions.
+const DOUBTFUL_RTOS: u32 = 8;

@@ -2,11 +2,13 @@
 
 use core::ops::Range;
 
-use super::{Connection, State};
+use super::Connection;
 use crate::proto::{
     arq::{Block, BlockPosition},
     error::{CloseReason, PacketError},
+    extension::Subtype,
     time::Instant,
+    wire::{Command, Segments},
 };
 
 /// How many packets of a batch were dropped, and why: from [`Connection::handle_batch`].
@@ -30,7 +32,7 @@ impl Connection {
     /// # Errors
     /// Why the packet, or the rest of it, was dropped. The session goes on unharmed: the error is for counting.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
-        if let State::Closed(_) = self.state {
+        if !self.listens() {
             return Ok(());
         }
         if let Err(error) = self.pipeline.decrypt(packet) {
@@ -96,7 +98,7 @@ impl Connection {
         stride: usize,
     ) -> BatchDrops {
         let mut drops = BatchDrops::default();
-        if let State::Closed(_) = self.state {
+        if !self.listens() {
             return drops;
         }
         let end = range.end.min(block.len());
@@ -125,6 +127,9 @@ impl Connection {
         udp.packets_received += 1;
         udp.bytes_received += packet.len() as u64;
         let conv = self.arq.conv();
+        if self.close_reason().is_some_and(|reason| reason != CloseReason::Finished) {
+            return self.take_in_after_abort(now, packet);
+        }
         let (arq, extension) = (&mut self.arq, &mut self.extension);
         let outcome = self.pipeline.take_in(packet, place, conv, |segments, origin, place| {
             arq.input(now, segments, origin, place, extension.as_deref_mut())
@@ -134,6 +139,21 @@ impl Connection {
             Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,
             Err(PacketError::Fec) => self.arq.counters_mut().udp.malformed += 1,
             _ => {}
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Takes in one decrypted packet for a session that was aborted here.
+    #[cold]
+    fn take_in_after_abort(&mut self, now: Instant, packet: &[u8]) -> Result<(), PacketError> {
+        let conv = self.conv();
+        let mut answers = false;
+        let outcome = self.pipeline.take_in(packet, None, conv, |segments, _, _| {
+            answers |= is_answered_by_abort(segments, conv);
+            Ok(())
+        });
+        if answers && let Some(extension) = &mut self.extension {
+            extension.ends.repeat_abort(now, self.arq.rto());
         }
         outcome.map(|_| ())
     }
@@ -149,5 +169,19 @@ impl Connection {
             self.close(CloseReason::Reset);
         }
         self.after_progress();
+        self.check_ends(now);
     }
+}
+
+/// Whether a packet for a session that was aborted here is answered by saying so: not if it says the same, or begins a session.
+fn is_answered_by_abort(segments: &[u8], conv: u32) -> bool {
+    let mut segments = Segments::new(segments).map_while(Result::ok);
+    segments.next().is_some_and(|(header, _)| {
+        let asks = header.cmd != Command::Extension
+            || matches!(
+                Subtype::from_byte(header.frg),
+                Some(Subtype::Fin | Subtype::FinAck | Subtype::Ping | Subtype::Pong)
+            );
+        header.conv == conv && asks
+    })
 }

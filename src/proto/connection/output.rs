@@ -39,8 +39,8 @@ impl Connection {
     /// something is in flight, it holds back less than 16 segments of written data, and the rest that does not fill a
     /// segment. A call that is not corked must follow soon.
     pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
-        if let State::Closed(_) = self.state {
-            return None;
+        if let State::Closed(reason) = self.state {
+            return self.transmit_closed(now, buf, reason);
         }
         if self.has_urgent_extension()
             && let Some(transmit) = self.transmit_extension(now, buf)
@@ -52,6 +52,12 @@ impl Connection {
         {
             return Some(transmit);
         }
+        self.transmit_stream(now, buf, corked)
+    }
+
+    /// Writes the next packets of the stream, or datagrams if it has none.
+    #[inline]
+    pub(super) fn transmit_stream(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
         self.pipeline.skip_parity_over(self.settings.mtu);
         self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
@@ -94,17 +100,24 @@ impl Connection {
         }
         self.arq.end_flush(now, &flush);
         self.datagrams.after_stream();
+        if self.state != State::Established {
+            self.check_ends(now);
+        }
         if count == 0 {
-            return if self.datagrams.has_unsent() { self.transmit_datagrams(now, buf) } else { None };
+            return if self.datagrams.has_unsent() {
+                self.transmit_datagrams(now, buf)
+            } else if self.has_urgent_extension() {
+                // Nothing is left before the end of the stream.
+                self.transmit_extension(now, buf)
+            } else {
+                None
+            };
         }
         let first = self.arq.is_first_unacknowledged();
         let transmit = self.encrypt(&mut buf[..len], size, first)?;
         if self.write_blocked && self.arq.has_much_room() {
             self.write_blocked = false;
             self.writable = true;
-        }
-        if self.state != State::Established {
-            self.check_ends();
         }
         Some(transmit)
     }

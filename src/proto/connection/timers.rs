@@ -36,8 +36,9 @@ impl Connection {
         }
         self.arq.on_timeout(now);
         self.on_extension_timeout(now);
+        self.check_ends(now);
         if let Some(reason) = self.expired(read_until) {
-            self.close(reason);
+            self.expire(reason);
         }
     }
 
@@ -130,15 +131,11 @@ impl Connection {
 
     /// When each of [`ENDS`] fires; `None` for one that is not set.
     fn ends(&self) -> [Option<Instant>; 3] {
-        let linger = match self.state {
-            State::Draining(until) => Some(until),
-            _ => None,
-        };
         let dead = self.arq.unanswered_since().map(|since| since + self.dead_timeout);
         let idle = self.idle_timeout.map(|limit| self.arq.last_payload() + limit);
         // Silence counts only while somebody listened. How long a shutdown may take is the application's to say.
         let patient = |at: Option<Instant>| at.map(|at| at.max(self.no_end_before));
-        [linger, patient(dead), patient(idle)]
+        [self.linger_until(), patient(dead), patient(idle)]
     }
 }
 

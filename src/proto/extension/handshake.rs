@@ -58,6 +58,8 @@ const MAX_WAIT: Duration = Duration::from_secs(8);
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// HELLOs and WASKs that are sent to who never answered, where nobody waits for an answer.
 const UNASKED: u32 = 4;
+/// HELLOs that are sent at most when the application is gone.
+const LAST_HELLOS: u32 = 2;
 /// The times of this many HELLOs are kept: an ANSWER or RETRY must echo one of them.
 const REMEMBERED: usize = 4;
 /// Cookies that are taken in one session.
@@ -266,6 +268,11 @@ impl Handshake {
         self.knowledge == Knowledge::Asking && self.hellos.marked
     }
 
+    /// Whether the peer has shown that it knows the extensions, by a mark at least.
+    pub(super) const fn is_marked(&self) -> bool {
+        self.hellos.marked
+    }
+
     pub(super) const fn is_required(&self) -> bool {
         self.required
     }
@@ -443,7 +450,7 @@ impl Handshake {
         match (self.knowledge, mark) {
             (Knowledge::Legacy | Knowledge::Confirmed, _) | (_, None) => {}
             (Knowledge::Asking, Some(MARK)) => self.on_marked(now, conditions),
-            (Knowledge::Unknown | Knowledge::Known, Some(MARK)) => {}
+            (Knowledge::Unknown | Knowledge::Known, Some(MARK)) => self.hellos.marked = true,
             (_, Some(_)) => self.become_legacy(CloseReason::PeerLacksExtensions),
         }
     }
@@ -516,6 +523,25 @@ impl Handshake {
     pub(super) fn ask(&mut self) -> bool {
         self.hellos.awaited = true;
         self.knowledge == Knowledge::Asking && !self.hellos.heard
+    }
+
+    /// The application is done. The session's end hangs on whether the peer knows the extensions, so that it is asked until that
+    /// is known.
+    pub(super) fn settle(&mut self, now: Instant) {
+        if self.knowledge == Knowledge::Asking {
+            self.hellos.awaited = true;
+            if !self.hellos.due {
+                self.hellos.at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The application is gone, with nothing under way, and nothing was ever heard: nobody waits for an answer. What is sent to
+    /// somebody who may not be there must come to its end (R25a).
+    pub(super) fn give_up(&mut self) {
+        self.keep_alive = None;
+        self.hellos.awaited = false;
+        self.hellos.turns = self.hellos.turns.max(UNASKED - LAST_HELLOS);
     }
 
     // ---- What goes out ----

@@ -6,6 +6,7 @@
 //! seed              a session's id, and the key of its tokens
 //! handshake         who the peer is: HELLO, ANSWER, marks
 //! ping              whether the peer is there, and knows the session: PING, PONG, RESET
+//! end               where each direction of the stream ends: FIN, ABORT
 //! ```
 //!
 //! All extension segments have one command. KCP's own segments are as ever, so that a peer which does not know the extensions
@@ -17,6 +18,7 @@
 //! segments come out by [`write`](Extension::write) for a packet of their own and by [`append`](Extension::append) for the end
 //! of a packet of the stream. Until the peer is confirmed, an extension segment stands alone in its packet (R5).
 
+mod end;
 mod fields;
 mod handshake;
 mod ping;
@@ -31,6 +33,7 @@ use core::time::Duration;
 
 pub use self::seed::SessionSeed;
 use self::{
+    end::{Ends, FinOutcome},
     handshake::{Handshake, Verdict},
     ping::{Ping, ResetEcho},
 };
@@ -40,7 +43,7 @@ pub(in crate::proto) use self::{
 };
 use super::{
     arq::Origin,
-    error::CloseReason,
+    error::{AbortReason, CloseReason},
     stats::ExtensionStats,
     time::Instant,
     timer::Timer,
@@ -85,6 +88,12 @@ pub(in crate::proto) struct Conditions {
     pub(in crate::proto) interval: Duration,
     /// Whether segments are in flight, which the peer must acknowledge.
     pub(in crate::proto) in_flight: bool,
+    /// Whether everything written is acknowledged.
+    pub(in crate::proto) all_acked: bool,
+    /// The longest wait for an answer.
+    pub(in crate::proto) max_wait: Duration,
+    /// The `sn` behind the last segment that has arrived.
+    pub(in crate::proto) newest: u32,
 }
 
 /// What a segment that came in tells the stream.
@@ -96,10 +105,12 @@ pub(in crate::proto) struct Taken {
     pub(in crate::proto) answers: bool,
     /// What it answers was sent this long ago.
     pub(in crate::proto) rtt: Option<Duration>,
+    /// It says where the peer's stream ends.
+    pub(in crate::proto) end: Option<u32>,
 }
 
 impl Taken {
-    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None };
+    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None, end: None };
     const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
 
     /// An answer after `rtt`, if that is a sample of the round-trip time.
@@ -128,6 +139,11 @@ pub(in crate::proto) struct Extension {
     refusals: u8,
     /// The peer has said that it does not know the session.
     is_reset: bool,
+    pub(in crate::proto) ends: Ends,
+    /// Why the peer has ended the session.
+    aborted: Option<AbortReason>,
+    /// The session has ended here. Only what tells the peer of that is still sent.
+    closed: bool,
     stats: ExtensionStats,
 }
 
@@ -138,6 +154,9 @@ impl Extension {
             handshake: Handshake::new(role, settings, seed, now),
             refusals: 0,
             is_reset: false,
+            ends: Ends::default(),
+            aborted: None,
+            closed: false,
             stats: ExtensionStats::default(),
         }
     }
@@ -153,6 +172,11 @@ impl Extension {
         self.knowledge() == Knowledge::Confirmed
     }
 
+    /// Whether the peer has shown that it knows the extensions, by a mark at least.
+    pub(in crate::proto) const fn is_marked(&self) -> bool {
+        self.handshake.is_marked()
+    }
+
     /// Whether the session ends if the peer has no extensions.
     pub(in crate::proto) const fn is_required(&self) -> bool {
         self.handshake.is_required()
@@ -165,7 +189,13 @@ impl Extension {
 
     /// Why the session must end, if it must.
     pub(in crate::proto) const fn fate(&self) -> Option<CloseReason> {
-        if self.is_reset { Some(CloseReason::Reset) } else { self.handshake.fate() }
+        if self.is_reset {
+            return Some(CloseReason::Reset);
+        }
+        match (self.handshake.fate(), self.aborted) {
+            (None, Some(reason)) => Some(CloseReason::AbortedByPeer(reason)),
+            (fate, _) => fate,
+        }
     }
 
     /// Whether the peer still has an earlier session of this address and conversation, which took this end for its peer and
@@ -181,6 +211,16 @@ impl Extension {
             return Ok(());
         }
         self.handshake.peer().and_then(|peer| peer.keep_alive).map_or(Ok(()), Err)
+    }
+
+    /// Whether the peer understands FIN and ABORT, as far as is known.
+    pub(in crate::proto) fn speaks_ends(&self) -> bool {
+        matches!(self.knowledge(), Knowledge::Known | Knowledge::Confirmed)
+    }
+
+    /// The session has ended at this end.
+    pub(in crate::proto) const fn close(&mut self) {
+        self.closed = true;
     }
 
     pub(in crate::proto) const fn stats(&self) -> &ExtensionStats {
@@ -227,7 +267,7 @@ impl Extension {
                 Taken::NOTHING
             }
             Verdict::TakenAfter(rtt) => Taken::answer(Some(rtt)),
-            Verdict::Taken => self.take(now, &segment),
+            Verdict::Taken => self.take(now, &segment, conditions),
         };
         if taken.vouched {
             self.ping.on_vouched();
@@ -272,13 +312,28 @@ impl Extension {
     }
 
     /// Does what a segment of the peer asks for.
-    fn take(&mut self, now: Instant, segment: &Segment<'_>) -> Taken {
+    fn take(&mut self, now: Instant, segment: &Segment<'_>, conditions: &Conditions) -> Taken {
         match segment {
             Segment::Hello(_) | Segment::Answer(_) => Taken::VOUCHED,
             Segment::Retry(_) | Segment::Reset(_) => Taken::NOTHING,
-            // End.
-            Segment::Fin(_) | Segment::FinAck(_) => Taken::VOUCHED,
-            Segment::Abort(_) => Taken::NOTHING,
+            Segment::Fin(fin) => {
+                let outcome = self.ends.on_fin(*fin, conditions.newest);
+                if outcome == FinOutcome::Refused {
+                    self.stats.dropped += 1;
+                    return Taken::VOUCHED;
+                }
+                let is_read = outcome == FinOutcome::New && !self.ends.has_no_reader();
+                let is_new = outcome == FinOutcome::New;
+                Taken { end: is_read.then_some(fin.end), answers: is_new, ..Taken::VOUCHED }
+            }
+            Segment::FinAck(fin) => {
+                let answers = self.ends.on_fin_ack(*fin);
+                Taken { answers, ..Taken::VOUCHED }
+            }
+            Segment::Abort(reason) => {
+                self.aborted.get_or_insert(AbortReason::from_code(*reason));
+                Taken::NOTHING
+            }
             Segment::Ping(token) => {
                 self.ping.answer(*token);
                 Taken::VOUCHED
@@ -311,25 +366,30 @@ impl Extension {
         mark: Option<u8>,
         conditions: impl Fn() -> Conditions,
     ) {
+        self.ends.on_heard();
         if !self.handshake.is_settled() {
             self.handshake.on_heard(now, mark, &conditions());
+            if self.knowledge() == Knowledge::Legacy {
+                self.ends.forget_peer();
+            }
         }
     }
 
     // ---- Time ----
 
     /// The timers, in the order of [`deadlines`](Self::deadlines).
-    pub(in crate::proto) const TIMERS: [Timer; 2] = [Timer::Hello, Timer::Reset];
+    pub(in crate::proto) const TIMERS: [Timer; 3] = [Timer::Hello, Timer::Fin, Timer::Reset];
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 2] {
-        [self.handshake.deadline(), self.ping.deadline()]
+    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 3] {
+        [self.handshake.deadline(), self.ends.deadline(), self.ping.deadline()]
     }
 
     /// Does what is due at `now`. Returns whether the peer's window is to be asked for.
     #[must_use]
     pub(in crate::proto) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
         self.is_reset |= self.ping.is_reset(now);
+        self.ends.on_timeout(now, conditions.all_acked);
         self.handshake.on_timeout(now, conditions)
     }
 
@@ -339,12 +399,28 @@ impl Extension {
         self.handshake.ask()
     }
 
+    /// The application is done with the session, and its end depends on what the peer knows.
+    pub(in crate::proto) fn settle(&mut self, now: Instant) {
+        self.handshake.settle(now);
+    }
+
+    /// The application is gone, and nothing is owed to anybody.
+    pub(in crate::proto) fn give_up(&mut self) {
+        self.handshake.give_up();
+    }
+
     // ---- What goes out ----
 
     /// Whether a segment is to be sent in a packet of its own, before the stream's.
     #[inline]
     pub(in crate::proto) fn is_urgent(&self) -> bool {
-        self.handshake.is_urgent() || self.ping.has_urgent()
+        self.has_end_due() || (!self.closed && (self.handshake.is_urgent() || self.ping.has_urgent()))
+    }
+
+    /// Whether a segment of an end is to be sent, and the peer's tag is known that it needs.
+    #[inline]
+    fn has_end_due(&self) -> bool {
+        self.ends.has_due() && self.handshake.peer_tag().is_some()
     }
 
     /// Whether a segment waits that may go with a packet of the stream.
@@ -363,15 +439,39 @@ impl Extension {
         around: usize,
         conditions: &Conditions,
     ) -> Option<Written> {
-        let written = if self.handshake.is_urgent() {
+        let written = if !self.closed && self.handshake.is_urgent() {
             let sent = self.handshake.write(now, envelope, out, around, conditions)?;
             Written { len: sent.len, begins: sent.begins, owed: sent.owed }
+        } else if self.has_end_due() {
+            self.write_end(now, envelope, out, conditions)?
         } else {
             let sent = self.ping.write(now, envelope, self.handshake.peer_tag(), out)?;
             Written { len: sent.len, begins: false, owed: sent.owed }
         };
         self.stats.sent += 1;
         Some(written)
+    }
+
+    /// Writes the next segment that tells of an end.
+    fn write_end(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        out: &mut [u8],
+        conditions: &Conditions,
+    ) -> Option<Written> {
+        let tag = self.handshake.peer_tag()?;
+        let mut owed = false;
+        let len = if let Some(reason) = self.ends.take_abort(now) {
+            envelope.write_abort(reason.code(), tag, out)
+        } else if let Some(fin) = self.ends.take_answer() {
+            envelope.write_fin_ack(fin, tag, out)
+        } else {
+            owed = true;
+            let fin = self.ends.take_fin(now, conditions.rto, conditions.max_wait)?;
+            envelope.write_fin(fin, tag, out)
+        };
+        len.map(|len| Written { len, begins: false, owed })
     }
 
     /// Writes segments that may stand behind those of the stream, as many as fit `out`. Returns how many bytes.

@@ -15,8 +15,15 @@ use crate::proto::{
 };
 
 const RTO: Duration = Duration::from_millis(200);
-const IDLE: Conditions =
-    Conditions { rto: RTO, rtt: Duration::ZERO, interval: Duration::from_millis(10), in_flight: false };
+const IDLE: Conditions = Conditions {
+    rto: RTO,
+    rtt: Duration::ZERO,
+    interval: Duration::from_millis(10),
+    in_flight: false,
+    all_acked: true,
+    max_wait: Duration::from_secs(7),
+    newest: 0,
+};
 const BUSY: Conditions = Conditions { in_flight: true, ..IDLE };
 const SETTINGS: Settings = Settings {
     extensions: Extensions::Preferred,
