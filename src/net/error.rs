@@ -22,7 +22,7 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`ConvInUse`](Self::ConvInUse) | `AddrInUse` | the socket has a session with this peer and conv |
 /// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher |
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
-/// | [`Network`](Self::Network) | the system's | every send has failed for a while |
+/// | [`Network`](Self::Network) | the system's | nothing could be sent, for that reason, until the peer counted as dead or it was clear that the reason stays |
 /// | [`ListenerClosed`](Self::ListenerClosed) | `NotConnected` | nothing more is accepted |
 /// | [`NotListening`](Self::NotListening) | `InvalidInput` | the endpoint never accepted sessions |
 /// | [`ShutdownTimeout`](Self::ShutdownTimeout) | `TimedOut` | sessions were aborted at the deadline of a shutdown |
@@ -70,7 +70,8 @@ pub enum KcpError {
     OtherCipher,
     /// The task that serves the socket has ended, with its runtime.
     RuntimeGone,
-    /// Every send has failed for a while.
+    /// Nothing could be sent. Errors that may pass (no route, no buffers, a firewall) end no session before
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) does.
     Network {
         /// The kind of the last failure.
         kind: io::ErrorKind,

@@ -303,6 +303,14 @@ impl Connection {
         }
     }
 
+    /// Whether something waits to be read, as [`is_readable`](Self::is_readable), and why not.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). After [`ReadError::Blocked`], [`Event::Readable`] comes when something has arrived.
+    pub fn read_ready(&self) -> Result<(), ReadError> {
+        if self.arq.is_readable() { Ok(()) } else { Err(self.nothing_to_read()) }
+    }
+
     /// Whether something waits to be read: bytes, or a message, which may be empty.
     #[must_use]
     pub fn is_readable(&self) -> bool {

@@ -8,12 +8,15 @@ use std::{
 
 use kcp9::{
     KcpConfig, KcpError, KcpStream,
-    proto::{CloseReason, Command, HEADER_LEN, SegmentHeader, Segments},
+    proto::{CloseReason, Command, Extensions, HEADER_LEN, SegmentHeader, Segments},
 };
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{ANY, ANY_UNSHARED, EchoServer, kind, listen, ms, rebind, short_timeouts, within};
+use crate::support::{
+    ANY, ANY_UNSHARED, EchoServer, assert_alive, kind, listen, listen_with, ms, rebind, short_timeouts,
+    within,
+};
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -176,4 +179,19 @@ async fn who_waits_hears_of_the_end() {
         handle.abort();
     });
     assert_eq!(kind(outcome), Some(ErrorKind::ConnectionAborted));
+}
+
+/// With extensions at both ends nothing has to be written, and nothing is accepted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extensions_answer_before_anything_is_written() {
+    for extensions in [Extensions::Preferred, Extensions::Required] {
+        let config = KcpConfig::builder().extensions(extensions).build().unwrap();
+        let listener = listen_with(config.clone()).await;
+        let addr = listener.local_addr().unwrap();
+        let mut client = KcpStream::connect_timeout(addr, config.clone(), LONG).await.unwrap();
+        let (mut server, _) = within(1, "it is accepted", listener.accept()).await.unwrap();
+        assert_alive(&mut client, &mut server).await;
+        within(1, "the other end knows it too", server.connected(LONG)).await.unwrap();
+        assert_eq!(listener.endpoint_stats().driver.accepted, 1);
+    }
 }

@@ -12,7 +12,7 @@ use tokio::io::{Interest, ReadBuf, Ready};
 use super::{Session, state::State};
 use crate::{
     net::{clock, error::KcpError, handle::End, wake_list::WakeList},
-    proto::{AbortReason, WriteError},
+    proto::{AbortReason, ReadError, WriteError},
 };
 
 impl Session {
@@ -157,6 +157,7 @@ impl Session {
                     buf.advance(count);
                     Poll::Ready(Ok(count))
                 }
+                Err(ReadError::Finished) => Poll::Ready(Ok(0)),
                 Err(error) => state.wait_to_read(cx, error, wakes),
             };
             (outcome, self.tell_window(state, wakes))
@@ -166,12 +167,12 @@ impl Session {
 
 impl State {
     fn read_readiness(&self) -> Ready {
-        if self.connection.close_reason().is_some() {
-            Ready::READABLE | Ready::READ_CLOSED
-        } else if self.connection.is_readable() && !self.read_blocked {
-            Ready::READABLE
-        } else {
-            Ready::EMPTY
+        match self.connection.read_ready() {
+            // All that was left of a message that will not end, perhaps: a call will say.
+            Ok(()) if self.connection.close_reason().is_some() => Ready::READABLE | Ready::READ_CLOSED,
+            Ok(()) if !self.read_blocked => Ready::READABLE,
+            Ok(()) | Err(ReadError::Blocked) => Ready::EMPTY,
+            Err(_) => Ready::READABLE | Ready::READ_CLOSED,
         }
     }
 

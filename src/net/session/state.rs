@@ -104,7 +104,10 @@ impl State {
                     self.closers.take_into(wakes);
                     self.after_shutdown();
                 }
-                Event::Finished => self.readers.take_into(wakes),
+                Event::Finished => {
+                    self.read_blocked = false;
+                    self.readers.take_into(wakes);
+                }
                 Event::NoReader => {
                     self.writers.take_into(wakes);
                     self.closers.take_into(wakes);
