@@ -13,8 +13,21 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 ///
 /// | reason | [kind](Self::kind) | what it means |
 /// |---|---|---|
-/// | [`Closed`](Self::Closed) | by its [`CloseReason`], see there | the session has ended |
-/// | [`Read`](Self::Read), [`Write`](Self::Write), [`Datagram`](Self::Datagram) | by the error inside | the call was refused, the session lives |
+/// | [`Closed`](Self::Closed) with [`DeadLink`](CloseReason::DeadLink), [`LingerTimeout`](CloseReason::LingerTimeout), [`IdleTimeout`](CloseReason::IdleTimeout) | `TimedOut` | the session has ended, because nothing came from the peer |
+/// | `Closed` with [`AbortedByPeer`](CloseReason::AbortedByPeer), [`Reset`](CloseReason::Reset) | `ConnectionReset` | the peer has ended it, or knows it no more |
+/// | `Closed` with [`Aborted`](CloseReason::Aborted) | `ConnectionAborted` | this end has aborted it |
+/// | `Closed` with [`Refused`](CloseReason::Refused) | `ConnectionRefused` | the peer accepts no sessions |
+/// | `Closed` with [`PeerLacksExtensions`](CloseReason::PeerLacksExtensions) | `Unsupported` | the extensions are required here |
+/// | `Closed` with [`HandshakeFailed`](CloseReason::HandshakeFailed) | `InvalidData` | the extensions of both ends do not fit together |
+/// | `Closed` with [`NonceLimit`](CloseReason::NonceLimit) | `QuotaExceeded` | the key must not encrypt more |
+/// | `Closed` with [`SealFailed`](CloseReason::SealFailed) | `Other` | the cipher failed |
+/// | `Closed` with [`Finished`](CloseReason::Finished) | `NotConnected` | both directions are done: no failure |
+/// | [`Write`](Self::Write) with [`ShutDown`](WriteError::ShutDown), [`NoReader`](WriteError::NoReader) | `BrokenPipe` | this end has shut down, or the peer has dropped its stream |
+/// | `Write` with [`EmptyMessage`](WriteError::EmptyMessage), [`MessageTooLong`](WriteError::MessageTooLong) | `InvalidInput` | no such message can be sent |
+/// | [`Read`](Self::Read) with [`Finished`](ReadError::Finished), [`UnexpectedEof`](ReadError::UnexpectedEof) | `UnexpectedEof` | the stream has ended: where a message was to come, or within one |
+/// | [`Datagram`](Self::Datagram) with [`Disabled`](DatagramSendError::Disabled) | `Unsupported` | datagrams are not configured |
+/// | `Datagram` with [`TooLarge`](DatagramSendError::TooLarge) | `InvalidInput` | the datagram does not fit a packet |
+/// | `Datagram` with [`ShutDown`](DatagramSendError::ShutDown) | `BrokenPipe` | this end has shut down |
 /// | [`Refused`](Self::Refused) | `ConnectionRefused` | nobody listens at the peer's address |
 /// | [`NoAnswer`](Self::NoAnswer) | `TimedOut` | the peer has not answered within the time that the caller gave |
 /// | [`EndpointClosed`](Self::EndpointClosed) | `ConnectionAborted` | the listener or endpoint was shut down or aborted, and the session with it |
@@ -221,6 +234,7 @@ mod tests {
     use std::string::ToString;
 
     use super::*;
+    use crate::proto::{AbortReason, HandshakeError};
 
     /// As libraries wrap errors: the cause is only reachable as a source.
     #[derive(Debug)]
@@ -253,13 +267,29 @@ mod tests {
     #[test]
     fn the_kind_says_who_may_try_again() {
         for (error, kind) in [
-            (KcpError::Closed(CloseReason::DeadLink), io::ErrorKind::TimedOut),
-            (KcpError::Closed(CloseReason::Aborted), io::ErrorKind::ConnectionAborted),
+            (CloseReason::DeadLink.into(), io::ErrorKind::TimedOut),
+            (CloseReason::LingerTimeout.into(), io::ErrorKind::TimedOut),
+            (CloseReason::IdleTimeout.into(), io::ErrorKind::TimedOut),
+            (CloseReason::AbortedByPeer(AbortReason::Application).into(), io::ErrorKind::ConnectionReset),
+            (CloseReason::Reset.into(), io::ErrorKind::ConnectionReset),
+            (CloseReason::Aborted.into(), io::ErrorKind::ConnectionAborted),
+            (CloseReason::Refused.into(), io::ErrorKind::ConnectionRefused),
+            (CloseReason::PeerLacksExtensions.into(), io::ErrorKind::Unsupported),
+            (CloseReason::HandshakeFailed(HandshakeError::Version).into(), io::ErrorKind::InvalidData),
+            (CloseReason::NonceLimit.into(), io::ErrorKind::QuotaExceeded),
+            (CloseReason::Finished.into(), io::ErrorKind::NotConnected),
             (WriteError::ShutDown.into(), io::ErrorKind::BrokenPipe),
+            (WriteError::NoReader.into(), io::ErrorKind::BrokenPipe),
+            (WriteError::MessageTooLong { max: 9 }.into(), io::ErrorKind::InvalidInput),
             (WriteError::Closed(CloseReason::IdleTimeout).into(), io::ErrorKind::TimedOut),
-            (ReadError::Closed(CloseReason::NonceLimit).into(), io::ErrorKind::QuotaExceeded),
+            (ReadError::Closed(CloseReason::Reset).into(), io::ErrorKind::ConnectionReset),
+            (ReadError::UnexpectedEof.into(), io::ErrorKind::UnexpectedEof),
             (DatagramSendError::Disabled.into(), io::ErrorKind::Unsupported),
+            (DatagramSendError::TooLarge { max: 9 }.into(), io::ErrorKind::InvalidInput),
+            (DatagramSendError::ShutDown.into(), io::ErrorKind::BrokenPipe),
             (KcpError::Refused, io::ErrorKind::ConnectionRefused),
+            (KcpError::NoAnswer, io::ErrorKind::TimedOut),
+            (KcpError::EndpointClosed, io::ErrorKind::ConnectionAborted),
             (KcpError::ListenerClosed, io::ErrorKind::NotConnected),
             (KcpError::network(&io::ErrorKind::NetworkDown.into()), io::ErrorKind::NetworkDown),
         ] {

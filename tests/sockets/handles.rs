@@ -1,12 +1,21 @@
 //! How a session ends, as its stream and its handles see it.
 
-use std::{error::Error, io::ErrorKind, time::Duration};
+use std::{
+    error::Error,
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
 
-use kcp9::{KcpConfig, KcpError, KcpListener, KcpStream, proto::CloseReason};
+use kcp9::{
+    KcpConfig, KcpError, KcpListener, KcpStream,
+    proto::{AbortReason, CloseReason, Extensions},
+};
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{ANY, Pair, kind, ms, pair, pair_with, rebind, short_timeouts, until, within};
+use crate::support::{
+    ANY, Pair, assert_alive, kind, ms, pair, pair_with, rebind, short_timeouts, until, within,
+};
 
 const ABORTED: KcpError = KcpError::Closed(CloseReason::Aborted);
 /// How a session ends whose stream was dropped with nothing left to deliver.
@@ -128,4 +137,46 @@ async fn the_reason_is_found_inside_of_other_errors() {
     let error = stream.recv().await.unwrap_err();
     let wrapped: Box<dyn Error + Send + Sync> = std::io::Error::other(error).into();
     assert_eq!(KcpError::find(&*wrapped), Some(ABORTED));
+}
+
+/// Peers of this crate tell each other how they end, and both ends name the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_peer_learns_of_an_abort_and_of_its_reason() {
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    for reason in [AbortReason::Application, AbortReason::EndpointClosed] {
+        let Pair { mut client, mut server, listener } = pair_with(config.clone()).await;
+        assert_alive(&mut client, &mut server).await;
+        let begun = Instant::now();
+        if reason == AbortReason::Application {
+            server.abort();
+        } else {
+            listener.abort();
+        }
+        let told = KcpError::Closed(CloseReason::AbortedByPeer(reason));
+        assert_eq!(within(5, "the peer hears of it", client.closed()).await, told);
+        assert!(begun.elapsed() < Duration::from_secs(2), "it took {:?}", begun.elapsed());
+        let error = client.read_u8().await.unwrap_err();
+        assert_eq!((error.kind(), KcpError::find(&error)), (ErrorKind::ConnectionReset, Some(told)));
+        assert_eq!(kind(client.write(b"x").await), Some(ErrorKind::ConnectionReset));
+        until(2, "the server's session is gone", || listener.endpoint_stats().state.sessions == 0).await;
+    }
+}
+
+/// Who writes to a peer that dropped its stream learns that nobody reads there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_to_a_dropped_stream_is_a_broken_pipe() {
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let Pair { mut client, mut server, listener: _listener } = pair_with(config).await;
+    assert_alive(&mut client, &mut server).await;
+    drop(server);
+    let writing = async {
+        loop {
+            if let Err(error) = client.write_all(&[0; 10_000]).await {
+                return error;
+            }
+        }
+    };
+    let error = within(5, "the write fails", writing).await;
+    assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
+    assert!(KcpError::find(&error).is_some());
 }
