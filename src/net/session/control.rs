@@ -157,7 +157,7 @@ impl Session {
                     buf.advance(count);
                     Poll::Ready(Ok(count))
                 }
-                Err(ReadError::Finished) => Poll::Ready(Ok(0)),
+                Err(ReadError::Finished) if state.is_eof() => Poll::Ready(Ok(0)),
                 Err(error) => state.wait_to_read(cx, error, wakes),
             };
             (outcome, self.tell_window(state, wakes))

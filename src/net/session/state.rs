@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) ends_when_flushed: bool,
     /// A read found nothing, and nothing has come since: not even if half of a message is there.
     pub(super) read_blocked: bool,
+    /// Everything that the peer wrote has arrived, and it has said so.
+    pub(super) read_closed: bool,
     /// Where the end of the session is noted, if somebody has a handle that stays.
     pub(super) end: Option<Arc<End>>,
 }
@@ -76,6 +78,7 @@ impl State {
             refused: false,
             ends_when_flushed: false,
             read_blocked: false,
+            read_closed: false,
             end: None,
         }
     }
@@ -106,6 +109,7 @@ impl State {
                 }
                 Event::Finished => {
                     self.read_blocked = false;
+                    self.read_closed = true;
                     self.readers.take_into(wakes);
                 }
                 Event::NoReader => {
@@ -149,6 +153,11 @@ impl State {
             return Poll::Pending;
         }
         Poll::Ready(Err(self.error_or(error)))
+    }
+
+    /// Whether a reader that finds nothing is at the end of the stream. If this end has given up reading, it is not.
+    pub(super) const fn is_eof(&self) -> bool {
+        self.read_closed || self.failure.is_none()
     }
 
     /// Why the session failed, or `error`.

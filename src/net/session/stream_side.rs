@@ -12,7 +12,7 @@ use tokio::io::ReadBuf;
 use super::{Guard, Session};
 use crate::{
     net::{clock, handover::Next, wake_list::WakeList},
-    proto::{Connection, Instant, WriteError},
+    proto::{CloseReason, Connection, Instant, ReadError, WriteError},
 };
 
 impl Session {
@@ -29,6 +29,8 @@ impl Session {
                     buf.advance(count);
                     Poll::Ready(Ok(()))
                 }
+                // Nothing is filled: the end of the stream.
+                Err(ReadError::Finished) if state.is_eof() => Poll::Ready(Ok(())),
                 Err(error) => state.wait_to_read(cx, error, wakes),
             };
             // Also after an error: segments without bytes may have been taken, and make room.
@@ -78,8 +80,10 @@ impl Session {
     /// Sends what waits for further writes.
     pub(in crate::net) fn flush(self: &Arc<Self>) -> io::Result<()> {
         self.act(|mut state, wakes| {
-            if state.connection.close_reason().is_some() {
-                return (Err(state.close_error()), Next::Wait(None));
+            match state.connection.close_reason() {
+                None => {}
+                Some(CloseReason::Finished) => return (Ok(()), Next::Wait(None)),
+                Some(_) => return (Err(state.close_error()), Next::Wait(None)),
             }
             // Most flushes follow a write that has sent everything.
             if !state.connection.has_held_back() {
@@ -90,19 +94,19 @@ impl Session {
         })
     }
 
-    /// Begins the shutdown, and waits until the peer has acknowledged everything written.
+    /// Begins the shutdown, and waits until the peer has acknowledged everything written, and that this was all if it understands
+    /// that.
     pub(in crate::net) fn poll_shutdown(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.act(|mut state, wakes| {
-            if !state.flushed && state.connection.close_reason().is_some() {
-                return (Poll::Ready(Err(state.close_error())), Next::Wait(None));
-            }
             state.connection.shutdown(clock::now());
-            state.collect_events(wakes);
-            if state.flushed {
-                return (Poll::Ready(Ok(())), Next::Wait(None));
-            }
-            state.closers.add(cx.waker(), wakes);
-            (Poll::Pending, self.transmit(state, wakes, false))
+            let outcome = match state.connection.shutdown_result() {
+                Some(outcome) => Poll::Ready(outcome.map_err(|error| state.error_or(error))),
+                None => {
+                    state.closers.add(cx.waker(), wakes);
+                    Poll::Pending
+                }
+            };
+            (outcome, self.transmit(state, wakes, false))
         })
     }
 

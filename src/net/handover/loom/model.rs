@@ -48,7 +48,7 @@ pub(super) struct Bytes {
     pub(super) deadlines: Vec<Instant>,
     pub(super) over: bool,
     /// Nobody refers to it any more: it ends when everything was sent and acknowledged.
-    let_go: bool,
+    pub(super) let_go: bool,
 }
 
 impl Bytes {
@@ -127,6 +127,10 @@ impl Session {
     /// Bytes on the wire, at rest.
     pub(super) fn sent(&self) -> u32 {
         self.wire.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn written(&self) -> u32 {
+        self.handover.locked(|state, _| state.written)
     }
 
     /// What the driver does as the peer's acknowledgement comes.
