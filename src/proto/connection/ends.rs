@@ -81,8 +81,9 @@ impl Connection {
     /// [`CloseReason::LingerTimeout`] if that takes longer than [`linger`](crate::KcpConfigBuilder::linger). With a `linger` of
     /// zero it is aborted.
     ///
-    /// A peer that does not know the extensions cannot be told that nobody reads. What it sends is acknowledged until everything
-    /// is delivered: else its application might wait for room to write, and never read what this end wrote.
+    /// A peer that knows the extensions is told that nobody reads as soon as all that was written has been sent; its writes fail
+    /// then. What it sends before, and all that another peer sends, is acknowledged: else its application might wait for room to
+    /// write, and never read what this end wrote.
     ///
     /// ```
     /// use kcp9::{KcpConfig, proto::{CloseReason, Connection, Event, Instant}};
@@ -268,6 +269,10 @@ impl Connection {
     /// The same, as far as the peer knows of it.
     fn conclude_extension_ends(&mut self, now: Instant) {
         let Some(extension) = &mut self.extension else { return };
+        if extension.knowledge() == Knowledge::Asking && self.arq.has_heard() {
+            // Also if it had been given up.
+            extension.settle(now);
+        }
         if extension.ends.on_arrival(self.arq.rcv_nxt()) {
             self.end_events.add(EndEvents::FINISHED);
             // The peer waits for nothing else.
@@ -314,6 +319,9 @@ impl Connection {
                 self.arq.accept_all();
                 self.arq.discard_unread();
             }
+            // What waits for room in the peer's window waits for the peer's application to read, and that may wait for room to
+            // write. It is told that nobody reads as soon as the rest is sent.
+            _ if !self.arq.is_all_sent() => self.arq.discard_unread(),
             Knowledge::Asking | Knowledge::Known | Knowledge::Confirmed => {
                 self.arq.refuse();
                 let is_over = self.close_reason().is_some();
