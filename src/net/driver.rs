@@ -50,7 +50,7 @@ use super::{
     entropy,
     error::KcpError,
     handover::{Look, Next},
-    session::Session,
+    session::{Moving, Session},
     shared::Shared,
 };
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
@@ -156,10 +156,12 @@ impl Driver {
         self.shared.run_queue.take(&mut scheduled);
         for session in scheduled.drain(..) {
             let released = session.is_released();
-            let known = self.endpoint.find(session.peer, session.conv);
-            // The route may have passed to another session.
-            let known = known.filter(|handle| self.sessions.is(*handle, &session));
-            if let Some(handle) = known.or_else(|| self.add_connected(session)) {
+            let handle = match session.handle() {
+                // It may have been forgotten since.
+                Some(handle) => Some(handle).filter(|handle| self.sessions.is(*handle, &session)),
+                None => self.add_connected(session),
+            };
+            if let Some(handle) = handle {
                 self.sessions.mark_dirty(handle);
                 if released {
                     self.begin_linger(handle);
@@ -177,7 +179,7 @@ impl Driver {
         if session.is_over() {
             return None;
         }
-        let (peer, conv, crypto) = (session.peer, session.conv, session.crypto());
+        let (peer, conv, crypto) = (session.peer(), session.conv, session.crypto());
         let mut outcome = self.endpoint.connect(peer, conv, crypto.as_ref());
         if outcome.is_err() {
             // Sessions that are over may stand in its way: they may be behind it in the run queue.
@@ -329,8 +331,37 @@ impl Driver {
                 }
                 Next::Remove => self.forget(now, handle),
             }
+            self.follow_moved(now, handle);
         }
         self.sessions.drop_served(count);
+    }
+
+    /// Has the endpoint know of a session that followed its peer to another address.
+    #[inline]
+    fn follow_moved(&mut self, now: Instant, handle: Handle) {
+        if self.sessions.get(handle).is_some_and(|slot| slot.may_move) {
+            self.follow_if_moved(now, handle);
+        }
+    }
+
+    #[cold]
+    fn follow_if_moved(&mut self, now: Instant, handle: Handle) {
+        let Some(slot) = self.sessions.get_mut(handle) else { return };
+        let moving = slot.session.moving();
+        slot.may_move = moving == Moving::Maybe;
+        let Moving::Done(to) = moving else { return };
+        match self.endpoint.moved(now, handle, to) {
+            Ok(None) => {}
+            Ok(Some(replaced)) => {
+                if let Some(replaced) = self.remove(replaced) {
+                    replaced.fail(KcpError::Replaced);
+                }
+            }
+            Err(_) => {
+                slot.session.fail(KcpError::ConvInUse);
+                self.sessions.mark_dirty(handle);
+            }
+        }
     }
 
     /// Whether there is nothing to do any more, and never will be.

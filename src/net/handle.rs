@@ -45,7 +45,7 @@ pub struct KcpHandle {
 #[derive(Debug)]
 pub(super) struct End {
     conv: u32,
-    peer: SocketAddr,
+    peer: Mutex<SocketAddr>,
     local: Option<SocketAddr>,
     /// Why it ended, and its last statistics.
     last: Mutex<Option<(KcpError, Stats)>>,
@@ -56,9 +56,13 @@ impl End {
         *self.last() = Some((reason, stats));
     }
 
+    /// The peer has another address from here on.
+    pub(super) fn set_peer(&self, peer: SocketAddr) {
+        *lock(&self.peer) = peer;
+    }
+
     fn last(&self) -> MutexGuard<'_, Option<(KcpError, Stats)>> {
-        // Nothing panics while it holds this lock.
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 
     fn reason(&self) -> KcpError {
@@ -70,7 +74,7 @@ impl KcpHandle {
     pub(super) fn new(session: &Arc<Session>) -> Self {
         let end = session.end(|| End {
             conv: session.conv,
-            peer: (session.peer.ip().to_canonical(), session.peer.port()).into(),
+            peer: Mutex::new(session.peer()),
             local: session.shared.socket.local_addr().ok(),
             last: Mutex::default(),
         });
@@ -86,7 +90,8 @@ impl KcpHandle {
     /// The peer's address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
-        self.end.peer
+        let peer = *lock(&self.end.peer);
+        (peer.ip().to_canonical(), peer.port()).into()
     }
 
     /// The address that the socket is bound to, or was. `None` if the system did not tell.
@@ -159,4 +164,9 @@ impl fmt::Debug for KcpHandle {
             .field("close_reason", &self.close_reason())
             .finish_non_exhaustive()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,16 +6,20 @@
 
 mod control;
 mod datagrams;
+mod moves;
 mod state;
 mod stream_side;
 mod transmit;
 
-pub(super) use self::state::is_refusal;
+pub(super) use self::{
+    moves::Moving,
+    state::{PeerAddress, is_refusal},
+};
 use std::{
     net::{IpAddr, SocketAddr},
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -30,20 +34,19 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{AbortReason, Block, ClosedRecord, Connection, Instant},
+    proto::{AbortReason, Block, ClosedRecord, Connection, Handle, Instant},
 };
 
 /// A session, held by its stream, by the driver's table, and by the run queue while it is scheduled.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) peer: SocketAddr,
-    /// The local address that the peer talks to, where the socket is bound to all. Answers must come from it.
-    local_ip: Option<IpAddr>,
     pub(super) conv: u32,
     pub(super) shared: Arc<Shared>,
     scheduled: Scheduled,
     /// No stream refers to it any more, and the driver is to know. The state under the lock says so too.
     released: AtomicBool,
+    /// The driver's name for it, once the driver knows it.
+    handle: OnceLock<Handle>,
     handover: Handover<State>,
 }
 
@@ -58,13 +61,12 @@ impl Session {
         local_ip: Option<IpAddr>,
     ) -> Self {
         Self {
-            peer,
-            local_ip,
             conv: connection.conv(),
             shared,
             scheduled: Scheduled::new(),
             released: AtomicBool::new(false),
-            handover: Handover::new(State::new(connection)),
+            handle: OnceLock::new(),
+            handover: Handover::new(State::new(connection, PeerAddress { peer, local_ip })),
         }
     }
 

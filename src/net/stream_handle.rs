@@ -35,7 +35,7 @@ impl StreamHandle {
     }
 
     pub(super) fn peer_addr(&self) -> SocketAddr {
-        let peer = self.session.peer;
+        let peer = self.session.peer();
         (peer.ip().to_canonical(), peer.port()).into()
     }
 

@@ -6,6 +6,7 @@ mod driver;
 mod ends;
 mod extension;
 mod input;
+mod moves;
 mod output;
 mod record;
 mod settings;
@@ -13,10 +14,10 @@ mod settings;
 mod tests;
 mod timers;
 
-pub use self::{input::BatchDrops, output::Transmit, record::ClosedRecord};
+pub use self::{input::BatchDrops, moves::RebindError, output::Transmit, record::ClosedRecord};
 
 use alloc::boxed::Box;
-use core::time::Duration;
+use core::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 
@@ -47,6 +48,9 @@ pub enum Event {
     /// The peer has answered, for the first time. This comes once, in a session of [`Connection::connect`]. Where the
     /// [extensions are required](super::Extensions::Required), the peer is one that has them.
     Connected,
+    /// The peer is at this address now, and no longer at the one before. What [`Connection::poll_transmit`] returns from
+    /// here on is for the new address: see [`Endpoint::moved`](super::Endpoint::moved).
+    Moved(SocketAddr),
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
     /// Nobody reads at the peer's end any more. What it had not acknowledged is given up, and writes fail.

@@ -46,9 +46,10 @@ pub use self::{
     arq::Block,
     config::{KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
     congestion::CongestionControl,
-    connection::{BatchDrops, ClosedRecord, Connection, Event, Transmit},
+    connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
     endpoint::{
-        Accepted, ConnectError, Endpoint, Handle, Incoming, Refusal, Reply, Routed, RoutingStats, Run,
+        Accepted, ConnectError, Endpoint, Handle, Incoming, MoveError, Refusal, Reply, Routed, RoutingStats,
+        Run,
     },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,

@@ -264,6 +264,13 @@ impl Pipeline {
         self.encryption.as_ref().map_or(Ok(()), |encryption| encryption.decrypt(packet))
     }
 
+    /// The segments of a decrypted packet that came from elsewhere than from the peer. `None` where others than holders of
+    /// the key can have made it, and where it was received before or sent by this end. It is not remembered.
+    pub(super) fn segments_from_elsewhere<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
+        let payload = self.encryption.as_ref()?.peek(packet)?;
+        Some(fec::segments_of(payload))
+    }
+
     /// Takes in a decrypted packet of `conv`, and passes segments to `deliver`: those of the packet itself, and those of each
     /// packet that FEC recovers with its help. `place` is where the packet lies, if its payload may stay there; `deliver` is
     /// told where the segments lie.

@@ -238,6 +238,8 @@ pub struct ExtensionStats {
     pub malformed: u64,
     /// Segments skipped because they are of a kind that this version does not know.
     pub unknown: u64,
+    /// How often the session went on at another address: of the peer where this end accepted it, else of this end.
+    pub moves: u64,
 }
 
 /// How full the queues of datagrams are.

@@ -25,6 +25,8 @@ pub enum Timer {
     /// The handshake of the [extensions](super::Extensions) goes on: a HELLO is sent again, an answer to the peer's ANSWER leaves,
     /// or the peer has had its time to complete it.
     Hello,
+    /// One of the two ends may have another address than before, and is asked again, or has not answered.
+    Move,
     /// A FIN is sent again.
     Fin,
     /// The peer has said that it does not know the session, and nothing else in all the time that its answer would have taken:

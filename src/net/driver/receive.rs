@@ -12,7 +12,7 @@ use crate::{
         accept_queue::Admission,
         clock,
         error::KcpError,
-        session::{Session, is_refusal},
+        session::{PeerAddress, Session, is_refusal},
         shared::Sharing,
         socket::Received,
     },
@@ -78,6 +78,15 @@ impl Driver {
                     Some(run) => run,
                     None => continue,
                 },
+                Routed::FromElsewhere(run, peer) => {
+                    let Some(slot) = self.sessions.get_mut(run.handle) else { continue };
+                    slot.may_move = true;
+                    let from = PeerAddress { peer, local_ip: answerable(received.local_ip) };
+                    let packets = received.bytes().get(run.range).unwrap_or_default();
+                    slot.session.receive_from_elsewhere(now, packets, run.stride, from);
+                    self.sessions.mark_dirty(run.handle);
+                    continue;
+                }
                 Routed::Reply(reply) => {
                     self.send_reply(reply, received.local_ip);
                     continue;
@@ -116,6 +125,7 @@ impl Driver {
         }
         let local_ip = answerable(local_ip);
         let connection = Connection::accept(incoming.conv, &queue.config, now, shared.seed());
+        let tag = connection.followed_tag();
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
         if !queue.push(Arc::clone(&session)) {
             // The listener has ended in this very moment.
@@ -128,6 +138,9 @@ impl Driver {
         };
         if let Some(replaced) = accepted.replaced.and_then(|replaced| self.remove(replaced)) {
             replaced.fail(KcpError::Replaced);
+        }
+        if let Some(tag) = tag {
+            self.endpoint.follow_tag(accepted.run.handle, tag);
         }
         self.sessions.insert(accepted.run.handle, session);
         shared.counters.state.sessions.set(self.endpoint.len());

@@ -26,6 +26,8 @@ pub(super) struct Slot {
     pub(super) blocked: bool,
     /// Whether it is among the sessions that went idle.
     pub(super) idle: bool,
+    /// Whether packets of it came from another address than its peer's, and it has not decided whether it follows.
+    pub(super) may_move: bool,
     pub(super) served_at: Instant,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
@@ -36,12 +38,14 @@ impl Sessions {
         if self.slots.len() <= handle.index() {
             self.slots.resize_with(handle.index() + 1, || None);
         }
+        session.set_handle(handle);
         let slot = Slot {
             handle,
             session,
             dirty: false,
             blocked: false,
             idle: false,
+            may_move: false,
             served_at: Instant::ZERO,
             lingering: None,
         };

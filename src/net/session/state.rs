@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -23,6 +24,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) connection: Connection,
+    pub(super) address: PeerAddress,
+    /// Where packets of the session came from last that did not come from there.
+    pub(super) elsewhere: Option<PeerAddress>,
+    /// The peer's address has changed, and the driver is to know.
+    pub(super) moved: bool,
     /// A batch that found the socket full. It goes before all others.
     pub(super) blocked: Option<Blocked>,
     /// Every send has failed for a while.
@@ -52,6 +58,14 @@ pub(super) struct State {
     pub(super) end: Option<Arc<End>>,
 }
 
+/// Where a session's packets are sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net) struct PeerAddress {
+    pub(in crate::net) peer: SocketAddr,
+    /// The local address that the peer talks to, where the socket is bound to all. Answers must come from it.
+    pub(in crate::net) local_ip: Option<IpAddr>,
+}
+
 /// Sends that fail, one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
@@ -62,9 +76,12 @@ struct Failing {
 }
 
 impl State {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(super) fn new(connection: Connection, address: PeerAddress) -> Self {
         Self {
             connection,
+            address,
+            elsewhere: None,
+            moved: false,
             blocked: None,
             failing: None,
             failure: None,
@@ -119,6 +136,7 @@ impl State {
                 }
                 // Nobody waits for these. The stats show them.
                 Event::Fec(_) | Event::Connected => {}
+                Event::Moved(peer) => self.follow(peer),
                 Event::Closed(reason) => {
                     // Nobody answers what could not be sent: that is the better reason.
                     if reason == CloseReason::DeadLink && self.failure.is_none() {
@@ -137,6 +155,16 @@ impl State {
         }
         if self.seeks {
             self.wake_seekers(wakes);
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self, peer: SocketAddr) {
+        let local_ip = self.elsewhere.filter(|elsewhere| elsewhere.peer == peer);
+        self.address = local_ip.unwrap_or(PeerAddress { peer, ..self.address });
+        self.moved = true;
+        if let Some(end) = &self.end {
+            end.set_peer(peer);
         }
     }
 
@@ -303,7 +331,8 @@ mod tests {
         let mut connection = Connection::new(7, &KcpConfig::default(), at(0));
         connection.write(at(0), b"anybody?").unwrap();
         assert!(connection.poll_transmit(at(0), &mut [0; 2_048]).is_some());
-        State::new(connection)
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        State::new(connection, PeerAddress { peer, local_ip: None })
     }
 
     /// A driver's look at it.

@@ -2,7 +2,10 @@
 
 use std::{io, vec::Vec};
 
-use super::{Guard, Session, state::State};
+use super::{
+    Guard, Session,
+    state::{PeerAddress, State},
+};
 use crate::{
     net::{
         clock,
@@ -49,7 +52,8 @@ impl Session {
     #[cold]
     fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Blocked) -> Result<(), Next> {
         let mut sent = 0;
-        let outcome = self.shared.send(self.peer, self.local_ip, blocked.transmit, &blocked.bytes, &mut sent);
+        let PeerAddress { peer, local_ip } = state.address;
+        let outcome = self.shared.send(peer, local_ip, blocked.transmit, &blocked.bytes, &mut sent);
         if outcome.as_ref().is_err_and(is_full) {
             blocked.bytes.drain(..sent);
             blocked.transmit.len -= sent;
@@ -81,6 +85,7 @@ pub(super) struct Blocked {
 /// A batch in the transmit buffer.
 struct Batch {
     transmit: Transmit,
+    to: PeerAddress,
     /// The identities of packets in it that would begin a session if somebody sent them back to this socket.
     first_packets: Vec<u64>,
 }
@@ -94,17 +99,21 @@ impl Sender<State> for Batches<'_> {
             self.session.send_blocked(state, self.now, blocked)?;
         }
         match state.connection.transmit(self.now, self.buffer, self.corked) {
-            Some(transmit) => Ok(Batch { transmit, first_packets: state.connection.take_sent_first() }),
+            Some(transmit) => {
+                let first_packets = state.connection.take_sent_first();
+                Ok(Batch { transmit, to: state.address, first_packets })
+            }
             None => Err(state.next(self.corked)),
         }
     }
 
     #[inline]
     fn send(&mut self, batch: &Batch) -> io::Result<()> {
-        let Session { peer, local_ip, shared, .. } = self.session;
+        let shared = &self.session.shared;
+        let PeerAddress { peer, local_ip } = batch.to;
         shared.note_sent_first(&batch.first_packets);
         self.sent = 0;
-        shared.send(*peer, *local_ip, batch.transmit, self.buffer, &mut self.sent)
+        shared.send(peer, local_ip, batch.transmit, self.buffer, &mut self.sent)
     }
 
     #[inline]

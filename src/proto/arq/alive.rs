@@ -174,6 +174,11 @@ impl Arq {
         true
     }
 
+    /// The peer has answered, and not by a segment of the stream.
+    pub(in crate::proto) fn note_answer(&mut self, now: Instant) {
+        self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
+    }
+
     /// A WINS came whose `una` is not the peer's.
     #[cold]
     pub(super) fn look_for_ghost(&mut self, now: Instant, una: u32) {

@@ -198,6 +198,9 @@ impl Arq {
         if let Some(end) = taken.end {
             self.recv.set_end(end);
         }
+        if taken.moved {
+            self.change_path(now);
+        }
         if !taken.vouched {
             return false;
         }

@@ -446,7 +446,19 @@ impl Arq {
             all_acked: self.is_flushed(),
             max_wait: self.max_wait,
             newest: self.recv.newest_end(),
+            last_heard: self.path.liveness.last_heard(),
+            read_until: Instant::ZERO,
         }
+    }
+
+    /// The session goes on over another path. What is in flight is sent again, as fast as the new path's window lets it.
+    #[cold]
+    pub(in crate::proto) fn change_path(&mut self, now: Instant) {
+        self.path.begin_anew(&self.congestion_control, &self.nodelay, now);
+        self.buffer.expire();
+        self.early_at = None;
+        self.early_due = false;
+        self.update_queue_limit();
     }
 
     fn backoff(&self) -> Backoff {

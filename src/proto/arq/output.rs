@@ -162,6 +162,8 @@ impl Arq {
         flush: &mut Flush,
     ) -> usize {
         let bytes = wire_len(self.buffer.get(sn).len);
+        // It is no loss of this path.
+        let was_elsewhere = self.path.is_later_than(self.buffer.get(sn).sent_at);
         let loss_cause = match cause {
             Cause::Fast => {
                 self.counters.recovery.fast_resends += 1;
@@ -175,13 +177,13 @@ impl Arq {
             }
             Cause::Timeout => {
                 self.counters.recovery.timeout_resends += 1;
-                flush.sent.timeout_resends += 1;
+                flush.sent.timeout_resends += u32::from(!was_elsewhere);
                 self.path.on_timeout_resend(now, bytes, self.nodelay.interval);
                 LossCause::Timeout
             }
         };
         flush.sent.resent_bytes += bytes;
-        if self.buffer.found_lost(sn) {
+        if self.buffer.found_lost(sn) && !was_elsewhere {
             let sent_time = self.buffer.get(sn).sent_at;
             self.path.on_lost(&Lost { now, bytes, sent_time, cause: loss_cause });
         }

@@ -466,6 +466,23 @@ impl SendBuffer {
         self.link(sn, class);
     }
 
+    /// Nothing in flight waits for its RTO any more: the path that it was sent over is used no longer.
+    #[cold]
+    pub(super) fn expire(&mut self) {
+        self.occupied = 0;
+        let mut sn = self.una;
+        while sn != self.nxt {
+            let slot = self.slot_mut(sn);
+            if !slot.acked {
+                slot.sent_at = Instant::ZERO;
+                slot.send_state = SendState::default();
+                slot.skips = 0;
+                self.link(sn, Class::Waiting { level: 0, resent: false });
+            }
+            sn = sn.wrapping_add(1);
+        }
+    }
+
     /// Lets go of everything in flight: nobody waits for it any more.
     pub(super) const fn abandon(&mut self) {
         self.una = self.nxt;

@@ -28,6 +28,7 @@ impl EndEvents {
     pub(super) const NO_READER: Self = Self(2);
     pub(super) const FINISHED: Self = Self(4);
     pub(super) const CLOSED: Self = Self(8);
+    pub(super) const MOVED: Self = Self(16);
 
     pub(super) const fn add(&mut self, event: Self) {
         self.0 |= event.0;
@@ -218,6 +219,9 @@ impl Connection {
     #[cold]
     pub(super) fn next_end_event(&mut self) -> Option<Event> {
         let events = &mut self.end_events;
+        if events.take(EndEvents::MOVED) {
+            return self.extension.as_mut()?.take_moved().map(Event::Moved);
+        }
         if events.take(EndEvents::FINISHED) {
             return Some(Event::Finished);
         }

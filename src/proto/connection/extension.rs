@@ -6,7 +6,7 @@ use super::{Connection, Transmit};
 use crate::proto::{
     config::KcpConfig,
     error::CloseReason,
-    extension::{Caps, Extension, Extensions, MIN_ROOM, Role, SessionSeed, Settings},
+    extension::{Caps, Conditions, Extension, Extensions, MIN_ROOM, Role, SessionSeed, Settings},
     time::{Instant, earliest},
     timer::Timer,
 };
@@ -96,12 +96,20 @@ impl Connection {
         }
         let settings = Settings {
             extensions: config.extensions,
-            caps: if self.datagrams.is_enabled() { Caps::DATAGRAMS } else { Caps::default() },
+            caps: self.caps(role),
             keep_alive: config.keep_alive,
             dead_timeout: config.dead_timeout,
         };
         self.arq.mark_segments();
         self.extension = Some(Box::new(Extension::new(role, &settings, seed, now)));
+    }
+
+    /// What this end says that it can receive.
+    fn caps(&self, role: Role) -> Caps {
+        let datagrams = if self.datagrams.is_enabled() { Caps::DATAGRAMS } else { Caps::default() };
+        // Without authentication, whoever is on the path could move the session.
+        let follows = role == Role::Accepts && self.pipeline.is_authenticated();
+        if follows { datagrams.with(Caps::MOVE) } else { datagrams }
     }
 
     /// Whether the peer has shown that it knows the extensions and hears this end. Once it has, it stays so.
@@ -169,13 +177,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn on_extension_timeout(&mut self, now: Instant) {
+    pub(super) fn on_extension_timeout(&mut self, now: Instant, read_until: Instant) {
         let Some(extension) = &mut self.extension else { return };
-        if extension.on_timeout(now, &self.arq.conditions()) {
+        if extension.on_timeout(now, &Conditions { read_until, ..self.arq.conditions() }) {
             self.arq.ask_window();
         }
         if let Some(reason) = extension.fate() {
             self.close(reason);
+        } else if extension.has_moved() {
+            self.follow_peer(now);
         }
     }
 

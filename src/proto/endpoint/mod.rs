@@ -6,6 +6,7 @@
 //!    once and in place ([`Endpoint::receive`]; `decryptor`).
 //! 2. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
+//!    Sessions that follow their peers to another address are found by their tag, too (`moves`).
 //! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
 //! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
@@ -23,6 +24,7 @@ mod batch;
 mod decryptor;
 mod hash;
 mod limit;
+mod moves;
 mod record;
 mod routed;
 mod routes;
@@ -42,7 +44,7 @@ use self::{
     stateless::Stateless,
 };
 pub use self::{
-    routed::{Accepted, ConnectError, Incoming, Refusal, Reply, Routed, Run},
+    routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
     stats::RoutingStats,
 };
@@ -58,7 +60,8 @@ use crate::crypto::PacketCrypto;
 /// 1. [`receive`](Self::receive) decrypts a batch of packets from one address.
 /// 2. [`poll_routed`](Self::poll_routed), until it returns `None`, tells what the batch holds. A [`Routed::Session`] is to
 ///    be handed to its [`Connection`]. A [`Routed::Incoming`] is to be answered by [`accept`](Self::accept) or
-///    [`refuse`](Self::refuse). For a [`Routed::Reply`], send [`reply`](Self::reply).
+///    [`refuse`](Self::refuse). For a [`Routed::Reply`], send [`reply`](Self::reply). A [`Routed::FromElsewhere`] comes only of
+///    sessions given to [`follow`](Self::follow).
 ///
 /// A session that has ended, or that nobody wants any more, is to be [closed](Self::close): until then the endpoint knows
 /// it, and afterwards the endpoint answers for a minute what the peer still sends. Where packets are authenticated, [`remember_sent`](Self::remember_sent) is to be called after a
@@ -223,6 +226,12 @@ impl Endpoint {
         range: Range<usize>,
     ) -> Option<Routed> {
         let route = (self.batch.source, conv);
+        if self.routes.has_tags()
+            && let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()])
+        {
+            let run = Run { handle, range, stride: self.batch.stride };
+            return Some(Routed::FromElsewhere(run, self.batch.source));
+        }
         let payloads = self.batch.payloads(&bytes[range.clone()]);
         match self.records.judge(now, &route, payloads) {
             None | Some(Verdict::MayBegin) => self.offer(conv, bytes, range).map(Routed::Incoming),

@@ -12,6 +12,10 @@ use super::Handle;
 pub enum Routed {
     /// Packets for a session.
     Session(Run),
+    /// Packets for a session that came from another address than its peer's, for
+    /// [`Connection::handle_from_elsewhere`](crate::proto::Connection::handle_from_elsewhere). If they are not handed over, the session follows
+    /// its peer nowhere.
+    FromElsewhere(Run, SocketAddr),
     /// Packets that would begin a session, which is accepted by [`Endpoint::accept`](super::Endpoint::accept) or refused by [`Endpoint::refuse`](super::Endpoint::refuse).
     Incoming(Incoming),
     /// A packet to be sent, which is [`Endpoint::reply`](super::Endpoint::reply): the endpoint itself answers what it received. Nothing else comes of
@@ -73,6 +77,27 @@ pub enum Refusal {
     /// No sessions are accepted, or not this one.
     Unwanted,
 }
+
+/// Why a session does not get another address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The endpoint has no such session.
+    Unknown,
+    /// The endpoint has another session of the conversation with that address.
+    ConvInUse(Handle),
+}
+
+impl fmt::Display for MoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "there is no such session",
+            Self::ConvInUse(_) => "the conversation number is in use with the new address",
+        })
+    }
+}
+
+impl core::error::Error for MoveError {}
 
 /// Why a session cannot begin here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

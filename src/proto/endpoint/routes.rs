@@ -60,6 +60,8 @@ pub(super) struct Entry {
     pub(super) watched: u16,
     /// Its first PUSH, for its record.
     pub(super) first_push: FirstPush,
+    /// The tag by which its packets are found from wherever they come; 0 if they are not.
+    tag: u32,
 }
 
 /// The sessions, by handle and by route.
@@ -68,6 +70,8 @@ pub(super) struct Routes {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_route: Map<Route, u32>,
+    /// The sessions that follow their peers, by conv and tag.
+    by_tag: Map<(u32, u32), u32>,
     /// The session that a packet was for last. The next is mostly for the same one, which is then found without hashing.
     last: u32,
     next_serial: u32,
@@ -79,6 +83,7 @@ impl Routes {
             entries: Vec::new(),
             free: Vec::new(),
             by_route: Map::with_hasher(key),
+            by_tag: Map::with_hasher(key),
             last: 0,
             next_serial: 0,
         }
@@ -92,7 +97,7 @@ impl Routes {
         });
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
-        self.entries[index as usize] = Some(Entry { handle, route, role, watched, first_push });
+        self.entries[index as usize] = Some(Entry { handle, route, role, watched, first_push, tag: 0 });
         self.by_route.insert(route, index);
         handle
     }
@@ -102,6 +107,9 @@ impl Routes {
         self.get(handle)?;
         let entry = self.entries[handle.index()].take()?;
         self.by_route.remove(&entry.route);
+        if entry.tag != 0 {
+            self.forget_tag(&entry);
+        }
         self.free.push(handle.index);
         if self.by_route.is_empty() {
             // A crowd that has left leaves no memory behind. The serial goes on: old handles stay invalid.
@@ -109,6 +117,47 @@ impl Routes {
             *self = Self { next_serial: self.next_serial, ..Self::new(key) };
         }
         Some(entry)
+    }
+
+    /// Has packets of a session found by its tag as well.
+    pub(super) fn set_tag(&mut self, handle: Handle, tag: u32) {
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
+        if let Some(entry) = entry.filter(|entry| entry.handle == handle && entry.tag == 0) {
+            entry.tag = tag;
+            self.by_tag.insert((entry.route.1, tag), handle.index);
+        }
+    }
+
+    fn forget_tag(&mut self, entry: &Entry) {
+        let key = (entry.route.1, entry.tag);
+        if self.by_tag.get(&key) == Some(&entry.handle.index) {
+            self.by_tag.remove(&key);
+        }
+    }
+
+    /// Whether any session is found by its tag.
+    pub(super) fn has_tags(&self) -> bool {
+        !self.by_tag.is_empty()
+    }
+
+    /// The session of a conversation with this tag, if it is found by it.
+    pub(super) fn find_by_tag(&self, conv: u32, tag: u32) -> Option<Handle> {
+        let index = *self.by_tag.get(&(conv, tag))?;
+        self.entries.get(index as usize)?.as_ref().map(|entry| entry.handle)
+    }
+
+    /// Gives a session another address. Returns the one before; `None` where there is no such session, and where the
+    /// address has one of that conv.
+    pub(super) fn change_address(&mut self, handle: Handle, to: SocketAddr) -> Option<SocketAddr> {
+        let conv = self.get(handle)?.route.1;
+        if self.by_route.contains_key(&(to, conv)) {
+            return None;
+        }
+        let entry = self.entries.get_mut(handle.index())?.as_mut()?;
+        let before = core::mem::replace(&mut entry.route.0, to);
+        self.by_route.remove(&(before, conv));
+        self.by_route.insert((to, conv), handle.index);
+        Some(before)
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {

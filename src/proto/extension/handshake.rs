@@ -230,6 +230,11 @@ impl Handshake {
         self.knowledge
     }
 
+    /// What this end has said that it can receive.
+    pub(super) const fn caps(&self) -> Caps {
+        self.caps
+    }
+
     /// The tag of this end.
     pub(super) const fn tag(&self) -> u32 {
         self.id.tag()

@@ -5,6 +5,8 @@
 //! segment, fields   what is on the wire; no state
 //! seed              a session's id, and the key of its tokens
 //! handshake         who the peer is: HELLO, ANSWER, marks
+//! moves             a peer that has another address than before
+//! elsewhere         what the session does for that
 //! ping              whether the peer is there, and knows the session: PING, PONG, RESET
 //! end               where each direction of the stream ends: FIN, ABORT
 //! ```
@@ -18,9 +20,11 @@
 //! segments come out by [`write`](Extension::write) for a packet of their own and by [`append`](Extension::append) for the end
 //! of a packet of the stream. Until the peer is confirmed, an extension segment stands alone in its packet (R5).
 
+mod elsewhere;
 mod end;
 mod fields;
 mod handshake;
+mod moves;
 mod ping;
 mod seed;
 mod segment;
@@ -29,17 +33,21 @@ mod tests;
 #[cfg(test)]
 mod vectors;
 
-use core::time::Duration;
+use alloc::boxed::Box;
+use core::{net::SocketAddr, time::Duration};
 
 pub use self::seed::SessionSeed;
+pub(in crate::proto) use self::{
+    elsewhere::probe_tag,
+    handshake::{Knowledge, MARK, MIN_ROOM, Role},
+    segment::{Caps, Envelope, Segment, Subtype},
+};
 use self::{
     end::{Ends, FinOutcome},
     handshake::{Handshake, Verdict},
-    ping::{Ping, ResetEcho},
-};
-pub(in crate::proto) use self::{
-    handshake::{Knowledge, MARK, MIN_ROOM, Role},
-    segment::{Caps, Envelope, Segment, Subtype},
+    moves::{Follower, Rebind},
+    ping::{Ping, ResetEcho, Token},
+    seed::Secret,
 };
 use super::{
     arq::Origin,
@@ -94,6 +102,10 @@ pub(in crate::proto) struct Conditions {
     pub(in crate::proto) max_wait: Duration,
     /// The `sn` behind the last segment that has arrived.
     pub(in crate::proto) newest: u32,
+    /// When the session's path last brought a sign of life.
+    pub(in crate::proto) last_heard: Instant,
+    /// Everything that arrived before this was taken in.
+    pub(in crate::proto) read_until: Instant,
 }
 
 /// What a segment that came in tells the stream.
@@ -107,10 +119,12 @@ pub(in crate::proto) struct Taken {
     pub(in crate::proto) rtt: Option<Duration>,
     /// It says where the peer's stream ends.
     pub(in crate::proto) end: Option<u32>,
+    /// The peer has found this end at its new address.
+    pub(in crate::proto) moved: bool,
 }
 
 impl Taken {
-    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None, end: None };
+    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None, end: None, moved: false };
     const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
 
     /// An answer after `rtt`, if that is a sample of the round-trip time.
@@ -144,6 +158,14 @@ pub(in crate::proto) struct Extension {
     aborted: Option<AbortReason>,
     /// The session has ended here. Only what tells the peer of that is still sent.
     closed: bool,
+    /// The key of the tokens.
+    secret: Secret,
+    /// What follows the peer to another address, once there was a reason.
+    follower: Option<Box<Follower>>,
+    /// This end is at another address, and the peer is to learn it.
+    rebind: Option<Box<Rebind>>,
+    /// The session goes on at this address of the peer, which the connection does not know yet.
+    moved: Option<SocketAddr>,
     stats: ExtensionStats,
 }
 
@@ -151,12 +173,16 @@ impl Extension {
     pub(in crate::proto) fn new(role: Role, settings: &Settings, seed: SessionSeed, now: Instant) -> Self {
         Self {
             ping: Ping::new(seed.secret()),
+            secret: seed.secret(),
             handshake: Handshake::new(role, settings, seed, now),
             refusals: 0,
             is_reset: false,
             ends: Ends::default(),
             aborted: None,
             closed: false,
+            follower: None,
+            rebind: None,
+            moved: None,
             stats: ExtensionStats::default(),
         }
     }
@@ -336,11 +362,24 @@ impl Extension {
             }
             Segment::Ping(token) => {
                 self.ping.answer(*token);
+                if let Some(follower) = &mut self.follower {
+                    follower.on_ping(now, *token);
+                }
                 Taken::VOUCHED
             }
-            // It may be the one of an ANSWER's token, which the handshake has taken.
-            Segment::Pong(token) => self.ping.on_pong(now, *token).map_or(Taken::VOUCHED, Taken::answer),
+            Segment::Pong(token) => self.take_pong(now, *token),
         }
+    }
+
+    fn take_pong(&mut self, now: Instant, token: Token) -> Taken {
+        if self.rebind.take_if(|rebind| rebind.is_done_by(token)).is_some() {
+            return Taken { moved: true, ..Taken::answer(None) };
+        }
+        if self.follower.as_mut().is_some_and(|follower| follower.on_pong(now, token)) {
+            return Taken::answer(None);
+        }
+        // It may be the one of an ANSWER's token, which the handshake has taken.
+        self.ping.on_pong(now, token).map_or(Taken::VOUCHED, Taken::answer)
     }
 
     /// A PING came whose tag is not that of this end: the peer's session is another one, if it is from the peer (R36).
@@ -378,11 +417,12 @@ impl Extension {
     // ---- Time ----
 
     /// The timers, in the order of [`deadlines`](Self::deadlines).
-    pub(in crate::proto) const TIMERS: [Timer; 3] = [Timer::Hello, Timer::Fin, Timer::Reset];
+    pub(in crate::proto) const TIMERS: [Timer; 4] = [Timer::Hello, Timer::Fin, Timer::Reset, Timer::Move];
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 3] {
-        [self.handshake.deadline(), self.ends.deadline(), self.ping.deadline()]
+    pub(in crate::proto) fn deadlines(&self) -> [Option<Instant>; 4] {
+        let moves = self.move_deadline();
+        [self.handshake.deadline(), self.ends.deadline(), self.ping.deadline(), moves]
     }
 
     /// Does what is due at `now`. Returns whether the peer's window is to be asked for.
@@ -390,6 +430,7 @@ impl Extension {
     pub(in crate::proto) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
         self.is_reset |= self.ping.is_reset(now);
         self.ends.on_timeout(now, conditions.all_acked);
+        self.on_move_timeout(now, conditions);
         self.handshake.on_timeout(now, conditions)
     }
 
@@ -414,7 +455,9 @@ impl Extension {
     /// Whether a segment is to be sent in a packet of its own, before the stream's.
     #[inline]
     pub(in crate::proto) fn is_urgent(&self) -> bool {
-        self.has_end_due() || (!self.closed && (self.handshake.is_urgent() || self.ping.has_urgent()))
+        self.has_end_due()
+            || (!self.closed
+                && (self.handshake.is_urgent() || self.ping.has_urgent() || self.has_move_question()))
     }
 
     /// Whether a segment of an end is to be sent, and the peer's tag is known that it needs.
@@ -444,6 +487,8 @@ impl Extension {
             Written { len: sent.len, begins: sent.begins, owed: sent.owed }
         } else if self.has_end_due() {
             self.write_end(now, envelope, out, conditions)?
+        } else if self.has_move_question() {
+            self.write_move_question(now, envelope, out, conditions.rto)?
         } else {
             let sent = self.ping.write(now, envelope, self.handshake.peer_tag(), out)?;
             Written { len: sent.len, begins: false, owed: sent.owed }

@@ -95,6 +95,10 @@ pub(in crate::proto) enum Purpose {
     Answer = 1,
     /// The token of a PING, of its number.
     Ping = 2,
+    /// The tokens of PINGs that ask whether the peer is at another address, and whether it is still where it was.
+    Move = 4,
+    /// The tokens of PINGs from a socket that took another's place.
+    Rebind = 5,
     /// How far a session's times are from those of others.
     Jitter = 3,
 }

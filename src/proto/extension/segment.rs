@@ -186,6 +186,13 @@ pub(in crate::proto) struct Caps(pub(in crate::proto) u32);
 impl Caps {
     /// It takes datagrams beside the stream.
     pub(in crate::proto) const DATAGRAMS: Self = Self(1);
+    /// It follows its peer to another address.
+    pub(in crate::proto) const MOVE: Self = Self(4);
+
+    #[must_use]
+    pub(in crate::proto) const fn with(self, caps: Self) -> Self {
+        Self(self.0 | caps.0)
+    }
 
     pub(in crate::proto) const fn has(self, caps: Self) -> bool {
         self.0 & caps.0 == caps.0

@@ -23,6 +23,8 @@ const IDLE: Conditions = Conditions {
     all_acked: true,
     max_wait: Duration::from_secs(7),
     newest: 0,
+    last_heard: Instant::ZERO,
+    read_until: Instant::ZERO,
 };
 const BUSY: Conditions = Conditions { in_flight: true, ..IDLE };
 const SETTINGS: Settings = Settings {

@@ -33,6 +33,8 @@ use super::{
 /// What is known of a path, and what limits sending on it.
 #[derive(Debug)]
 pub(super) struct Path {
+    /// Since when the session uses it.
+    since: Instant,
     /// Bytes of a full segment with its header.
     mtu: usize,
     rtt: RttEstimator,
@@ -86,6 +88,7 @@ impl Path {
     /// `mss`: payload bytes of a full segment.
     pub(super) fn new(control: &CongestionControl, nodelay: &NoDelay, mss: usize, now: Instant) -> Self {
         let mut path = Self {
+            since: Instant::ZERO,
             mtu: mss + HEADER_LEN,
             rtt: RttEstimator::default(),
             min_rtt: MinRtt::default(),
@@ -98,6 +101,13 @@ impl Path {
         };
         path.set_nodelay(control, nodelay);
         path
+    }
+
+    /// The session goes on over another path, of which nothing is known. What is known of the peer stays.
+    pub(super) fn begin_anew(&mut self, control: &CongestionControl, nodelay: &NoDelay, now: Instant) {
+        let path = Self::new(control, nodelay, self.mss(), now);
+        let liveness = core::mem::replace(&mut self.liveness, Liveness::new(now));
+        *self = Self { since: now, liveness, ..path };
     }
 
     // ---- Settings ----
@@ -141,6 +151,11 @@ impl Path {
     }
 
     // ---- What is known ----
+
+    /// Whether what was sent at `sent_at` went over another path, before this one.
+    pub(super) fn is_later_than(&self, sent_at: Instant) -> bool {
+        sent_at < self.since
+    }
 
     pub(super) const fn rtt(&self) -> &RttEstimator {
         &self.rtt
@@ -252,8 +267,11 @@ impl Path {
         }
     }
 
-    /// The round-trip time was measured.
+    /// The round-trip time was measured. One that began on the path before tells nothing.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, nodelay: &NoDelay) {
+        if self.since + rtt > now {
+            return;
+        }
         self.rtt.sample(rtt, nodelay);
         self.min_rtt.sample(now, rtt);
         self.min_rtt.bound(self.rtt.smoothed());

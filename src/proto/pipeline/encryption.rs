@@ -123,6 +123,16 @@ impl Encryption {
         Ok(payload)
     }
 
+    /// The payload of a decrypted packet that a holder of the key made and that was neither received before nor sent by this
+    /// end. Unlike [`check_replay`](Self::check_replay), it does not remember the packet.
+    pub(super) fn peek<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
+        let identity = self.crypto.cipher().identity(packet).filter(|_| self.authenticated)?;
+        if self.sent.contains(identity) || self.received.contains(identity) {
+            return None;
+        }
+        packet.get(self.head..packet.len().checked_sub(self.tail)?)
+    }
+
     /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
     pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.sent_first)
