@@ -1,7 +1,7 @@
 //! Transfers between two ends of a session on virtual time, the same instruction by instruction every run.
 //!
-//! These do not use the simulator: its heap, its traces and its checks of every byte would be counted too. Here, everything
-//! but the library is a copy of each packet and one random number.
+//! The simulator's [`Link`] decides what becomes of a packet. The rest of the simulator would be counted too: its heap, its
+//! traces and its checks of every byte. Here, everything but the library is a copy of each packet and what its link does.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,11 +11,12 @@ use kcp9::{
     proto::{Connection, Instant},
 };
 
-use kcp9_simulator::{Nonces, Rng};
+use kcp9_simulator::{LinkSettings, Nonces, Rng, link::Link, ms};
 
 /// Each way.
-const DELAY: Duration = Duration::from_millis(5);
+const DELAY: Duration = ms(5);
 const LOSS: f64 = 0.01;
+const SEED: u64 = 0x6b63_7039;
 /// One GSO send.
 const BUFFER: usize = 65_536;
 /// Virtual time in which the slowest of them is long done.
@@ -54,14 +55,14 @@ impl Transfer {
     /// If it does not come to its end.
     pub(crate) fn run(self) {
         let config = (self.settings)().build().expect("settings in range");
-        let mut link = Link::new(&config, self.in_batches);
+        let mut session = Session::new(&config, self.in_batches);
         let payload = vec![0x5a; self.write];
         let mut out = vec![0; BUFFER];
         let (mut written, mut read) = (0, 0);
         while read < self.bytes {
-            let [sender, receiver] = &mut link.ends;
+            let [sender, receiver] = &mut session.ends;
             while written < self.bytes {
-                match sender.write(link.now, &payload[..self.write.min(self.bytes - written)]) {
+                match sender.write(session.now, &payload[..self.write.min(self.bytes - written)]) {
                     Ok(count) => written += count,
                     Err(_) => break,
                 }
@@ -69,11 +70,12 @@ impl Transfer {
             while let Ok(count) = receiver.read(&mut out) {
                 read += count;
             }
-            link.step();
-            assert!(link.now - Instant::ZERO < LIMIT, "{}: {read} of {} bytes", self.name, self.bytes);
+            session.step();
+            assert!(session.now - Instant::ZERO < LIMIT, "{}: {read} of {} bytes", self.name, self.bytes);
         }
         assert_eq!(read, self.bytes, "{}", self.name);
-        assert!(link.lost > 0, "{}: nothing was lost", self.name);
+        let lost: u64 = session.links.iter().map(|link| link.counts.lost).sum();
+        assert!(lost > 0, "{}: nothing was lost", self.name);
     }
 }
 
@@ -85,9 +87,11 @@ fn encrypted() -> KcpConfigBuilder {
 }
 
 /// Two ends and the packets between them.
-struct Link {
+struct Session {
     now: Instant,
     ends: [Connection; 2],
+    /// The path from each end.
+    links: [Link; 2],
     /// All are equally long under way: in the order of sending.
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     /// Of packets that have arrived.
@@ -96,23 +100,22 @@ struct Link {
     /// What packets are received into, and may stay in for a while.
     blocks: Vec<Arc<Box<[u8]>>>,
     buffer: Vec<u8>,
-    rng: Rng,
-    lost: u64,
 }
 
-impl Link {
+impl Session {
     fn new(config: &KcpConfig, in_batches: bool) -> Self {
         let now = Instant::ZERO;
+        let path = LinkSettings::delay(DELAY).loss(LOSS);
+        let mut rng = Rng::new(SEED);
         Self {
             now,
             ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
+            links: [(); 2].map(|()| Link::new(path.clone(), rng.fork())),
             under_way: VecDeque::new(),
             spare: Vec::new(),
             in_batches,
             blocks: Vec::new(),
             buffer: vec![0; BUFFER],
-            rng: Rng::new(0x6b63_7039),
-            lost: 0,
         }
     }
 
@@ -168,14 +171,12 @@ impl Link {
     fn transmit(&mut self, from: usize) {
         while let Some(transmit) = self.ends[from].poll_transmit(self.now, &mut self.buffer) {
             for sent in self.buffer[..transmit.len].chunks(transmit.stride) {
-                if self.rng.chance(LOSS) {
-                    self.lost += 1;
-                    continue;
-                }
+                // The link doubles nothing.
+                let [Some(arrival), None] = self.links[from].send(self.now, sent) else { continue };
                 let mut packet = self.spare.pop().unwrap_or_default();
                 packet.clear();
                 packet.extend_from_slice(sent);
-                self.under_way.push_back((self.now + DELAY, 1 - from, packet));
+                self.under_way.push_back((arrival, 1 - from, packet));
             }
         }
     }
