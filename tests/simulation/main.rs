@@ -15,6 +15,7 @@ mod lifetime;
 mod outages;
 mod ping;
 mod resends;
+mod restart;
 mod settings;
 mod snapshot;
 mod throughput;

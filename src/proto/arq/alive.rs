@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | PUSH | every peer | something is in flight |
 //! | WASK | every peer | its window is closed (`probe.rs`) |
-//! | WASK | a peer without our extensions, or not known yet | silence (`keep_alive.rs`), or the oldest segment was sent three times |
+//! | WASK | a peer without our extensions, or not known yet | silence (`keep_alive.rs`), the oldest segment was sent three times, or it acknowledges what it should not |
 //! | PING | a peer that has confirmed our extensions | the same |
 //!
 //! Each of these owes an answer, and the session ends after [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) without
@@ -137,6 +137,16 @@ impl Arq {
         let rto = self.path.rtt().rto();
         if self.alive.keep_alive.on_timeout(now, &self.path.liveness, rto) {
             self.ask();
+        }
+    }
+
+    /// Asks a peer that may have forgotten the session: it acknowledges segments by a `una` that is not its own, so that nothing
+    /// may be in flight any more which would be resent, or it does not tell its window.
+    #[cold]
+    pub(super) fn doubt_peer(&mut self, now: Instant) {
+        let rto = self.path.rtt().rto();
+        if self.alive.is_confirmed || self.alive.ghost.is_watched() {
+            self.alive.keep_alive.ask_now(now, &self.path.liveness, rto);
         }
     }
 

@@ -164,6 +164,8 @@ impl Arq {
             if let Some(extension) = extension {
                 extension.on_heard(now, mark, || self.conditions());
             }
+        } else if confirmed.acked.segments > 0 {
+            self.doubt_peer(now);
         }
         outcome
     }

@@ -1,6 +1,7 @@
 //! Keep-alive: when a silent peer is asked whether it is still there.
 //!
 //! Only silence is asked about. While something is in flight the peer owes an answer anyway, and what is resent asks for it.
+//! Where that is not so, `alive.rs` has the peer asked at once ([`KeepAlive::ask_now`]).
 //! A question without an answer is asked again after an RTO, then after twice that time, and so on up to [`MAX_WAIT`]. What
 //! it is asked with, and how long it may owe its answer, is decided elsewhere.
 //!
@@ -62,6 +63,14 @@ impl KeepAlive {
             // Behind all that the peer may wait, with time for two of its questions to be lost.
             silence + silence / 4 + share(silence / (2 * SPREAD), self.jitter)
         });
+    }
+
+    /// Asks now, and goes on until the peer is heard: something else than silence is the reason.
+    pub(super) fn ask_now(&mut self, now: Instant, liveness: &Liveness, rto: Duration) {
+        if self.asking.as_ref().is_none_or(|asking| asking.since <= liveness.last_heard()) {
+            // The first wait behind the question is the RTO.
+            self.asking = Some(Asking { since: now, next: now, wait: rto / 2 });
+        }
     }
 
     /// When the peer is asked next.
@@ -136,6 +145,22 @@ mod tests {
         }
         liveness.on_heard(at(20_250), false);
         assert_eq!(questions(keep_alive, &liveness, 2), [40_250, 40_450]);
+    }
+
+    #[test]
+    fn questions_for_another_reason_go_on_until_the_peer_is_heard() {
+        let mut liveness = Liveness::new(at(0));
+        liveness.on_send(at(900));
+        for silence in [None, Some(SILENCE)] {
+            let mut keep_alive = KeepAlive::new(silence, 1 << 31);
+            keep_alive.ask_now(at(1_000), &liveness, RTO);
+            keep_alive.ask_now(at(1_000), &liveness, RTO);
+            assert_eq!(questions(keep_alive, &liveness, 4), [1_000, 1_200, 1_600, 2_400]);
+        }
+        let mut keep_alive = KeepAlive::new(None, 0);
+        keep_alive.ask_now(at(1_000), &liveness, RTO);
+        liveness.on_heard(at(1_001), false);
+        assert_eq!(keep_alive.deadline(&liveness), None);
     }
 
     #[test]

@@ -350,7 +350,9 @@ impl Arq {
 
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.acks.on_timeout(now);
-        self.probe.on_timeout(now, self.max_wait);
+        if self.probe.on_timeout(now, self.max_wait) {
+            self.doubt_peer(now);
+        }
         self.ask_silent_peer(now);
         self.tell_window |= self.window_update.on_timeout(now);
         if self.early_at.is_some_and(|at| at <= now) {

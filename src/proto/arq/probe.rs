@@ -62,10 +62,12 @@ impl Probe {
     }
 
     /// Asks when it is time to. If nothing answers, it asks again after `patience` at most: one lost probe must not make
-    /// the peer look dead.
-    pub(super) fn on_timeout(&mut self, now: Instant, patience: Duration) {
+    /// the peer look dead. Returns whether it asks again.
+    pub(super) fn on_timeout(&mut self, now: Instant, patience: Duration) -> bool {
+        let mut again = false;
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.ask = true;
+            again = self.unanswered_since.is_some();
             if self.seeks {
                 self.wait = (self.wait + self.wait / 2).min(MAX_SEEK_WAIT);
             } else if self.unanswered_since.is_none() {
@@ -74,6 +76,7 @@ impl Probe {
             }
             self.deadline = Some(now + self.wait.min(patience));
         }
+        again
     }
 
     /// Asks once, whatever the peer's window.

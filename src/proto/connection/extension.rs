@@ -150,15 +150,11 @@ impl Connection {
 
     /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
     pub(super) fn after_extension_input(&mut self) {
+        if let Some(reason) = self.extension_fate() {
+            self.close(reason);
+            return;
+        }
         if let Some(extension) = &self.extension {
-            if let Some(reason) = extension.fate() {
-                self.close(reason);
-                return;
-            }
-            if extension.has_ended_another() && self.arq.counters().segments.acks_received > 0 {
-                self.close(CloseReason::Reset);
-                return;
-            }
             if extension.is_confirmed() && !self.arq.is_confirmed() {
                 self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
             }
@@ -182,11 +178,18 @@ impl Connection {
         if extension.on_timeout(now, &Conditions { read_until, ..self.arq.conditions() }) {
             self.arq.ask_window();
         }
-        if let Some(reason) = extension.fate() {
+        if let Some(reason) = self.extension_fate() {
             self.close(reason);
         } else if extension.has_moved() {
             self.follow_peer(now);
         }
+    }
+
+    /// Why the session must end, as far as the extensions know, if it must.
+    fn extension_fate(&self) -> Option<CloseReason> {
+        let extension = self.extension.as_ref()?;
+        let is_lost = || extension.has_ended_another() && self.arq.counters().segments.acks_received > 0;
+        extension.fate().or_else(|| is_lost().then_some(CloseReason::Reset))
     }
 
     pub(super) fn extension_deadline(&self) -> Option<Instant> {

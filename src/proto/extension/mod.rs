@@ -388,7 +388,6 @@ impl Extension {
         if header.sn == 0 || self.knowledge() == Knowledge::Legacy || self.handshake.has_heard_of(header.sn) {
             return;
         }
-        self.refusals = self.refusals.saturating_add(1);
         self.ping.refuse(ResetEcho { tag: header.sn, ts: header.ts, token });
     }
 
@@ -491,6 +490,7 @@ impl Extension {
             self.write_move_question(now, envelope, out, conditions.rto)?
         } else {
             let sent = self.ping.write(now, envelope, self.handshake.peer_tag(), out)?;
+            self.refusals = self.refusals.saturating_add(sent.refuses.into());
             Written { len: sent.len, begins: false, owed: sent.owed }
         };
         self.stats.sent += 1;

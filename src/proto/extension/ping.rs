@@ -56,6 +56,8 @@ pub(super) struct Sent {
     pub(super) len: usize,
     /// The peer owes an answer to it.
     pub(super) owed: bool,
+    /// It tells the peer of another session that this end does not know it.
+    pub(super) refuses: bool,
 }
 
 /// RESETs were received, and nothing else from the peer.
@@ -200,7 +202,7 @@ impl Ping {
     ) -> Option<Sent> {
         if let Some(ResetEcho { tag, ts, token }) = self.take_reset() {
             let len = Envelope { ts, ..envelope }.write_reset(token, tag, out)?;
-            return Some(Sent { len, owed: false });
+            return Some(Sent { len, owed: false, refuses: true });
         }
         let Some(tag) = peer_tag else {
             self.answers = Answers::default();
@@ -208,10 +210,10 @@ impl Ping {
             return None;
         };
         if let Some(token) = self.take_answer() {
-            return Some(Sent { len: envelope.write_pong(token, tag, out)?, owed: false });
+            return Some(Sent { len: envelope.write_pong(token, tag, out)?, owed: false, refuses: false });
         }
         let token = self.take_due(now, envelope.ts)?;
-        Some(Sent { len: envelope.write_ping(token, tag, out)?, owed: true })
+        Some(Sent { len: envelope.write_ping(token, tag, out)?, owed: true, refuses: false })
     }
 
     /// Whether anything is to be sent.
