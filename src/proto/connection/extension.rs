@@ -154,10 +154,11 @@ impl Connection {
             self.close(reason);
             return;
         }
-        if let Some(extension) = &self.extension {
-            if extension.is_confirmed() && !self.arq.is_confirmed() {
-                self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
-            }
+        if let Some(extension) = &self.extension
+            && extension.is_confirmed()
+            && !self.arq.is_confirmed()
+        {
+            self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
         }
         if self.awaits_peer && self.arq.has_heard() {
             self.after_answer();
@@ -180,7 +181,7 @@ impl Connection {
         }
         if let Some(reason) = self.extension_fate() {
             self.close(reason);
-        } else if extension.has_moved() {
+        } else if self.extension.as_ref().is_some_and(|extension| extension.has_moved()) {
             self.follow_peer(now);
         }
     }
