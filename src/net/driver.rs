@@ -409,6 +409,7 @@ impl Future for Driver {
                 this.serve_dirty(now);
                 this.retry_blocked(cx);
             }
+            this.announce_idle();
             if received.is_some() || this.sessions.dirty_count() > 0 {
                 bytes += received.unwrap_or(0);
                 if bytes < MAX_BYTES {
@@ -416,7 +417,6 @@ impl Future for Driver {
                 }
                 break;
             }
-            this.announce_idle();
             if this.is_done() {
                 return Poll::Ready(());
             }

@@ -47,6 +47,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     /// The socket is bound to all addresses of this machine, so an answer has to say from which it is sent.
     any_ip: bool,
+    /// The application has asked the system to tell of refusals: see [`Socket::tell_refusals`].
+    refusals_told: bool,
     /// The last receive call received a single packet.
     was_single: AtomicBool,
     /// A DSCP was set.
@@ -120,6 +122,30 @@ fn turn_off_unread_messages(socket: &std::net::UdpSocket, any_ip: bool) {
     let _ = any_ip;
 }
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn tells_refusals(socket: &std::net::UdpSocket) -> bool {
+    use nix::sys::socket::{getsockopt, sockopt};
+    getsockopt(socket, sockopt::Ipv4RecvErr).unwrap_or(false)
+        || getsockopt(socket, sockopt::Ipv6RecvErr).unwrap_or(false)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn tells_refusals(_: &std::net::UdpSocket) -> bool {
+    false
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn set_tells_refusals(socket: &std::net::UdpSocket, tell: bool) {
+    use nix::sys::socket::{setsockopt, sockopt};
+    // One of them fails for a socket of the other kind; a socket of both needs both. Turned off, they also free the reports that
+    // the system keeps for whoever wants to know more.
+    let _ = setsockopt(socket, sockopt::Ipv4RecvErr, &tell);
+    let _ = setsockopt(socket, sockopt::Ipv6RecvErr, &tell);
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn set_tells_refusals<S>(_: &S, _: bool) {}
+
 #[cfg(unix)]
 fn set_tclass_v6(options: &SockRef<'_>, tclass: u32) -> io::Result<()> {
     options.set_tclass_v6(tclass)
@@ -139,11 +165,16 @@ impl Socket {
         // The system may grant less, or refuse. A small buffer is slower, but not wrong.
         let _ = options.set_recv_buffer_size(BUFFER_SIZE);
         let _ = options.set_send_buffer_size(BUFFER_SIZE);
-        Self::from_std(socket)
+        Self::new(socket, false)
     }
 
     /// Takes a socket that the application made. Its options stay as they are.
     pub(super) fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        let refusals_told = tells_refusals(&socket);
+        Self::new(socket, refusals_told)
+    }
+
+    fn new(socket: std::net::UdpSocket, refusals_told: bool) -> io::Result<Self> {
         // Without a runtime, Tokio's registration below would panic.
         tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
@@ -152,6 +183,7 @@ impl Socket {
         turn_off_unread_messages(&socket, any_ip);
         Ok(Self {
             any_ip,
+            refusals_told,
             io: AsyncSocket::new(socket)?,
             state,
             was_single: AtomicBool::new(false),
@@ -169,19 +201,11 @@ impl Socket {
     }
 
     /// Has the system tell, or not, that nobody listens where the socket sends to: a call that sends or receives fails with that.
-    /// Windows always does. Other systems cannot for a socket that is not connected.
+    /// Windows always does. Other systems but Linux cannot, for a socket that is not connected.
     pub(super) fn tell_refusals(&self, tell: bool) {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        {
-            use nix::sys::socket::{setsockopt, sockopt};
-            // Turned off, it also frees the reports that the system keeps for whoever wants to know more.
-            if self.local_addr().is_ok_and(|addr| addr.is_ipv6()) {
-                let _ = setsockopt(self.io.socket(), sockopt::Ipv6RecvErr, &tell);
-            }
-            let _ = setsockopt(self.io.socket(), sockopt::Ipv4RecvErr, &tell);
+        if !self.refusals_told {
+            set_tells_refusals(self.io.socket(), tell);
         }
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let _ = tell;
     }
 
     pub(super) fn options(&self) -> SockRef<'_> {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpListener, KcpStream};
+use kcp9::{KcpConfig, KcpListener, KcpStream, proto::Extensions};
 use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -168,6 +168,26 @@ async fn the_first_flight_goes_on_although_kcp_go_announces_no_window() {
             assert!(run.is_ok(), "{what}: 200 kB took more than 2 s: {:#?}", stream.stats());
             assert_eq!(stream.stats().segments.window_probes, 0, "{what}");
             println!("{what}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+/// It begins a session for what asks whether it is there, answers, and serves the same session afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn kcp_go_answers_before_anything_is_written() {
+    for peer in go_peer::all() {
+        for extensions in [Extensions::Off, Extensions::Preferred] {
+            let server = go_peer::serve(&peer, "echo", &[]).await;
+            let config = KcpConfig::builder().extensions(extensions).build().unwrap();
+            let mut stream =
+                KcpStream::connect_timeout(server.addr, config, Duration::from_secs(5)).await.unwrap();
+            let sent = payload(100_000);
+            stream.write_all(&sent).await.unwrap();
+            let mut echoed = vec![0; sent.len()];
+            within("the echo", stream.read_exact(&mut echoed)).await.unwrap();
+            assert!(echoed == sent, "{}", name(&peer, "another echo"));
+            assert_eq!(server.report().await.sessions(), 1, "{extensions:?}");
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     io::ErrorKind,
     pin::pin,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -254,27 +253,22 @@ async fn an_endpoint_that_only_connects_says_so() {
 }
 
 /// A loop that accepts and never waits for anything else lets the other tasks of its thread run, also at the end.
-#[tokio::test]
-async fn accepting_takes_part_in_the_budget_of_its_task() {
-    let listener = Arc::new(listen().await);
-    listener.close();
-    let spinning = tokio::spawn({
-        let listener = Arc::clone(&listener);
-        async move {
-            // As a server's loop that ignores errors.
-            loop {
-                if listener.accept().await.is_ok() {
-                    break;
-                }
+#[test]
+fn accepting_takes_part_in_the_budget_of_its_task() {
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = listen().await;
+            listener.close();
+            // As the loop of a server that ignores errors.
+            let spinning = tokio::spawn(async move { while listener.accept().await.is_err() {} });
+            for _ in 0..10 {
+                tokio::time::sleep(ms(1)).await;
             }
-        }
+            spinning.abort();
+        });
+        done.send(()).unwrap();
     });
-    tokio::time::timeout(Duration::from_secs(5), async {
-        for _ in 0..10 {
-            tokio::time::sleep(ms(1)).await;
-        }
-    })
-    .await
-    .expect("the loop has the thread for itself");
-    spinning.abort();
+    outcome.recv_timeout(Duration::from_secs(5)).expect("the loop has the thread for itself");
 }
