@@ -1,4 +1,4 @@
-//! Two sessions on a bad link, driven by a sequence of operations.
+//! Two sessions on a bad link, the simulator's, driven by a sequence of operations.
 //!
 //! Proves, on virtual time:
 //! * what one end reads is at every moment a prefix of what the other wrote, whatever is lost, duplicated or reordered,
@@ -25,6 +25,7 @@ use kcp9::{
         Stats, WriteError,
     },
 };
+use kcp9_simulator::{LinkSettings, Rng, link::Link, payload::Payload};
 use libfuzzer_sys::fuzz_target;
 
 /// Longest time without progress on a sound link: the longest RTO and the longest probe, one behind the other, and what
@@ -186,45 +187,25 @@ fn window(choice: u8) -> u32 {
     }
 }
 
-/// The byte at `position` of what the end `from` writes.
-fn byte_at(from: usize, position: u64) -> u8 {
-    let mixed = (position ^ (from as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 56) as u8
+/// Of 256 packets, `choice` and one more, if it is not 0.
+fn probability(choice: u8) -> f64 {
+    if choice == 0 { 0.0 } else { (f64::from(choice) + 1.0) / 256.0 }
 }
 
-fn bytes_at(from: usize, position: u64, count: usize) -> Vec<u8> {
-    (position..position + count as u64).map(|at| byte_at(from, at)).collect()
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn chance(&mut self, of_256: u8) -> bool {
-        (self.next() >> 32) as u8 <= of_256 && of_256 > 0
-    }
-
-    fn up_to(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { (self.next() >> 32) % (limit + 1) }
+/// What becomes of packets. Each is late by a time of its own, so the later one often overtakes.
+fn path(loss: u8, duplicate: u8, delay: u8, jitter: u8) -> LinkSettings {
+    LinkSettings {
+        loss: probability(loss),
+        duplicate: probability(duplicate),
+        delay: Duration::from_millis(delay.into()),
+        reorder: if jitter == 0 { 0.0 } else { 1.0 },
+        reorder_delay: Duration::from_millis(jitter.into()),
+        ..LinkSettings::default()
     }
 }
 
-/// One direction of the link.
-#[derive(Default)]
-struct Link {
-    loss: u8,
-    duplicate: u8,
-    delay: Duration,
-    jitter: u64,
-    drop_next: u8,
-    /// By arrival and order of sending.
-    packets: BTreeMap<(Instant, u64), Vec<u8>>,
+fn sound_path() -> LinkSettings {
+    path(0, 0, 10, 0)
 }
 
 struct End {
@@ -240,7 +221,12 @@ struct End {
     news_at: Instant,
     shut_down_at: Option<Instant>,
     flushed: bool,
-    outgoing: Link,
+    /// What it writes, and the bytes of its datagrams.
+    payload: Payload,
+    /// The path to the other end.
+    link: Link,
+    /// Packets on that path, by arrival and order of sending.
+    under_way: BTreeMap<(Instant, u64), Vec<u8>>,
 }
 
 impl End {
@@ -252,7 +238,6 @@ impl End {
 struct World {
     ends: [End; 2],
     now: Instant,
-    rng: Rng,
     sent: u64,
     messages: bool,
     /// Packets are handed over in batches, in memory that their payload may stay in.
@@ -263,7 +248,8 @@ struct World {
 impl World {
     fn new(plan: &Plan) -> Self {
         let first_sn = 0_u32.wrapping_sub(plan.before_wrap.into());
-        let end = |settings: &Settings| {
+        let mut rng = Rng::new(plan.seed.into());
+        let mut end = |settings: &Settings| {
             let config = settings.config();
             End {
                 connection: Connection::starting_at(7, &config, Instant::ZERO, first_sn),
@@ -276,13 +262,14 @@ impl World {
                 news_at: Instant::ZERO,
                 shut_down_at: None,
                 flushed: false,
-                outgoing: Link { delay: Duration::from_millis(10), ..Link::default() },
+                payload: Payload::new(rng.next()),
+                link: Link::new(sound_path(), rng.fork()),
+                under_way: BTreeMap::new(),
             }
         };
         Self {
             ends: [end(&plan.configs[0]), end(&plan.configs[1])],
             now: Instant::ZERO,
-            rng: Rng(u64::from(plan.seed) << 1 | 1),
             sent: 0,
             messages: plan.messages,
             in_batches: plan.seed.is_multiple_of(2),
@@ -314,11 +301,16 @@ impl World {
                 self.deliver();
             }
             Action::Link { loss, duplicate, delay, jitter } => {
-                let link = &mut self.ends[at].outgoing;
-                (link.loss, link.duplicate) = (loss, duplicate);
-                (link.delay, link.jitter) = (Duration::from_millis(delay.into()), jitter.into());
+                self.ends[at].link.settings = path(loss, duplicate, delay, jitter);
             }
-            Action::DropNext(count) => self.ends[at].outgoing.drop_next = count,
+            Action::DropNext(count) => {
+                let mut left = count;
+                self.ends[at].link.lose_if(move |_, _| {
+                    let loses = left > 0;
+                    left = left.saturating_sub(1);
+                    loses
+                });
+            }
             Action::Reads(reads) => self.ends[at].reads = reads,
             Action::Shutdown => {
                 connection.shutdown(now);
@@ -365,11 +357,11 @@ impl World {
         let end = &mut self.ends[at];
         let mss = (end.connection.mtu() - HEADER_LEN) as u64;
         let room = (MAX_SEGMENTS * mss).saturating_sub(end.written);
-        let bytes = bytes_at(at, end.written, u64::from(len).min(room) as usize);
+        let bytes = end.payload.bytes(end.written, u64::from(len).min(room) as usize);
         let count = if message {
-            end.connection.send(now, &bytes).map(|()| bytes.len())
+            end.connection.send(now, bytes).map(|()| bytes.len())
         } else {
-            end.connection.write(now, &bytes)
+            end.connection.write(now, bytes)
         };
         match count {
             Ok(count) => {
@@ -398,7 +390,7 @@ impl World {
     fn send_datagram(&mut self, at: usize, len: u16) {
         let end = &mut self.ends[at];
         let max = end.connection.max_datagram_len();
-        let sent = end.connection.send_datagram(&bytes_at(at, len.into(), len.into()));
+        let sent = end.connection.send_datagram(end.payload.bytes(len.into(), len.into()));
         match sent {
             Ok(()) => assert!(max.is_some_and(|max| usize::from(len) <= max)),
             Err(DatagramSendError::Disabled) => assert_eq!(end.config.datagram_queue(), 0),
@@ -411,7 +403,7 @@ impl World {
 
     fn recv_datagrams(&mut self, at: usize) {
         while let Some(datagram) = self.ends[at].connection.recv_datagram() {
-            let sent = bytes_at(1 - at, datagram.len() as u64, datagram.len());
+            let sent = self.ends[1 - at].payload.bytes(datagram.len() as u64, datagram.len());
             assert_eq!(datagram, sent, "not the datagram that was sent");
         }
     }
@@ -435,7 +427,8 @@ impl World {
             Ok(bytes) => {
                 assert!(if message { has_message } else { readable || len == 0 });
                 assert!(!bytes.is_empty() || len == 0 && !message, "nothing read");
-                assert_eq!(bytes, bytes_at(1 - at, end.delivered, bytes.len()), "not what was written");
+                let difference = other.payload.first_difference(end.delivered, &bytes);
+                assert_eq!(difference, None, "not what was written");
                 end.delivered += bytes.len() as u64;
                 assert!(end.delivered <= other.written, "more than was written");
                 if self.messages {
@@ -459,13 +452,14 @@ impl World {
     /// Hands over the packets that have arrived.
     fn deliver(&mut self) {
         for at in 0..2 {
-            let arrived = self.ends[1 - at].outgoing.packets.first_key_value();
+            let under_way = &mut self.ends[1 - at].under_way;
+            let arrived = under_way.first_key_value();
             let Some(((due, _), _)) = arrived else { continue };
             if *due > self.now {
                 continue;
             }
-            let later = self.ends[1 - at].outgoing.packets.split_off(&(self.now, u64::MAX));
-            let arrived = std::mem::replace(&mut self.ends[1 - at].outgoing.packets, later);
+            let later = under_way.split_off(&(self.now, u64::MAX));
+            let arrived = std::mem::replace(under_way, later);
             let arrived: Vec<_> = arrived.into_values().collect();
             // A batch has packets of one size, but for its last, which may be shorter.
             for batch in arrived.chunk_by(|packet, next| packet.len() == next.len()) {
@@ -515,17 +509,9 @@ impl World {
             packets += transmit.packets();
             assert!(packets < MAX_PACKETS, "endless output");
             for packet in self.buffer[..transmit.len].chunks(transmit.stride) {
-                let link = &mut end.outgoing;
-                let dropped = link.drop_next > 0;
-                link.drop_next = link.drop_next.saturating_sub(1);
-                if dropped || self.rng.chance(link.loss) {
-                    continue;
-                }
-                let copies = 1 + u64::from(self.rng.chance(link.duplicate));
-                for _ in 0..copies {
-                    let delay = link.delay + Duration::from_millis(self.rng.up_to(link.jitter));
+                for arrival in end.link.send(self.now, packet).into_iter().flatten() {
                     self.sent += 1;
-                    link.packets.insert((self.now + delay, self.sent), packet.to_vec());
+                    end.under_way.insert((arrival, self.sent), packet.to_vec());
                 }
             }
         }
@@ -605,7 +591,7 @@ impl World {
     /// When something happens next.
     fn next(&self) -> Option<Instant> {
         let timers = self.ends.iter().filter_map(|end| end.connection.poll_timeout());
-        let packets = self.ends.iter().filter_map(|end| end.outgoing.packets.first_key_value());
+        let packets = self.ends.iter().filter_map(|end| end.under_way.first_key_value());
         timers.chain(packets.map(|((due, _), _)| *due)).min()
     }
 
@@ -633,8 +619,8 @@ impl World {
     /// Nothing passes any more: a session that waits for an answer ends by itself.
     fn vanish(&mut self) {
         for end in &mut self.ends {
-            end.outgoing.loss = u8::MAX;
-            end.outgoing.packets.clear();
+            end.link.settings.loss = 1.0;
+            end.under_way.clear();
         }
         let limit = self.now + STALL + Duration::from_secs(300);
         while self.now < limit {
@@ -653,11 +639,8 @@ impl World {
     /// The faults end, both applications read all there is.
     fn finish(&mut self) {
         for end in &mut self.ends {
-            end.outgoing.loss = 0;
-            end.outgoing.duplicate = 0;
-            end.outgoing.drop_next = 0;
-            end.outgoing.jitter = 0;
-            end.outgoing.delay = Duration::from_millis(10);
+            end.link.lose_nothing_more();
+            end.link.settings = sound_path();
             end.reads = true;
         }
         let mut progress_at = self.now;
