@@ -3,7 +3,8 @@
 //! Each is tested in both roles (it serves and we connect, we serve and it connects), over loopback and over a relay that
 //! drops 10 % of all packets each way. A run echoes a payload of some megabytes and compares every byte that comes
 //! back with the byte that was sent. kcp-go is tested with every packet cipher as well ([`ciphers`]), and with
-//! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`].
+//! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`]; and
+//! what our sessions with extensions make of them: [`legacy`].
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
 //!
@@ -25,4 +26,5 @@ mod fec;
 mod go_peer;
 mod kcp_go;
 mod kcp_tokio_crate;
+mod legacy;
 mod tokio_kcp_crate;
