@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
-    proto::{Connection, Instant},
+    proto::{Connection, Extensions, Instant, SessionSeed},
 };
 
 use kcp9_simulator::{LinkSettings, Nonces, Rng, link::Link, ms};
@@ -35,7 +35,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn all() -> [Self; 5] {
+    pub(crate) fn all() -> [Self; 6] {
         let settings = KcpConfig::builder;
         let bulk = Self { name: "plain", bytes: 8 << 20, write: 65_536, settings, in_batches: false };
         [
@@ -44,6 +44,11 @@ impl Transfer {
             Self { name: "plain-64-byte-writes", bytes: 1 << 20, write: 64, ..bulk },
             Self { name: "aes-128-gcm", settings: encrypted, ..bulk },
             Self { name: "fec-10-3", settings: || KcpConfig::builder().fec(10, 3), ..bulk },
+            Self {
+                name: "plain-extensions",
+                settings: || KcpConfig::builder().extensions(Extensions::Preferred),
+                ..bulk
+            },
         ]
     }
 
@@ -107,9 +112,18 @@ impl Session {
         let now = Instant::ZERO;
         let path = LinkSettings::delay(DELAY).loss(LOSS);
         let mut rng = Rng::new(SEED);
+        let ends = if config.extensions() == Extensions::Off {
+            [Connection::new(7, config, now), Connection::new(7, config, now)]
+        } else {
+            let seeds = &mut Rng::new(1);
+            [
+                Connection::connect(7, config, now, SessionSeed::new(seeds)),
+                Connection::accept(7, config, now, SessionSeed::new(seeds)),
+            ]
+        };
         Self {
             now,
-            ends: [Connection::new(7, config, now), Connection::new(7, config, now)],
+            ends,
             links: [(); 2].map(|()| Link::new(path.clone(), rng.fork())),
             under_way: VecDeque::new(),
             spare: Vec::new(),

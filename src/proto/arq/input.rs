@@ -12,8 +12,8 @@ use super::{
 };
 use crate::proto::{
     congestion::{LossCause, Lost},
-    error::{PacketError, SegmentError},
-    extension::{Extension, Taken},
+    error::PacketError,
+    extension::{Extension, stands_alone},
     path::MAX_RTO,
     seq,
     time::Instant,
@@ -57,13 +57,13 @@ impl Arq {
         mut extension: Option<&mut Extension>,
     ) -> Result<(), PacketError> {
         debug_assert!(place.is_none_or(|place| place.is_of(segments)));
+        if extension.as_ref().is_some_and(|extension| extension.requires_hello()) && !stands_alone(segments) {
+            return Ok(());
+        }
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.path.min_rtt());
         let mut skipped = false;
         let mut heard = false;
-        // `frg` of the last segment that tells by it whether the peer knows the extensions.
-        let mut mark = None;
-        let refuses_stream = extension.as_ref().is_some_and(|extension| extension.requires_hello());
         // The peer is heard by what it cannot have said before: see `Liveness`.
         let mut is_new = false;
         let mut new_payload = false;
@@ -89,26 +89,19 @@ impl Arq {
             let payload_at = at + HEADER_LEN;
             at = payload_at + payload.len();
             if header.cmd == Command::Extension {
-                let Some(extension) = extension.as_deref_mut() else {
-                    self.counters.udp.malformed += 1;
-                    outcome = Err(SegmentError::UnknownCommand(header.cmd as u8).into());
-                    break;
-                };
-                let taken = extension.input(now, &header, payload, origin, &self.conditions());
-                heard |= self.apply_extension(now, &header, origin, taken, &mut confirmed);
-                continue;
-            }
-            if refuses_stream {
+                let rest = (segments, payload_at);
+                match self.input_extension(now, rest, origin, extension.as_deref_mut(), &mut confirmed) {
+                    Ok(is_heard) => heard |= is_heard,
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
+                }
                 continue;
             }
             // A segment that was overtaken on its way, or that an attacker kept and sends again, tells nothing about the peer
             // as it is now.
-            if self.note_una(&header, origin) {
-                heard = true;
-                if header.cmd != Command::Push {
-                    mark = Some(header.frg);
-                }
-            }
+            heard |= self.note_una(header.una, header.wnd, origin);
             let mut news = false;
             if header.cmd == Command::Ack {
                 echoed = Some(header.ts);
@@ -135,17 +128,7 @@ impl Arq {
                     let place = place.map(|place| place.forward(payload_at));
                     new_payload |= self.input_push(now, &header, payload, place);
                 }
-                Command::Wask => {
-                    self.tell_window = true;
-                    is_new |= self.is_fresh(now, header.ts);
-                }
-                Command::Wins => {
-                    is_new |= self.is_fresh(now, header.ts);
-                    if header.una != self.peer_una && origin == Origin::Received {
-                        self.look_for_ghost(now, header.una);
-                    }
-                }
-                Command::Extension => {}
+                _ => is_new |= self.input_window(now, header.cmd, header.ts, header.una, origin),
             }
         }
         if arrived.len > 0 {
@@ -161,8 +144,8 @@ impl Arq {
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
             self.after_input(now, &confirmed, skipped, echoed, is_new | new_payload);
-            if let Some(extension) = extension {
-                extension.on_heard(now, mark, || self.conditions());
+            if let Some(extension) = extension.filter(|extension| !extension.is_settled()) {
+                extension.on_heard(now, self.mark_of(segments), &self.conditions());
             }
         } else if confirmed.acked.segments > 0 {
             self.doubt_peer(now);
@@ -173,45 +156,26 @@ impl Arq {
     /// Takes in the `una` of a segment and, if it was received, its window. Returns whether the `una` is right: only then the
     /// peer is heard.
     #[inline]
-    fn note_una(&mut self, header: &SegmentHeader, origin: Origin) -> bool {
-        let right = seq::within(header.una, self.peer_una, self.buffer.nxt().wrapping_add(1));
+    pub(super) fn note_una(&mut self, una: u32, wnd: u16, origin: Origin) -> bool {
+        let right = seq::within(una, self.peer_una, self.buffer.nxt().wrapping_add(1));
         if right {
-            self.peer_una = header.una;
+            self.peer_una = una;
             if origin == Origin::Received {
-                self.peer_window = header.wnd.into();
+                self.peer_window = wnd.into();
             }
         }
         right
     }
 
-    /// Applies what an extension segment tells the stream. Returns whether the peer was heard.
-    #[cold]
-    fn apply_extension(
-        &mut self,
-        now: Instant,
-        header: &SegmentHeader,
-        origin: Origin,
-        taken: Taken,
-        confirmed: &mut Confirmed,
-    ) -> bool {
-        if let Some(rtt) = taken.rtt {
-            self.path.on_rtt(now, rtt, &self.nodelay);
+    /// Takes in a WASK or a WINS, of which `una` and the window are taken in already. Returns whether it is new.
+    #[inline(never)]
+    fn input_window(&mut self, now: Instant, cmd: Command, ts: u32, una: u32, origin: Origin) -> bool {
+        if cmd == Command::Wask {
+            self.tell_window = true;
+        } else if una != self.peer_una && origin == Origin::Received {
+            self.look_for_ghost(now, una);
         }
-        if let Some(end) = taken.end {
-            self.recv.set_end(end);
-        }
-        if taken.moved {
-            self.change_path(now);
-        }
-        if !taken.vouched {
-            return false;
-        }
-        let right = self.note_una(header, origin);
-        self.buffer.ack_before(header.una, confirmed);
-        if taken.answers || self.is_fresh(now, header.ts) {
-            self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
-        }
-        right
+        self.is_fresh(now, ts)
     }
 
     /// Takes in a PUSH. Returns whether it is new.

@@ -21,6 +21,7 @@ mod acks;
 mod alive;
 mod bytes_queue;
 mod ends;
+mod extension;
 mod fec_flush;
 mod ghost;
 mod high_water_mark;
@@ -59,7 +60,6 @@ use super::{
     config::{KcpConfig, NoDelay},
     congestion::CongestionControl,
     error::{SettingError, WriteError},
-    extension::{Conditions, Envelope, MARK},
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
@@ -412,55 +412,6 @@ impl Arq {
     /// Whether anything was heard from the peer.
     pub(super) const fn has_heard(&self) -> bool {
         self.control_sn != 0
-    }
-
-    // ---- Extensions ----
-
-    /// Tells the peer in each ACK, WASK and WINS that this end knows the extensions.
-    pub(super) const fn mark_segments(&mut self) {
-        self.mark = MARK;
-    }
-
-    /// Asks for the peer's window with the next transmission.
-    pub(super) const fn ask_window(&mut self) {
-        self.probe.ask_now();
-    }
-
-    /// Something was sent beside the stream that the peer must answer.
-    pub(super) fn owe_answer(&mut self, now: Instant) {
-        self.path.liveness.on_send(now);
-    }
-
-    /// What a segment beside the stream says in its header. It tells the window.
-    pub(super) fn envelope(&mut self, now: Instant) -> Envelope {
-        let wnd = self.recv.free_window().min(u16::MAX.into()) as u16;
-        self.told_window = wnd.into();
-        Envelope { conv: self.conv, wnd, ts: now.as_ts(), una: self.recv.nxt() }
-    }
-
-    pub(super) fn conditions(&self) -> Conditions {
-        let rtt = self.path.rtt();
-        Conditions {
-            rto: rtt.rto(),
-            rtt: rtt.smoothed(),
-            interval: self.nodelay.interval,
-            in_flight: self.buffer.unacked() > 0,
-            all_acked: self.is_flushed(),
-            max_wait: self.max_wait,
-            newest: self.recv.newest_end(),
-            last_heard: self.path.liveness.last_heard(),
-            read_until: Instant::ZERO,
-        }
-    }
-
-    /// The session goes on over another path. What is in flight is sent again, as fast as the new path's window lets it.
-    #[cold]
-    pub(in crate::proto) fn change_path(&mut self, now: Instant) {
-        self.path.begin_anew(&self.congestion_control, &self.nodelay, now);
-        self.buffer.expire();
-        self.early_at = None;
-        self.early_due = false;
-        self.update_queue_limit();
     }
 
     fn backoff(&self) -> Backoff {

@@ -65,6 +65,7 @@ impl Connection {
         let mut size = self.settings.mtu;
         let mut len = 0;
         let mut count = 0;
+        let extends = self.has_appendable_extension();
         let mut flush = self.arq.begin_flush(now, corked);
         // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.
         while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
@@ -83,7 +84,7 @@ impl Connection {
                 if written == 0 {
                     break;
                 }
-                if self.has_appendable_extension() {
+                if extends {
                     written += self.append_extension(now, &mut buf[len + head + written..len + size - tail]);
                 }
                 let packet = head + written + tail;

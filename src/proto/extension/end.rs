@@ -279,6 +279,11 @@ impl Ends {
         true
     }
 
+    /// Whether a FIN was sent and not answered.
+    pub(in crate::proto) const fn awaits_answer(&self) -> bool {
+        matches!(self.write, WriteSide::FinSent(_))
+    }
+
     /// The peer was heard, so it is not gone.
     pub(in crate::proto) const fn on_heard(&mut self) {
         if let WriteSide::FinSent(sent) = &mut self.write {

@@ -396,17 +396,18 @@ impl Extension {
         self.ping.ask();
     }
 
-    /// Something with a right `una` was heard. `mark`: `frg` of the packet's last ACK, WASK or WINS.
+    /// Whether KCP's segments tell nothing about the peer that is not known.
     #[inline]
-    pub(in crate::proto) fn on_heard(
-        &mut self,
-        now: Instant,
-        mark: Option<u8>,
-        conditions: impl Fn() -> Conditions,
-    ) {
+    pub(in crate::proto) const fn is_settled(&self) -> bool {
+        self.handshake.is_settled() && !self.ends.awaits_answer()
+    }
+
+    /// Something with a right `una` was heard. `mark`: `frg` of the packet's last ACK, WASK or WINS. Nothing is to be done where
+    /// all is [settled](Self::is_settled).
+    pub(in crate::proto) fn on_heard(&mut self, now: Instant, mark: Option<u8>, conditions: &Conditions) {
         self.ends.on_heard();
         if !self.handshake.is_settled() {
-            self.handshake.on_heard(now, mark, &conditions());
+            self.handshake.on_heard(now, mark, conditions);
             if self.knowledge() == Knowledge::Legacy {
                 self.ends.forget_peer();
             }
@@ -529,6 +530,10 @@ impl Extension {
 
 /// Whether a packet holds a HELLO with which a session can begin, and nothing else.
 pub(in crate::proto) fn is_beginning(payload: &[u8]) -> bool {
+    // Most packets are none: a look at the bytes of `cmd` and `frg` tells.
+    if payload.get(4..6) != Some(&[Command::Extension as u8, Subtype::Hello as u8]) {
+        return false;
+    }
     let Some((header, body)) = only_segment(payload) else { return false };
     match Segment::parse(Subtype::Hello, &header, body) {
         Ok(Segment::Hello(hello)) => hello.is_version_spoken() && hello.fields.unknown.is_empty(),
@@ -536,12 +541,14 @@ pub(in crate::proto) fn is_beginning(payload: &[u8]) -> bool {
     }
 }
 
-/// The HELLO that fills a packet, unparsed.
+/// Whether a packet holds one extension segment and nothing else.
+#[cold]
+pub(in crate::proto) fn stands_alone(payload: &[u8]) -> bool {
+    only_segment(payload).is_some_and(|(header, _)| header.cmd == Command::Extension)
+}
+
+/// The segment that fills a packet.
 fn only_segment(payload: &[u8]) -> Option<(SegmentHeader, &[u8])> {
-    // Most packets are none: a look at the bytes of `cmd` and `frg` tells.
-    if payload.get(4..6)? != [Command::Extension as u8, Subtype::Hello as u8] {
-        return None;
-    }
     let segment = Segments::new(payload).next()?.ok()?;
     (HEADER_LEN + segment.1.len() == payload.len()).then_some(segment)
 }

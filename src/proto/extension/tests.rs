@@ -83,7 +83,7 @@ impl End {
 
     fn hear(&mut self, now: Instant, mark: Option<u8>) {
         let conditions = self.conditions;
-        self.extension.on_heard(now, mark, || conditions);
+        self.extension.on_heard(now, mark, &conditions);
     }
 
     /// Runs the clock until `end`. Returns when which HELLO was sent, with its length, and when the window was asked for.
