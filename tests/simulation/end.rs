@@ -56,8 +56,20 @@ fn session(
     links: [LinkSettings; 2],
     settings: impl Fn(KcpConfigBuilder) -> KcpConfigBuilder,
 ) -> Simulation {
+    session_at(seed, know, links, 0, settings)
+}
+
+/// As [`session`], with segments numbered from `first_sn`.
+fn session_at(
+    seed: u64,
+    know: Know,
+    links: [LinkSettings; 2],
+    first_sn: u32,
+    settings: impl Fn(KcpConfigBuilder) -> KcpConfigBuilder,
+) -> Simulation {
     let configs = [CLIENT, SERVER].map(|side| config(know, side, &settings));
-    let mut simulation = Simulation::with(seed, [&configs[0], &configs[1]], links, 0, [Duration::ZERO; 2]);
+    let clocks = [Duration::ZERO; 2];
+    let mut simulation = Simulation::with(seed, [&configs[0], &configs[1]], links, first_sn, clocks);
     // An end that does not know the extensions refuses them.
     simulation.may_refuse = know != Know::Both;
     let mut ids = Ids(Rng::new(!seed));
@@ -66,9 +78,9 @@ fn session(
     for side in [CLIENT, SERVER].into_iter().filter(|side| know.knows(*side)) {
         let seed = SessionSeed::new(&mut ids);
         simulation.ends[side].connection = if side == CLIENT {
-            Connection::connect(conv, &configs[side], now, seed)
+            Connection::connecting_at(conv, &configs[side], now, seed, first_sn)
         } else {
-            Connection::accept(conv, &configs[side], now, seed)
+            Connection::accepting_at(conv, &configs[side], now, seed, first_sn)
         };
     }
     simulation

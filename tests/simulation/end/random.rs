@@ -5,7 +5,7 @@ use std::time::Duration;
 use kcp9::proto::{AbortReason, CloseReason, Connection, Event, Instant};
 use kcp9_simulator::{Burst, CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, ms};
 
-use super::{Know, SECOND, reason, session, when};
+use super::{Know, SECOND, reason, session_at, when};
 
 /// How an end ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,12 @@ impl Run {
         let fec = *rng.choose(&[(0, 0), (0, 0), (4, 2), (10, 3)]);
         let windows = (rng.magnitude(2..=256) as u32, rng.magnitude(2..=256) as u32);
         let stream = rng.chance(0.7);
-        let mut simulation = session(seed, know, links, |config| {
+        let crypto = random_cipher(&mut rng);
+        let first_sn = if rng.chance(0.3) { u32::MAX - rng.within(0..=100) as u32 } else { 0 };
+        let mut simulation = session_at(seed, know, links, first_sn, |mut config| {
+            if let Some(crypto) = &crypto {
+                config = config.crypto(crypto.clone());
+            }
             let config = config.fec(fec.0, fec.1).send_window(windows.0).recv_window(windows.1);
             config.stream(stream).keep_alive(Some(20 * SECOND))
         });
@@ -215,6 +220,20 @@ fn plans(rng: &mut Rng, know: Know) -> [Plan; 2] {
     let client = plan(know == Know::Both);
     // One of both ends first.
     [client, plan(know == Know::Both && client.when != When::Read)]
+}
+
+/// None, one that authenticates, or one that does not.
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+fn random_cipher(rng: &mut Rng) -> Option<kcp9::crypto::PacketCrypto> {
+    use kcp9::crypto::{CipherKind, Framing};
+    let cipher = *rng.choose(&[None, None, Some(CipherKind::Aes128Gcm), Some(CipherKind::Aes128)]);
+    let config = crate::encryption::encrypted((cipher?, Framing::KcpGo)).build().unwrap();
+    config.crypto().cloned()
+}
+
+#[cfg(not(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway")))]
+fn random_cipher(_: &mut Rng) -> Option<kcp9::crypto::PacketCrypto> {
+    None
 }
 
 fn random_link(rng: &mut Rng) -> LinkSettings {
