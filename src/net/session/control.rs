@@ -115,6 +115,7 @@ impl Session {
     pub(in crate::net) fn note_refused(&self) {
         self.handover.locked(|mut state, wakes| {
             state.refused = true;
+            state.connection.note_unreachable(clock::now());
             state.collect_events(wakes);
         });
     }

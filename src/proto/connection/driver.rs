@@ -4,6 +4,7 @@
 //! so that they are no part of the public interface.
 
 use super::Connection;
+use crate::proto::time::Instant;
 
 impl Connection {
     /// Whether anything waits to be sent: what [`flush`](Self::flush) would send, or what the windows hold up.
@@ -24,6 +25,15 @@ impl Connection {
             && !self.datagrams.has_unsent()
             && self.pipeline.parity_len().is_none()
             && !self.has_urgent_extension()
+    }
+
+    /// The network says that nobody receives what is sent to the peer. Only a peer that had said before that it was done has ended
+    /// with that (R31a); any other may be back before long.
+    pub(crate) fn note_unreachable(&mut self, now: Instant) {
+        let all_acked = self.arq.is_flushed();
+        if self.extension.as_mut().is_some_and(|extension| extension.ends.on_unreachable(all_acked)) {
+            self.check_ends(now);
+        }
     }
 
     /// Bytes written that the peer has not acknowledged.

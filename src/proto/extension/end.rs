@@ -332,6 +332,7 @@ impl Ends {
 
     /// The socket says that nobody receives what is sent to the peer. If the peer was done it has ended, as after R31a. Returns whether
     /// the write side is over with that.
+    #[cfg(any(test, feature = "tokio"))]
     pub(in crate::proto) fn on_unreachable(&mut self, all_acked: bool) -> bool {
         let gone = matches!(&self.write, WriteSide::FinSent(sent) if sent.sent.is_some())
             && all_acked
