@@ -122,10 +122,12 @@ impl Driver {
     /// The operating system has no randomness to give.
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let mut random = entropy::draw::<16>()?;
-        let endpoint = match &shared.accept_queue {
+        let mut endpoint = match &shared.accept_queue {
             Some(queue) => Endpoint::accepting(&queue.config, &mut random),
             None => Endpoint::new(&mut random),
         };
+        // A session that is not known here may be known to another socket of the port.
+        endpoint.set_resets(!shared.socket.shares_port());
         Ok(Self {
             shared,
             endpoint,

@@ -192,6 +192,17 @@ impl Socket {
         })
     }
 
+    /// Whether other sockets may have the same port, and receive some of what is sent to it (`SO_REUSEPORT`).
+    pub(super) fn shares_port(&self) -> bool {
+        #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
+        return self.options().reuse_port().unwrap_or(false);
+        #[cfg(not(all(
+            unix,
+            not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))
+        )))]
+        return false;
+    }
+
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.socket().local_addr()
     }

@@ -14,6 +14,7 @@ mod settings;
 mod tests;
 mod timers;
 
+pub(super) use self::record::{Ended, KnownPeer, PeerRecord};
 pub use self::{input::BatchDrops, moves::RebindError, output::Transmit, record::ClosedRecord};
 
 use alloc::boxed::Box;

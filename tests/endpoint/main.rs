@@ -14,4 +14,6 @@ mod records;
 #[cfg(feature = "aead")]
 mod replays;
 mod roles;
+#[cfg(feature = "aead")]
+mod stateless;
 mod takeovers;

@@ -29,6 +29,7 @@ mod options;
 mod pauses;
 mod readiness;
 mod records;
+mod restarts;
 mod runtimes;
 mod sessions;
 mod settings;

@@ -1,19 +1,92 @@
 //! What a connection leaves behind when it ends.
 
 use super::Connection;
-use crate::proto::arq::SequenceNumbers;
+use crate::proto::{
+    arq::SequenceNumbers,
+    error::{AbortReason, CloseReason},
+    extension::{Fin, Identity, MARK, SessionId},
+};
 
 /// What an ended session leaves, so that its endpoint can answer what the peer still sends: from [`Connection::record`], for
 /// [`Endpoint::close`](crate::proto::Endpoint::close).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedRecord {
     pub(in crate::proto) numbers: SequenceNumbers,
+    /// `frg` of ACKs.
+    pub(in crate::proto) mark: u8,
+    pub(in crate::proto) peer: PeerRecord,
+}
+
+/// What the session knew of its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum PeerRecord {
+    /// It has no extensions, or this end has none.
+    Legacy,
+    /// It began the session by a PUSH, and its HELLO may still come.
+    Unknown,
+    /// It has extensions.
+    Known(KnownPeer),
+}
+
+/// What a session knew of a peer with extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) struct KnownPeer {
+    /// The tag of this end, which the peer's segments carry.
+    pub(in crate::proto) tag: u32,
+    /// `None`: the session was begun here, and no ANSWER came.
+    pub(in crate::proto) id: Option<SessionId>,
+    /// The peer's FIN, if it came.
+    pub(in crate::proto) fin: Option<Fin>,
+    pub(in crate::proto) ended: Ended,
+}
+
+/// How a session with a peer that has extensions ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Ended {
+    /// Each direction was done.
+    Finished,
+    /// As [`Finished`](Self::Finished), and the application had let go of it: nobody was left to read.
+    WithoutReader,
+    /// It was given up here. The number tells the peer why.
+    Aborted(u16),
+    /// The peer ended it, or knew it no more.
+    ByPeer,
 }
 
 impl Connection {
     /// What is left of the session for its endpoint, to be taken when the session has ended or is about to be dropped.
     #[must_use]
     pub fn record(&self) -> ClosedRecord {
-        ClosedRecord { numbers: self.arq.sequence_numbers() }
+        let identity = self.extension.as_ref().map(|extension| extension.identity());
+        let peer = match identity {
+            None | Some(Identity::Legacy) => PeerRecord::Legacy,
+            Some(Identity::Unknown) => PeerRecord::Unknown,
+            Some(Identity::Known { tag, peer }) => {
+                PeerRecord::Known(KnownPeer { tag, id: peer, fin: self.peer_fin(), ended: self.ended() })
+            }
+        };
+        let mark = if identity.is_some() { MARK } else { 0 };
+        ClosedRecord { numbers: self.arq.sequence_numbers(), mark, peer }
+    }
+
+    fn ended(&self) -> Ended {
+        let reason = match self.close_reason() {
+            Some(CloseReason::Finished) if self.is_reader_dropped() => return Ended::WithoutReader,
+            Some(CloseReason::Finished) => return Ended::Finished,
+            Some(CloseReason::AbortedByPeer(_) | CloseReason::Reset | CloseReason::Refused) => {
+                return Ended::ByPeer;
+            }
+            Some(CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout) => {
+                AbortReason::TimedOut
+            }
+            Some(CloseReason::PeerLacksExtensions | CloseReason::HandshakeFailed(_)) => AbortReason::Protocol,
+            Some(CloseReason::Aborted) | None => AbortReason::Application,
+            Some(_) => AbortReason::Unspecified,
+        };
+        Ended::Aborted(reason.code())
+    }
+
+    const fn peer_fin(&self) -> Option<Fin> {
+        None
     }
 }

@@ -77,6 +77,11 @@ impl Admission {
         self.authenticated
     }
 
+    /// Whether who sends a HELLO is to be told that no session is accepted any more.
+    pub(super) const fn refuses(&self) -> bool {
+        !self.open && self.takes_hello
+    }
+
     /// Whether `run`, which is of no session, begins one. Packets that do are remembered.
     pub(super) fn judge(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> Beginning {
         let (mut by_hello, mut by_push, mut no_hello, mut replayed) = (false, false, false, 0);

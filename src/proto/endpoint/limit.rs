@@ -50,7 +50,6 @@ impl Limits {
     }
 
     /// Whether something that is of no session and of no record may be answered; takes the answer into account.
-    #[cfg_attr(not(test), expect(dead_code, reason = "resets come with the extension segments"))]
     pub(super) fn take_stateless(&mut self, now: Instant, to: SocketAddr) -> bool {
         if self.networks.is_empty() {
             self.networks = vec![Bucket::default(); NETWORKS].into_boxed_slice();

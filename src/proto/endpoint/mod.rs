@@ -39,17 +39,17 @@ use self::{
     decryptor::Decryptor,
     hash::HashKey,
     limit::Limits,
-    record::{Answer, FirstPush, Records, Verdict},
+    record::{FirstPush, Records, Verdict},
     routes::{Entry, Role, Routes, without_flow_label},
-    stateless::Stateless,
+    stateless::{Answer, Stateless},
 };
 pub use self::{
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
     stats::RoutingStats,
 };
-use super::{ClosedRecord, Connection, Instant, KcpConfig, Random};
-use crate::crypto::PacketCrypto;
+use super::{ClosedRecord, Connection, Extensions, Instant, KcpConfig, Random};
+use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
 
 /// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
 /// I/O or clock.
@@ -130,6 +130,9 @@ pub struct Endpoint {
     records: Records,
     stateless: Stateless,
     limits: Limits,
+    /// Whether the extensions are on, and whether a PING of an unknown session is answered by RESET then.
+    extensions: bool,
+    resets: bool,
     key: HashKey,
     stats: RoutingStats,
 }
@@ -167,6 +170,8 @@ impl Endpoint {
             records: Records::new(key),
             stateless: Stateless::default(),
             limits: Limits::new(REPLIES_PER_SECOND, key),
+            extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
+            resets: true,
             key,
             stats: RoutingStats::default(),
         }
@@ -232,25 +237,39 @@ impl Endpoint {
             let run = Run { handle, range, stride: self.batch.stride };
             return Some(Routed::FromElsewhere(run, self.batch.source));
         }
-        let payloads = self.batch.payloads(&bytes[range.clone()]);
-        match self.records.judge(now, &route, payloads) {
-            None | Some(Verdict::MayBegin) => self.offer(conv, bytes, range).map(Routed::Incoming),
-            Some(verdict) => {
-                self.stats.dropped_recently_closed += range.len().div_ceil(self.batch.stride) as u64;
-                let Verdict::Answer(answer) = verdict else { return None };
-                self.answer(now, conv, answer, range.len().min(self.batch.stride)).map(Routed::Reply)
-            }
+        let cause_len = range.len().min(self.batch.stride);
+        let verdict = self.records.judge(now, &route, self.batch.payloads(&bytes[range.clone()]));
+        if let Some(verdict @ (Verdict::Answer(_) | Verdict::Nothing)) = verdict {
+            self.stats.dropped_recently_closed += range.len().div_ceil(self.batch.stride) as u64;
+            let Verdict::Answer(answer) = verdict else { return None };
+            let allowed = self.limits.take_record(now);
+            return self.answer(now, conv, answer, cause_len, allowed).map(Routed::Reply);
         }
+        if let Some(incoming) = self.offer(conv, bytes, range.clone()) {
+            return Some(Routed::Incoming(incoming));
+        }
+        let refuses = self.admission.as_ref().is_some_and(Admission::refuses);
+        let resets = self.extensions && self.resets;
+        let answer = Answer::find(self.batch.payloads(&bytes[range]), resets, refuses)?;
+        let allowed = self.limits.take_stateless(now, self.batch.source);
+        self.answer(now, conv, answer, cause_len, allowed).map(Routed::Reply)
     }
 
     /// Writes an answer to packets of `cause_len` bytes, if that is allowed.
-    fn answer(&mut self, now: Instant, conv: u32, answer: Answer, cause_len: usize) -> Option<Reply> {
+    fn answer(
+        &mut self,
+        now: Instant,
+        conv: u32,
+        answer: Answer,
+        cause_len: usize,
+        allowed: bool,
+    ) -> Option<Reply> {
         let to = self.batch.source;
-        if !self.limits.take_record(now) {
+        if !allowed {
             self.stats.replies_limited += 1;
             return None;
         }
-        if !self.stateless.write(conv, answer, cause_len, self.decryptor.crypto_of(to)) {
+        if !self.stateless.write(now, conv, answer, cause_len, self.decryptor.crypto_of(to)) {
             return None;
         }
         self.stats.replies_sent += 1;
@@ -343,6 +362,22 @@ impl Endpoint {
         self.admission.as_ref().is_some_and(|admission| admission.open)
     }
 
+    /// Limits what is sent in answer to packets of sessions that are not known here, to so many packets a second: at most a
+    /// tenth of them at once, and a fiftieth of them to one IPv4 address or to one network of 64 bits. What is answered for
+    /// sessions that ended a moment ago may be ten times as much. Default 1,000; 0 for no answers at all.
+    ///
+    /// After a restart, peers of sessions from before learn of it by these answers. Those that the limit leaves out wait for
+    /// their [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    pub fn set_reply_limit(&mut self, per_second: u32) {
+        self.limits = Limits::new(per_second, self.key);
+    }
+
+    /// Whether peers of sessions that are not known here are told so, if the extensions are on (default). Turn it off where several
+    /// sockets share a port: the session may be known to another one.
+    pub fn set_resets(&mut self, enabled: bool) {
+        self.resets = enabled;
+    }
+
     /// Adds a session with `peer` that is begun here. `crypto` is that of its [`Connection`].
     ///
     /// # Errors
@@ -381,6 +416,10 @@ impl Endpoint {
         }
         if let Some(admission) = &mut self.admission {
             admission.close(route.0, handle);
+        }
+        // An endpoint that accepts nothing need not know what begins no session: only what it answers.
+        let answers = record.is_some_and(|record| record.peer != PeerRecord::Legacy);
+        if self.admission.is_some() || answers {
             self.records.insert(now, &route, role, first_push, record);
         }
         true

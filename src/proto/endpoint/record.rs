@@ -10,16 +10,25 @@
 //! | the first PUSH, with the payload of the session's first PUSH | a resend | acknowledges it |
 //! | the first PUSH, with another payload | a new session | lets it begin if the record is 3 s old, else nothing |
 //! | another PUSH that had arrived | a resend | acknowledges it |
+//! | HELLO of another id | a new session | as for the first PUSH |
+//! | FIN that the session knew | a resend | answers FIN_ACK |
+//! | PING | a peer that takes the session for alive | answers RESET |
 //! | anything else | late | nothing |
+//!
+//! Where the session was aborted here, ABORT is the answer to all that its peer sends. Where the peer ended it, nothing is
+//! answered but PING.
 //!
 //! A PUSH is taken for a resend only if its `una` shows that its sender knows what the session's peer knew: a session begun
 //! anew has received nothing yet, and its `una` says so. So the numbers of the new session, which are those of the old one,
 //! are not acknowledged in place of it.
 //!
-//! Who began the session here is not answered: a session that was begun here had a listener as its peer, and kcp-go's
-//! listener takes any packet for the beginning of a session.
+//! A peer without extensions is answered only if it began the session. Else it is a listener, and kcp-go's takes any packet for
+//! the beginning of a session.
 //!
-//! A record takes 56 bytes. It holds a keyed hash of its route, not the route itself: nobody can find two routes of one hash.
+//! A record takes 88 bytes. It holds a keyed hash of its route, not the route itself: nobody can find two routes of one hash.
+
+#[cfg(test)]
+mod tests;
 
 use alloc::collections::VecDeque;
 use core::{
@@ -31,8 +40,15 @@ use core::{
 use super::{
     hash::{HashKey, Map},
     routes::{Role, Route},
+    stateless::Answer,
 };
-use crate::proto::{Command, Instant, SegmentHeader, connection::ClosedRecord, pipeline::segments, seq};
+use crate::proto::{
+    AbortReason, Command, Instant, SegmentHeader,
+    connection::{ClosedRecord, Ended, KnownPeer, PeerRecord},
+    extension::{Segment, SessionId, Subtype},
+    pipeline::segments,
+    seq,
+};
 
 /// How long a record stays: as long as a peer resends. `linger` and `dead_timeout` are 30 s by default.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -66,6 +82,8 @@ struct Record {
     first_push: FirstPush,
     /// `None` if the caller had none: then nothing is answered.
     left: Option<ClosedRecord>,
+    /// The id of a HELLO that came only now.
+    late_id: Option<SessionId>,
 }
 
 /// A keyed hash of the payload of a session's first PUSH, if that was seen.
@@ -83,11 +101,15 @@ pub(super) enum Verdict {
     Nothing,
 }
 
-/// What a record answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// An ACK of the PUSH with this `sn` and `ts`. `una` acknowledges every other PUSH that had arrived, too.
-    Ack { sn: u32, ts: u32, una: u32 },
+/// What a segment means to a record.
+#[derive(Debug, Clone, Copy)]
+enum Meaning {
+    /// Its sender begins a session anew.
+    Begins,
+    /// The peer of the old session asks for this.
+    Asks(Answer),
+    /// It is late, or of somebody else.
+    Late,
 }
 
 impl Records {
@@ -110,7 +132,7 @@ impl Records {
         }
         let route = self.key.hash_one(route);
         self.latest.insert(route, self.front.wrapping_add(self.records.len() as u32));
-        self.records.push_back(Record { route, ended_at: now, role, first_push, left });
+        self.records.push_back(Record { route, ended_at: now, role, first_push, left, late_id: None });
     }
 
     /// What is to become of decrypted packets of a route that has no session. `None` if there is no record of it.
@@ -125,7 +147,7 @@ impl Records {
             return None;
         }
         let number = self.latest.get(&self.key.hash_one(route))?;
-        let record = self.records.get(number.wrapping_sub(self.front) as usize)?;
+        let record = self.records.get_mut(number.wrapping_sub(self.front) as usize)?;
         Some(record.judge(self.key, now, payloads))
     }
 
@@ -152,41 +174,115 @@ impl Records {
 }
 
 impl Record {
-    fn judge<'a>(&self, key: HashKey, now: Instant, payloads: impl Iterator<Item = &'a [u8]>) -> Verdict {
-        if self.role == Role::Connected {
-            return Verdict::Nothing;
+    fn judge<'a>(&mut self, key: HashKey, now: Instant, payloads: impl Iterator<Item = &'a [u8]>) -> Verdict {
+        let mut answer: Option<Answer> = None;
+        for (header, body) in payloads.flat_map(segments) {
+            let meaning = match header.cmd {
+                Command::Push => self.on_push(&header, || FirstPush::of(key, body)),
+                Command::Extension => self.on_extension(&header, body),
+                Command::Ack | Command::Wask | Command::Wins => Meaning::Late,
+            };
+            match meaning {
+                // Nothing of what stands around it is of the old session.
+                Meaning::Begins if now - self.ended_at >= QUIET => return Verdict::MayBegin,
+                Meaning::Begins => return Verdict::Nothing,
+                Meaning::Asks(other) if answer.is_none_or(|answer| other.rank() > answer.rank()) => {
+                    answer = Some(other);
+                }
+                Meaning::Asks(_) | Meaning::Late => {}
+            }
         }
-        let mut answer = Verdict::Nothing;
-        for (header, payload) in payloads.flat_map(segments) {
-            if header.cmd != Command::Push {
-                continue;
-            }
-            if header.sn == 0 && !self.is_first_push(&header, FirstPush::of(key, payload)) {
-                let begins = now - self.ended_at >= QUIET;
-                return if begins { Verdict::MayBegin } else { Verdict::Nothing };
-            }
-            if answer == Verdict::Nothing
-                && let Some(una) = self.una_for(&header)
-            {
-                answer = Verdict::Answer(Answer::Ack { sn: header.sn, ts: header.ts, una });
-            }
+        answer.map_or(Verdict::Nothing, Verdict::Answer)
+    }
+
+    fn on_push(&self, header: &SegmentHeader, push: impl FnOnce() -> FirstPush) -> Meaning {
+        let is_accepted = self.role == Role::Accepted;
+        let is_told = self.left.is_none_or(|left| left.is_told_by(header));
+        if is_accepted && header.sn == 0 && !(is_told && self.is_first_push(push())) {
+            return Meaning::Begins;
         }
-        answer
+        let Some(left) = self.left.filter(|_| is_told) else { return Meaning::Late };
+        let una = left.numbers.received;
+        let had_arrived = seq::before(header.sn, una);
+        let ack = Answer::Ack { sn: header.sn, ts: header.ts, una, mark: left.mark };
+        match left.peer {
+            PeerRecord::Legacy | PeerRecord::Unknown if is_accepted && had_arrived => Meaning::Asks(ack),
+            // A legacy listener takes an ACK for the beginning of a session.
+            PeerRecord::Legacy | PeerRecord::Unknown => Meaning::Late,
+            PeerRecord::Known(peer) => match peer.ended {
+                Ended::Finished | Ended::WithoutReader if had_arrived => Meaning::Asks(ack),
+                Ended::WithoutReader => peer.abort(AbortReason::Unspecified.code()),
+                Ended::Aborted(reason) => peer.abort(reason),
+                Ended::Finished | Ended::ByPeer => Meaning::Late,
+            },
+        }
     }
 
     /// Whether a PUSH with `sn` 0 is the session's first one.
-    fn is_first_push(&self, header: &SegmentHeader, push: FirstPush) -> bool {
-        if self.left.is_some_and(|left| !left.is_told_by(header)) {
-            return false;
-        }
+    fn is_first_push(&self, push: FirstPush) -> bool {
         // If nothing is known, it is for the time to decide.
-        if self.first_push.0.is_some() { push == self.first_push } else { self.left.is_some() }
+        if self.first_push.is_known() { push == self.first_push } else { self.left.is_some() }
     }
 
-    /// What acknowledges a PUSH that had arrived; `None` if it had not.
-    fn una_for(&self, header: &SegmentHeader) -> Option<u32> {
-        let una = self.left.filter(|left| left.is_told_by(header))?.numbers.received;
-        seq::before(header.sn, una).then_some(una)
+    fn on_extension(&mut self, header: &SegmentHeader, body: &[u8]) -> Meaning {
+        let Some(subtype) = Subtype::from_byte(header.frg) else { return Meaning::Late };
+        let Ok(segment) = Segment::parse(subtype, header, body) else { return Meaning::Late };
+        match (self.left.map(|left| left.peer), segment) {
+            (Some(PeerRecord::Known(peer)), segment) => self.on_tagged(&peer, header, &segment),
+            (Some(PeerRecord::Unknown), Segment::Hello(hello)) => self.on_late_hello(header, hello.id),
+            (_, Segment::Hello(_)) if self.role == Role::Accepted => Meaning::Begins,
+            _ => Meaning::Late,
+        }
+    }
+
+    /// The HELLO of a session that its first PUSH had begun, or that of a new session. The first one counts as the old
+    /// session's if its sender knows what the peer knew. It learns that the session is over.
+    fn on_late_hello(&mut self, header: &SegmentHeader, id: SessionId) -> Meaning {
+        let is_told = self.left.is_some_and(|left| left.is_told_by(header));
+        if self.late_id.is_none() && is_told {
+            self.late_id = Some(id);
+        }
+        if self.late_id != Some(id) {
+            return Meaning::Begins;
+        }
+        Meaning::Asks(Answer::Abort { reason: AbortReason::Unspecified.code(), tag: id.tag() })
+    }
+
+    fn on_tagged(&self, peer: &KnownPeer, header: &SegmentHeader, segment: &Segment<'_>) -> Meaning {
+        let is_for_us = header.sn == peer.tag;
+        match (segment, peer.ended) {
+            (Segment::Hello(hello), _) => {
+                // That of this end was reflected.
+                let is_known = peer.id.is_none_or(|id| id == hello.id) || is_for_us;
+                if is_known { Meaning::Late } else { Meaning::Begins }
+            }
+            (Segment::Answer(answer), Ended::Aborted(reason)) if is_for_us && peer.id.is_none() => {
+                Meaning::Asks(Answer::Abort { reason, tag: answer.id.tag() })
+            }
+            (Segment::Fin(_), Ended::Aborted(reason)) if is_for_us => peer.abort(reason),
+            (Segment::Fin(fin), Ended::Finished | Ended::WithoutReader) if is_for_us => {
+                let is_known = peer.fin.is_some_and(|known| known.end == fin.end);
+                match peer.id {
+                    Some(id) if is_known || peer.ended == Ended::WithoutReader => {
+                        let una = self.left.map_or(0, |left| left.numbers.received);
+                        Meaning::Asks(Answer::FinAck { fin: *fin, tag: id.tag(), una })
+                    }
+                    _ => Meaning::Late,
+                }
+            }
+            (Segment::Ping(_), Ended::Aborted(reason)) if is_for_us => peer.abort(reason),
+            // One with the peer's own tag is a PING of this end that somebody sends back.
+            (Segment::Ping(token), _) if peer.id.is_some_and(|id| id.tag() != header.sn) => {
+                Meaning::Asks(Answer::Reset { token: *token, tag: header.sn, ts: header.ts })
+            }
+            _ => Meaning::Late,
+        }
+    }
+}
+
+impl KnownPeer {
+    fn abort(&self, reason: u16) -> Meaning {
+        self.id.map_or(Meaning::Late, |id| Meaning::Asks(Answer::Abort { reason, tag: id.tag() }))
     }
 }
 
@@ -214,168 +310,5 @@ impl FirstPush {
         let mut hasher = key.build_hasher();
         hasher.write(payload);
         Self(NonZeroU64::new(hasher.finish().max(1)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-    use core::net::SocketAddr;
-
-    use super::*;
-    use crate::proto::arq::SequenceNumbers;
-
-    const KEY: HashKey = HashKey::for_tests();
-    const NOW: Instant = Instant::from_millis(5_000);
-
-    fn route(conv: u32) -> Route {
-        (SocketAddr::from(([127, 0, 0, 1], 1)), conv)
-    }
-
-    fn push(sn: u32, una: u32, payload: &[u8]) -> Vec<u8> {
-        let len = payload.len() as u32;
-        let header = SegmentHeader { conv: 1, cmd: Command::Push, frg: 0, wnd: 9, ts: 77, sn, una, len };
-        [&header.to_bytes()[..], payload].concat()
-    }
-
-    fn closed(received: u32, acknowledged: u32, sent: u32) -> Option<ClosedRecord> {
-        Some(ClosedRecord { numbers: SequenceNumbers { received, acknowledged, sent } })
-    }
-
-    /// Records with that of an accepted session, which began with `request`.
-    fn records_of(left: Option<ClosedRecord>) -> Records {
-        let mut records = Records::new(KEY);
-        let first = push(0, 0, b"request");
-        records.insert(NOW, &route(1), Role::Accepted, FirstPush::find(KEY, [&first[..]].into_iter()), left);
-        records
-    }
-
-    fn judge(records: &mut Records, after: Duration, packets: &[&[u8]]) -> Option<Verdict> {
-        records.judge(NOW + after, &route(1), packets.iter().copied())
-    }
-
-    const fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    const fn ack(sn: u32, una: u32) -> Option<Verdict> {
-        Some(Verdict::Answer(Answer::Ack { sn, ts: 77, una }))
-    }
-
-    #[test]
-    fn what_had_arrived_is_acknowledged_for_a_minute() {
-        let mut records = records_of(closed(10, 2, 5));
-        for after in [0, 100, 2_999, 3_000, 59_999].map(ms) {
-            assert_eq!(judge(&mut records, after, &[&push(0, 2, b"request")]), ack(0, 10), "{after:?}");
-            assert_eq!(judge(&mut records, after, &[&push(9, 5, b"end")]), ack(9, 10), "{after:?}");
-            let both = [push(7, 3, b"x"), push(8, 3, b"y")].concat();
-            assert_eq!(judge(&mut records, after, &[&both]), ack(7, 10), "one answer a run");
-            assert_eq!(judge(&mut records, after, &[&push(10, 5, b"new"), &push(9, 5, b"end")]), ack(9, 10));
-        }
-        assert_eq!(judge(&mut records, ms(60_000), &[&push(9, 5, b"end")]), None);
-    }
-
-    #[test]
-    fn what_had_not_arrived_is_not_acknowledged() {
-        let mut records = records_of(closed(10, 0, 0));
-        assert_eq!(judge(&mut records, ms(9), &[&push(10, 0, b"more")]), Some(Verdict::Nothing));
-        assert_eq!(judge(&mut records, ms(9), &[&push(1 << 31, 0, b"far")]), Some(Verdict::Nothing));
-    }
-
-    #[test]
-    fn another_first_payload_begins_a_session_after_a_while() {
-        let mut records = records_of(closed(10, 0, 5));
-        let other = push(0, 0, b"another");
-        for (after, verdict) in [(2_999, Verdict::Nothing), (3_000, Verdict::MayBegin)] {
-            assert_eq!(judge(&mut records, ms(after), &[&other]), Some(verdict), "{after}");
-            // No number of the new session is acknowledged by the old one's record.
-            let batch = [&push(1, 0, b"b")[..], &other];
-            assert_eq!(judge(&mut records, ms(after), &batch), Some(verdict), "{after}");
-        }
-    }
-
-    /// A program that begins each session with the same bytes comes back with the same port and conv.
-    #[test]
-    fn who_has_received_less_than_the_peer_had_is_another() {
-        let mut records = records_of(closed(10, 2, 5));
-        let again = push(0, 0, b"request");
-        assert_eq!(judge(&mut records, ms(2_999), &[&again]), Some(Verdict::Nothing));
-        assert_eq!(judge(&mut records, ms(3_000), &[&again]), Some(Verdict::MayBegin));
-        for una in [0, 1, 6, u32::MAX] {
-            assert_eq!(
-                judge(&mut records, ms(3_000), &[&push(1, una, b"x")]),
-                Some(Verdict::Nothing),
-                "{una}"
-            );
-        }
-    }
-
-    #[test]
-    fn numbers_wrap() {
-        let mut records = records_of(closed(3, u32::MAX, 2));
-        for sn in [0, 2, u32::MAX] {
-            for una in [u32::MAX, 0, 2] {
-                assert_eq!(
-                    judge(&mut records, ms(1), &[&push(sn, una, b"request")]),
-                    ack(sn, 3),
-                    "{sn} {una}"
-                );
-            }
-        }
-        assert_eq!(judge(&mut records, ms(1), &[&push(3, 0, b"x")]), Some(Verdict::Nothing));
-        assert_eq!(judge(&mut records, ms(1), &[&push(2, 3, b"x")]), Some(Verdict::Nothing));
-    }
-
-    #[test]
-    fn without_a_record_of_its_numbers_a_session_is_not_begun_twice_and_nothing_is_answered() {
-        let mut records = records_of(None);
-        for after in [0, 2_999, 3_000, 59_999].map(ms) {
-            assert_eq!(judge(&mut records, after, &[&push(0, 0, b"request")]), Some(Verdict::Nothing));
-            assert_eq!(judge(&mut records, after, &[&push(1, 0, b"x")]), Some(Verdict::Nothing));
-        }
-        assert_eq!(judge(&mut records, ms(3_000), &[&push(0, 0, b"another")]), Some(Verdict::MayBegin));
-    }
-
-    #[test]
-    fn a_session_that_was_begun_here_answers_nothing() {
-        let mut records = Records::new(KEY);
-        records.insert(NOW, &route(1), Role::Connected, FirstPush::default(), closed(10, 0, 5));
-        for after in [0, 3_000, 59_999].map(ms) {
-            for packet in [push(0, 5, b"request"), push(9, 5, b"end")] {
-                assert_eq!(judge(&mut records, after, &[&packet]), Some(Verdict::Nothing));
-            }
-        }
-    }
-
-    #[test]
-    fn of_a_route_the_last_record_counts_until_it_is_over() {
-        let mut records = records_of(closed(10, 0, 5));
-        let later = NOW + ms(30_000);
-        records.insert(later, &route(1), Role::Accepted, FirstPush::default(), closed(20, 0, 5));
-        assert_eq!(judge(&mut records, ms(59_999), &[&push(15, 0, b"x")]), ack(15, 20));
-        assert_eq!(judge(&mut records, ms(60_000), &[&push(15, 0, b"x")]), ack(15, 20));
-        assert_eq!(judge(&mut records, ms(90_000), &[&push(15, 0, b"x")]), None);
-        assert!(records.records.is_empty() && records.latest.is_empty());
-    }
-
-    #[test]
-    fn a_record_is_small() {
-        assert!(size_of::<Record>() <= 56, "{}", size_of::<Record>());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "so many take minutes, and do nothing that few do not")]
-    fn no_more_than_the_limit_are_kept_and_their_memory_is_given_back() {
-        let mut records = Records::new(KEY);
-        let count = 2 * MAX as u32 + 5;
-        for conv in 0..count {
-            records.insert(NOW, &route(conv), Role::Accepted, FirstPush::default(), closed(1, 0, 0));
-        }
-        assert_eq!((records.records.len(), records.latest.len()), (MAX, MAX));
-        let mut known = |conv| records.judge(NOW, &route(conv), core::iter::empty()).is_some();
-        assert!(!known(0) && !known(count - MAX as u32 - 1));
-        assert!(known(count - MAX as u32) && known(count - 1));
-        assert_eq!(records.judge(NOW + LIFETIME, &route(count - 1), core::iter::empty()), None);
-        assert!(records.records.capacity() <= MIN_CAPACITY && records.latest.capacity() <= 2 * MIN_CAPACITY);
     }
 }

@@ -1,18 +1,92 @@
 //! Packets that an endpoint sends without a session: written, encrypted, and limited.
 //!
 //! Anybody can forge the address that a packet comes from. So an answer is one segment, never longer than what it answers,
-//! and there is a [limit](super::limit) to how many there are.
+//! and there is a [limit](super::limit) to how many there are. What is answered where there is no record either:
+//!
+//! | the packet holds | answer | because |
+//! |---|---|---|
+//! | PING | RESET | its sender has a session with this address that is not known here: this end was restarted |
+//! | HELLO, and no sessions are accepted any more | ABORT | its sender need not wait for a timeout |
+//!
+//! Only a peer that has heard this end sends PING. So nothing is answered to a session that may only be beginning, nor to a
+//! peer without extensions, whose listener would take the answer for a session.
 
 use alloc::vec::Vec;
 
-use super::record::Answer;
 use crate::{
     crypto::PacketCrypto,
-    proto::{Command, HEADER_LEN, SegmentHeader},
+    proto::{
+        AbortReason, Command, HEADER_LEN, Instant, SegmentHeader,
+        extension::{Envelope, Fin, Segment, Subtype},
+        pipeline::segments,
+    },
 };
 
 /// The window that an answer tells, in segments: enough to send what is left, and nothing more is to come.
 const WINDOW: u16 = 32;
+/// The longest answer: a segment with 8 bytes.
+const MAX_LEN: usize = HEADER_LEN + 8;
+
+/// What an endpoint itself answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// To a PING: its token, tag and `ts`.
+    Reset { token: u64, tag: u32, ts: u32 },
+    /// To a PUSH that had arrived: its `sn` and `ts`. `una` acknowledges every other one that had arrived, too.
+    Ack { sn: u32, ts: u32, una: u32, mark: u8 },
+    /// To a FIN, with the tag of the peer.
+    FinAck { fin: Fin, tag: u32, una: u32 },
+    /// To anything, with the tag of the peer.
+    Abort { reason: u16, tag: u32 },
+}
+
+impl Answer {
+    /// The answer to packets of no session and without a record. `refuses`: sessions were accepted here, and are no more.
+    pub(super) fn find<'a>(
+        payloads: impl Iterator<Item = &'a [u8]>,
+        resets: bool,
+        refuses: bool,
+    ) -> Option<Self> {
+        payloads.flat_map(segments).find_map(|(header, body)| {
+            if header.cmd != Command::Extension {
+                return None;
+            }
+            match Segment::parse(Subtype::from_byte(header.frg)?, &header, body).ok()? {
+                Segment::Ping(token) if resets => Some(Self::Reset { token, tag: header.sn, ts: header.ts }),
+                Segment::Hello(hello) if refuses => {
+                    Some(Self::Abort { reason: AbortReason::Refused.code(), tag: hello.id.tag() })
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Of several answers to a run of packets, the one of the highest rank is sent: it says what the others would, or more.
+    pub(super) const fn rank(&self) -> u8 {
+        match self {
+            Self::Reset { .. } => 0,
+            Self::Ack { .. } => 1,
+            Self::FinAck { .. } => 2,
+            Self::Abort { .. } => 3,
+        }
+    }
+
+    /// Writes the segment of the conversation `conv`. Returns its bytes.
+    fn write(self, now: Instant, conv: u32, out: &mut [u8]) -> Option<usize> {
+        let envelope = Envelope { conv, wnd: WINDOW, ts: now.as_ts(), una: 0 };
+        match self {
+            Self::Reset { token, tag, ts } => Envelope { ts, ..envelope }.write_reset(token, tag, out),
+            Self::Ack { sn, ts, una, mark } => {
+                let cmd = Command::Ack;
+                let header = SegmentHeader { conv, cmd, frg: mark, wnd: WINDOW, ts, sn, una, len: 0 };
+                out.get_mut(..HEADER_LEN)?.copy_from_slice(&header.to_bytes());
+                Some(HEADER_LEN)
+            }
+            Self::FinAck { fin, tag, una } => Envelope { una, ..envelope }.write_fin_ack(fin, tag, out),
+            Self::Abort { reason, tag } => envelope.write_abort(reason, tag, out),
+        }
+    }
+}
 
 /// Writes answers.
 #[derive(Debug, Default)]
@@ -26,31 +100,88 @@ impl Stateless {
     /// be longer than its cause, or nothing more may be encrypted under the key.
     pub(super) fn write(
         &mut self,
+        now: Instant,
         conv: u32,
         answer: Answer,
         cause_len: usize,
         crypto: Option<&PacketCrypto>,
     ) -> bool {
-        self.packet.clear();
-        let Answer::Ack { sn, ts, una } = answer;
-        let header = SegmentHeader { conv, cmd: Command::Ack, frg: 0, wnd: WINDOW, ts, sn, una, len: 0 };
         let (head, tail) =
             crypto.map_or((0, 0), |crypto| (crypto.cipher().header_len(), crypto.cipher().trailer_len()));
-        if head + HEADER_LEN + tail > cause_len {
-            return false;
-        }
-        self.packet.resize(head, 0);
-        self.packet.extend_from_slice(&header.to_bytes());
-        self.packet.resize(self.packet.len() + tail, 0);
-        let sealed = crypto.is_none_or(|crypto| crypto.seal_one(&mut self.packet));
-        if !sealed {
+        self.packet.clear();
+        self.packet.resize(head + MAX_LEN + tail, 0);
+        let len =
+            answer.write(now, conv, &mut self.packet[head..head + MAX_LEN]).map(|len| head + len + tail);
+        let len = len.filter(|len| *len <= cause_len).unwrap_or(0);
+        self.packet.truncate(len);
+        if len > 0 && !crypto.is_none_or(|crypto| crypto.seal_one(&mut self.packet)) {
             self.packet.clear();
         }
-        sealed
+        !self.packet.is_empty()
     }
 
     /// The packet that was written last; empty if there was none.
     pub(super) fn packet(&self) -> &[u8] {
         &self.packet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_millis(77);
+
+    fn written(answer: Answer, cause_len: usize) -> Vec<u8> {
+        let mut stateless = Stateless::default();
+        stateless.write(NOW, 0x1122_3344, answer, cause_len, None);
+        stateless.packet().to_vec()
+    }
+
+    const ANSWERS: [(Answer, usize); 4] = [
+        (Answer::Reset { token: 9, tag: 8, ts: 7 }, 32),
+        (Answer::Ack { sn: 1, ts: 2, una: 3, mark: 0x60 }, 24),
+        (Answer::FinAck { fin: Fin { end: 4, no_reader: true }, tag: 5, una: 4 }, 32),
+        (Answer::Abort { reason: 5, tag: 6 }, 24),
+    ];
+
+    #[test]
+    fn an_answer_is_one_segment_and_never_longer_than_its_cause() {
+        for (answer, len) in ANSWERS {
+            for cause_len in 0..100 {
+                let packet = written(answer, cause_len);
+                let expected = if cause_len < len { 0 } else { len };
+                assert_eq!(packet.len(), expected, "{answer:?} to {cause_len} bytes");
+            }
+            let packet = written(answer, len);
+            let (header, body) = segments(&packet).next().unwrap();
+            assert_eq!((header.conv, HEADER_LEN + body.len()), (0x1122_3344, len));
+        }
+    }
+
+    #[test]
+    fn answers_say_what_they_answer() {
+        let check = |at: usize, expected: fn(&SegmentHeader, Option<Segment<'_>>)| {
+            let packet = written(ANSWERS[at].0, 100);
+            let (header, body) = segments(&packet).next().unwrap();
+            let subtype = Subtype::from_byte(header.frg).filter(|_| header.cmd == Command::Extension);
+            expected(&header, subtype.map(|subtype| Segment::parse(subtype, &header, body).unwrap()));
+        };
+        check(0, |header, segment| {
+            assert_eq!(segment, Some(Segment::Reset(9)));
+            assert_eq!((header.ts, header.sn, header.wnd, header.una), (7, 8, 0, 0));
+        });
+        check(1, |header, _| {
+            assert_eq!((header.cmd, header.frg, header.wnd), (Command::Ack, 0x60, WINDOW));
+            assert_eq!((header.sn, header.ts, header.una), (1, 2, 3));
+        });
+        check(2, |header, segment| {
+            assert_eq!(segment, Some(Segment::FinAck(Fin { end: 4, no_reader: true })));
+            assert_eq!((header.ts, header.sn, header.una), (77, 5, 4));
+        });
+        check(3, |header, segment| {
+            assert_eq!(segment, Some(Segment::Abort(5)));
+            assert_eq!((header.sn, header.una), (6, 0));
+        });
     }
 }

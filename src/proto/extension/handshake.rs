@@ -89,6 +89,17 @@ pub(in crate::proto) enum Knowledge {
     Confirmed,
 }
 
+/// Whose session it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proto) enum Identity {
+    /// That of a peer without extensions.
+    Legacy,
+    /// That of a peer whose HELLO may still come.
+    Unknown,
+    /// That of a peer with extensions. `tag` is that of this end. `peer` is `None` where the peer has not answered yet.
+    Known { tag: u32, peer: Option<SessionId> },
+}
+
 /// What the peer has said of itself in its first HELLO or ANSWER. Later copies change nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proto) struct PeerInfo {
@@ -253,6 +264,18 @@ impl Handshake {
     pub(super) fn has_heard_of(&self, tag: u32) -> bool {
         let heard = self.candidates.iter().flatten().map(|candidate| candidate.info.id);
         heard.chain(self.peer.map(|peer| peer.id)).any(|id| id.tag() == tag)
+    }
+
+    /// Whose session it is.
+    pub(super) fn identity(&self) -> Identity {
+        let peer = match self.knowledge {
+            Knowledge::Legacy => return Identity::Legacy,
+            Knowledge::Unknown => return Identity::Unknown,
+            Knowledge::Asking => None,
+            Knowledge::Known => self.candidates[0].map(|candidate| candidate.info.id),
+            Knowledge::Confirmed => self.peer.map(|peer| peer.id),
+        };
+        Identity::Known { tag: self.tag(), peer }
     }
 
     /// What a confirmed peer has said of itself.

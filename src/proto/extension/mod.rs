@@ -37,10 +37,13 @@ use alloc::boxed::Box;
 use core::{net::SocketAddr, time::Duration};
 
 pub use self::seed::SessionSeed;
+#[cfg(test)]
+pub(in crate::proto) use self::{fields::Fields, segment::Hello};
 pub(in crate::proto) use self::{
     elsewhere::probe_tag,
-    handshake::{Knowledge, MARK, MIN_ROOM, Role},
-    segment::{Caps, Envelope, Segment, Subtype},
+    handshake::{Identity, Knowledge, MARK, MIN_ROOM, Role},
+    seed::SessionId,
+    segment::{Caps, Envelope, Fin, Segment, Subtype},
 };
 use self::{
     end::{Ends, FinOutcome},
@@ -192,6 +195,11 @@ impl Extension {
     /// What is known of the peer.
     pub(in crate::proto) const fn knowledge(&self) -> Knowledge {
         self.handshake.knowledge()
+    }
+
+    /// Whose session it is, for its record.
+    pub(in crate::proto) fn identity(&self) -> Identity {
+        self.handshake.identity()
     }
 
     pub(in crate::proto) fn is_confirmed(&self) -> bool {
