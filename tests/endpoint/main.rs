@@ -6,6 +6,8 @@ mod beginnings;
 mod ciphers;
 mod crowd;
 #[cfg(feature = "aead")]
+mod ends;
+#[cfg(feature = "aead")]
 mod hellos;
 mod host;
 mod network;

@@ -4,7 +4,7 @@ use super::Connection;
 use crate::proto::{
     arq::SequenceNumbers,
     error::{AbortReason, CloseReason},
-    extension::{Fin, Identity, MARK, SessionId},
+    extension::{Ends, Fin, Identity, MARK, SessionId},
 };
 
 /// What an ended session leaves, so that its endpoint can answer what the peer still sends: from [`Connection::record`], for
@@ -57,36 +57,34 @@ impl Connection {
     /// What is left of the session for its endpoint, to be taken when the session has ended or is about to be dropped.
     #[must_use]
     pub fn record(&self) -> ClosedRecord {
+        let fin = self.extension.as_ref().and_then(|extension| extension.ends.peer_fin());
         let identity = self.extension.as_ref().map(|extension| extension.identity());
         let peer = match identity {
             None | Some(Identity::Legacy) => PeerRecord::Legacy,
             Some(Identity::Unknown) => PeerRecord::Unknown,
             Some(Identity::Known { tag, peer }) => {
-                PeerRecord::Known(KnownPeer { tag, id: peer, fin: self.peer_fin(), ended: self.ended() })
+                PeerRecord::Known(KnownPeer { tag, id: peer, fin, ended: self.ended() })
             }
         };
         let mark = if identity.is_some() { MARK } else { 0 };
         ClosedRecord { numbers: self.arq.sequence_numbers(), mark, peer }
     }
 
+    /// How the session ended. One that has not was given up by whoever takes its record.
     fn ended(&self) -> Ended {
+        let ends = self.extension.as_ref().map(|extension| &extension.ends);
         let reason = match self.close_reason() {
-            Some(CloseReason::Finished) if self.is_reader_dropped() => return Ended::WithoutReader,
+            Some(CloseReason::Finished) if ends.is_some_and(Ends::has_no_reader) => {
+                return Ended::WithoutReader;
+            }
             Some(CloseReason::Finished) => return Ended::Finished,
             Some(CloseReason::AbortedByPeer(_) | CloseReason::Reset | CloseReason::Refused) => {
                 return Ended::ByPeer;
             }
-            Some(CloseReason::DeadLink | CloseReason::LingerTimeout | CloseReason::IdleTimeout) => {
-                AbortReason::TimedOut
-            }
+            Some(CloseReason::DeadLink) => AbortReason::TimedOut,
             Some(CloseReason::PeerLacksExtensions | CloseReason::HandshakeFailed(_)) => AbortReason::Protocol,
-            Some(CloseReason::Aborted) | None => AbortReason::Application,
-            Some(_) => AbortReason::Unspecified,
+            _ => ends.and_then(Ends::abort_reason).unwrap_or(AbortReason::Application),
         };
         Ended::Aborted(reason.code())
-    }
-
-    const fn peer_fin(&self) -> Option<Fin> {
-        None
     }
 }

@@ -4,11 +4,17 @@
 //! What is known before is the address that it came from. Hence one cipher serves all sessions that are accepted, and the
 //! sessions that were begun here share one cipher for each peer address.
 
-use alloc::vec::Vec;
-use core::net::SocketAddr;
+use alloc::{collections::VecDeque, vec::Vec};
+use core::{net::SocketAddr, time::Duration};
 
 use super::hash::{HashKey, Map};
-use crate::crypto::{OpenError, PacketCrypto};
+use crate::{
+    crypto::{OpenError, PacketCrypto},
+    proto::Instant,
+};
+
+/// Most ciphers that are kept for peers without sessions. Past it, the oldest go early.
+const MAX_KEPT: usize = 65_536;
 
 /// The ciphers of an endpoint.
 #[derive(Debug)]
@@ -17,6 +23,8 @@ pub(super) struct Decryptor {
     accepted: Option<PacketCrypto>,
     /// The addresses that sessions were begun with here.
     peers: Map<SocketAddr, Peer>,
+    /// When the ciphers of peers without sessions are forgotten, in order of time.
+    kept: VecDeque<(Instant, SocketAddr)>,
     /// How many of `peers` have another cipher than accepted sessions. While there are none, no address is looked up.
     differing: usize,
     /// The peer that was looked up last because ciphers differ, with its cipher. The next batch mostly comes from there, too.
@@ -28,6 +36,8 @@ struct Peer {
     crypto: Option<PacketCrypto>,
     /// Sessions with the address that were begun here.
     sessions: usize,
+    /// Until when the cipher is kept behind the last of them.
+    until: Instant,
 }
 
 /// What surrounds the payload of a decrypted packet, in bytes.
@@ -48,7 +58,7 @@ impl Frame {
 impl Decryptor {
     /// `accepted`: the cipher of sessions that peers begin.
     pub(super) fn new(accepted: Option<PacketCrypto>, key: HashKey) -> Self {
-        Self { accepted, peers: Map::with_hasher(key), differing: 0, last: None }
+        Self { accepted, peers: Map::with_hasher(key), kept: VecDeque::new(), differing: 0, last: None }
     }
 
     /// The cipher of accepted sessions.
@@ -61,24 +71,61 @@ impl Decryptor {
     pub(super) fn add(&mut self, peer: SocketAddr, crypto: Option<&PacketCrypto>) -> bool {
         if let Some(known) = self.peers.get_mut(&peer) {
             let same = known.crypto.as_ref() == crypto;
-            known.sessions += usize::from(same);
-            return same;
+            if same || known.sessions > 0 {
+                known.sessions += usize::from(same);
+                return same;
+            }
+            // The cipher of sessions that have ended gives way.
+            self.drop_peer(peer);
         }
         self.differing += usize::from(crypto != self.accepted.as_ref());
-        self.peers.insert(peer, Peer { crypto: crypto.cloned(), sessions: 1 });
+        self.peers.insert(peer, Peer { crypto: crypto.cloned(), sessions: 1, until: Instant::ZERO });
         self.last = None;
         true
     }
 
-    /// Removes a session that [`add`](Self::add) took.
-    pub(super) fn remove(&mut self, peer: SocketAddr) {
+    /// Removes a session that [`add`](Self::add) took. The cipher of the address is kept for `keep` where that is more than
+    /// nothing, so that what the peer still sends can be read.
+    pub(super) fn remove(&mut self, now: Instant, peer: SocketAddr, keep: Duration) {
+        self.expire(now);
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.sessions -= 1;
+        known.until = known.until.max(now + keep);
         if known.sessions > 0 {
             return;
         }
+        if keep.is_zero() || known.crypto == self.accepted {
+            self.drop_peer(peer);
+            return;
+        }
+        if self.kept.len() == MAX_KEPT {
+            self.expire_oldest(now);
+        }
+        self.kept.push_back((now + keep, peer));
+    }
+
+    /// Forgets the ciphers that were kept until now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while self.kept.front().is_some_and(|(until, _)| *until <= now) {
+            self.expire_oldest(now);
+        }
+    }
+
+    fn expire_oldest(&mut self, now: Instant) {
+        let Some((until, peer)) = self.kept.pop_front() else { return };
+        // There may be sessions again, or it may be kept for later ones.
+        let is_over = |known: &Peer| known.sessions == 0 && known.until <= until.max(now);
+        if self.peers.get(&peer).is_some_and(is_over) {
+            self.drop_peer(peer);
+        }
+        if self.kept.is_empty() {
+            self.kept = VecDeque::new();
+        }
+    }
+
+    fn drop_peer(&mut self, peer: SocketAddr) {
+        let Some(known) = self.peers.remove(&peer) else { return };
         self.differing -= usize::from(known.crypto != self.accepted);
-        self.peers.remove(&peer);
         self.last = None;
         if self.peers.is_empty() {
             // Gives the memory of a crowd back.
@@ -155,6 +202,44 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
+    const NOW: Instant = Instant::from_millis(1_000);
+    const KEEP: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_cipher_is_kept_for_a_while_and_gives_way_to_another() {
+        let (one, other) = (crypto(), crypto());
+        let mut decryptor = Decryptor::new(None, HashKey::for_tests());
+        decryptor.add(address(1), Some(&one));
+        decryptor.add(address(2), Some(&one));
+        for port in [1, 2] {
+            decryptor.remove(NOW, address(port), KEEP);
+            assert_eq!(decryptor.crypto_of(address(port)), Some(&one));
+        }
+        // Another session of the first, with its own cipher.
+        assert!(decryptor.add(address(1), Some(&other)));
+        assert_eq!(decryptor.crypto_of(address(1)), Some(&other));
+        assert_eq!(decryptor.differing, 2);
+        decryptor.remove(NOW + KEEP / 2, address(1), KEEP);
+        decryptor.expire(NOW + KEEP);
+        assert_eq!(decryptor.crypto_of(address(1)), Some(&other), "half of its time is left");
+        assert_eq!(decryptor.crypto_of(address(2)), None);
+        decryptor.expire(NOW + KEEP * 2);
+        assert_eq!(decryptor.crypto_of(address(1)), None);
+        assert_eq!((decryptor.differing, decryptor.peers.capacity(), decryptor.kept.capacity()), (0, 0, 0));
+    }
+
+    #[test]
+    fn no_more_ciphers_are_kept_than_the_limit() {
+        let one = crypto();
+        let mut decryptor = Decryptor::new(None, HashKey::for_tests());
+        for number in 0..MAX_KEPT as u32 + 10 {
+            let peer = SocketAddr::from((number.to_be_bytes(), 1));
+            decryptor.add(peer, Some(&one));
+            decryptor.remove(NOW, peer, KEEP);
+        }
+        assert_eq!((decryptor.kept.len(), decryptor.peers.len()), (MAX_KEPT, MAX_KEPT));
+    }
+
     #[test]
     fn an_address_has_the_cipher_of_its_connected_sessions_until_the_last_ends() {
         let (accepted, own) = (crypto(), crypto());
@@ -169,12 +254,12 @@ mod tests {
             assert_eq!(decryptor.crypto_of(address(2)), None);
             assert_eq!(decryptor.crypto_of(address(3)), Some(&accepted));
         }
-        decryptor.remove(address(1));
+        decryptor.remove(NOW, address(1), Duration::ZERO);
         assert_eq!(decryptor.crypto_of(address(1)), Some(&own), "one session is left");
-        decryptor.remove(address(1));
+        decryptor.remove(NOW, address(1), Duration::ZERO);
         assert_eq!(decryptor.crypto_of(address(1)), Some(&accepted));
-        decryptor.remove(address(1));
-        decryptor.remove(address(2));
+        decryptor.remove(NOW, address(1), Duration::ZERO);
+        decryptor.remove(NOW, address(2), Duration::ZERO);
         assert_eq!((decryptor.differing, decryptor.peers.capacity()), (0, 0));
         assert_eq!(decryptor.crypto_of(address(2)), Some(&accepted));
     }

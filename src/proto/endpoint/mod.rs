@@ -31,7 +31,7 @@ mod routes;
 mod stateless;
 mod stats;
 
-use core::{net::SocketAddr, ops::Range};
+use core::{net::SocketAddr, ops::Range, time::Duration};
 
 use self::{
     admission::{Admission, Beginning},
@@ -230,6 +230,7 @@ impl Endpoint {
         bytes: &[u8],
         range: Range<usize>,
     ) -> Option<Routed> {
+        self.decryptor.expire(now);
         let route = (self.batch.source, conv);
         if self.routes.has_tags()
             && let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()])
@@ -411,14 +412,17 @@ impl Endpoint {
     pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
         let Some(entry) = self.routes.remove(handle) else { return false };
         let Entry { route, role, first_push, .. } = entry;
+        // An endpoint that accepts nothing need not know what begins no session, only what it answers.
+        let answers = record.is_some_and(|record| record.peer != PeerRecord::Legacy);
         if role == Role::Connected {
-            self.decryptor.remove(route.0);
+            // Where sessions are accepted, the address has their cipher again.
+            let keeps = answers && self.admission.is_none();
+            let keep = if keeps { record::LIFETIME } else { Duration::ZERO };
+            self.decryptor.remove(now, route.0, keep);
         }
         if let Some(admission) = &mut self.admission {
             admission.close(route.0, handle);
         }
-        // An endpoint that accepts nothing need not know what begins no session: only what it answers.
-        let answers = record.is_some_and(|record| record.peer != PeerRecord::Legacy);
         if self.admission.is_some() || answers {
             self.records.insert(now, &route, role, first_push, record);
         }

@@ -12,11 +12,11 @@
 //! | another PUSH that had arrived | a resend | acknowledges it |
 //! | HELLO of another id | a new session | as for the first PUSH |
 //! | FIN that the session knew | a resend | answers FIN_ACK |
-//! | PING | a peer that takes the session for alive | answers RESET |
+//! | PING | a peer that takes the session for alive, since every FIN was lost | answers FIN |
 //! | anything else | late | nothing |
 //!
 //! Where the session was aborted here, ABORT is the answer to all that its peer sends. Where the peer ended it, nothing is
-//! answered but PING.
+//! answered but PING, by RESET.
 //!
 //! A PUSH is taken for a resend only if its `una` shows that its sender knows what the session's peer knew: a session begun
 //! anew has received nothing yet, and its `una` says so. So the numbers of the new session, which are those of the old one,
@@ -45,13 +45,13 @@ use super::{
 use crate::proto::{
     AbortReason, Command, Instant, SegmentHeader,
     connection::{ClosedRecord, Ended, KnownPeer, PeerRecord},
-    extension::{Segment, SessionId, Subtype},
+    extension::{Fin, Segment, SessionId, Subtype},
     pipeline::segments,
     seq,
 };
 
 /// How long a record stays: as long as a peer resends. `linger` and `dead_timeout` are 30 s by default.
-const LIFETIME: Duration = Duration::from_secs(60);
+pub(super) const LIFETIME: Duration = Duration::from_secs(60);
 /// How long nothing begins a session anew with the same address and conv. It is longer than a packet travels, so that late
 /// packets of the old session, whose numbers begin at 0 as well, do not get into the new one. It is shorter than a user's
 /// patience with a peer that comes back.
@@ -250,31 +250,39 @@ impl Record {
 
     fn on_tagged(&self, peer: &KnownPeer, header: &SegmentHeader, segment: &Segment<'_>) -> Meaning {
         let is_for_us = header.sn == peer.tag;
+        let numbers = self.left.map(|left| left.numbers);
         match (segment, peer.ended) {
             (Segment::Hello(hello), _) => {
                 // That of this end was reflected.
                 let is_known = peer.id.is_none_or(|id| id == hello.id) || is_for_us;
                 if is_known { Meaning::Late } else { Meaning::Begins }
             }
+            // One with the peer's own tag is a PING of this end that somebody sends back.
+            (Segment::Ping(_), _) if peer.id.is_none_or(|id| id.tag() == header.sn) => Meaning::Late,
+            (Segment::Ping(token), ended) if !is_for_us || ended == Ended::ByPeer => {
+                Meaning::Asks(Answer::Reset { token: *token, tag: header.sn, ts: header.ts })
+            }
             (Segment::Answer(answer), Ended::Aborted(reason)) if is_for_us && peer.id.is_none() => {
                 Meaning::Asks(Answer::Abort { reason, tag: answer.id.tag() })
             }
-            (Segment::Fin(_), Ended::Aborted(reason)) if is_for_us => peer.abort(reason),
+            (Segment::Fin(_) | Segment::Ping(_), Ended::Aborted(reason)) if is_for_us => peer.abort(reason),
             (Segment::Fin(fin), Ended::Finished | Ended::WithoutReader) if is_for_us => {
                 let is_known = peer.fin.is_some_and(|known| known.end == fin.end);
-                match peer.id {
-                    Some(id) if is_known || peer.ended == Ended::WithoutReader => {
-                        let una = self.left.map_or(0, |left| left.numbers.received);
-                        Meaning::Asks(Answer::FinAck { fin: *fin, tag: id.tag(), una })
+                match (peer.id, numbers) {
+                    (Some(id), Some(numbers)) if is_known || peer.ended == Ended::WithoutReader => {
+                        Meaning::Asks(Answer::FinAck { fin: *fin, tag: id.tag(), una: numbers.received })
                     }
                     _ => Meaning::Late,
                 }
             }
-            (Segment::Ping(_), Ended::Aborted(reason)) if is_for_us => peer.abort(reason),
-            // One with the peer's own tag is a PING of this end that somebody sends back.
-            (Segment::Ping(token), _) if peer.id.is_some_and(|id| id.tag() != header.sn) => {
-                Meaning::Asks(Answer::Reset { token: *token, tag: header.sn, ts: header.ts })
-            }
+            // The peer lacks nothing but our FIN: every one was lost.
+            (Segment::Ping(_), ended) => match (peer.id, numbers) {
+                (Some(id), Some(numbers)) => {
+                    let fin = Fin { end: numbers.sent, no_reader: ended == Ended::WithoutReader };
+                    Meaning::Asks(Answer::Fin { fin, tag: id.tag(), una: numbers.received })
+                }
+                _ => Meaning::Late,
+            },
             _ => Meaning::Late,
         }
     }

@@ -32,6 +32,8 @@ const MAX_LEN: usize = HEADER_LEN + 8;
 pub(super) enum Answer {
     /// To a PING: its token, tag and `ts`.
     Reset { token: u64, tag: u32, ts: u32 },
+    /// To a PING of a session that is done, with the tag of the peer: where the data ended that this end sent.
+    Fin { fin: Fin, tag: u32, una: u32 },
     /// To a PUSH that had arrived: its `sn` and `ts`. `una` acknowledges every other one that had arrived, too.
     Ack { sn: u32, ts: u32, una: u32, mark: u8 },
     /// To a FIN, with the tag of the peer.
@@ -64,7 +66,7 @@ impl Answer {
     /// Of several answers to a run of packets, the one of the highest rank is sent: it says what the others would, or more.
     pub(super) const fn rank(&self) -> u8 {
         match self {
-            Self::Reset { .. } => 0,
+            Self::Reset { .. } | Self::Fin { .. } => 0,
             Self::Ack { .. } => 1,
             Self::FinAck { .. } => 2,
             Self::Abort { .. } => 3,
@@ -82,6 +84,7 @@ impl Answer {
                 out.get_mut(..HEADER_LEN)?.copy_from_slice(&header.to_bytes());
                 Some(HEADER_LEN)
             }
+            Self::Fin { fin, tag, una } => Envelope { una, ..envelope }.write_fin(fin, tag, out),
             Self::FinAck { fin, tag, una } => Envelope { una, ..envelope }.write_fin_ack(fin, tag, out),
             Self::Abort { reason, tag } => envelope.write_abort(reason, tag, out),
         }
@@ -138,11 +141,12 @@ mod tests {
         stateless.packet().to_vec()
     }
 
-    const ANSWERS: [(Answer, usize); 4] = [
+    const ANSWERS: [(Answer, usize); 5] = [
         (Answer::Reset { token: 9, tag: 8, ts: 7 }, 32),
         (Answer::Ack { sn: 1, ts: 2, una: 3, mark: 0x60 }, 24),
         (Answer::FinAck { fin: Fin { end: 4, no_reader: true }, tag: 5, una: 4 }, 32),
         (Answer::Abort { reason: 5, tag: 6 }, 24),
+        (Answer::Fin { fin: Fin { end: 9, no_reader: false }, tag: 5, una: 4 }, 32),
     ];
 
     #[test]
@@ -182,6 +186,10 @@ mod tests {
         check(3, |header, segment| {
             assert_eq!(segment, Some(Segment::Abort(5)));
             assert_eq!((header.sn, header.una), (6, 0));
+        });
+        check(4, |header, segment| {
+            assert_eq!(segment, Some(Segment::Fin(Fin { end: 9, no_reader: false })));
+            assert_eq!((header.ts, header.sn, header.una), (77, 5, 4));
         });
     }
 }

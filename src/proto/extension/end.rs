@@ -382,6 +382,11 @@ impl Ends {
         }
     }
 
+    /// What the peer is told of an abort here.
+    pub(in crate::proto) fn abort_reason(&self) -> Option<AbortReason> {
+        self.aborted.map(|aborted| aborted.reason)
+    }
+
     /// Whether a FIN of this end said that nobody reads.
     pub(in crate::proto) const fn has_no_reader(&self) -> bool {
         self.no_reader

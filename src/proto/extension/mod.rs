@@ -37,21 +37,22 @@ use alloc::boxed::Box;
 use core::{net::SocketAddr, time::Duration};
 
 pub use self::seed::SessionSeed;
-#[cfg(test)]
-pub(in crate::proto) use self::{fields::Fields, segment::Hello};
 pub(in crate::proto) use self::{
     elsewhere::probe_tag,
+    end::Ends,
     handshake::{Identity, Knowledge, MARK, MIN_ROOM, Role},
     seed::SessionId,
     segment::{Caps, Envelope, Fin, Segment, Subtype},
 };
 use self::{
-    end::{Ends, FinOutcome},
+    end::FinOutcome,
     handshake::{Handshake, Verdict},
     moves::{Follower, Rebind},
     ping::{Ping, ResetEcho, Token},
     seed::Secret,
 };
+#[cfg(test)]
+pub(in crate::proto) use self::{fields::Fields, segment::Hello};
 use super::{
     arq::Origin,
     error::{AbortReason, CloseReason},

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use super::*;
 use crate::proto::{
     arq::SequenceNumbers,
-    extension::{Caps, Envelope, Fields, Fin, Hello},
+    extension::{Caps, Envelope, Fields, Hello},
 };
 
 const KEY: HashKey = HashKey::for_tests();
@@ -218,10 +218,11 @@ fn what_a_record_answers_to_a_peer_with_extensions() {
     let fin_ack =
         |end| Some(Answer::FinAck { fin: Fin { end, no_reader: false }, tag: id(2).tag(), una: 10 });
     let reset = Some(Answer::Reset { token: 9, tag: TAG, ts: 77 });
+    let fin_of = |no_reader| Some(Answer::Fin { fin: Fin { end: 5, no_reader }, tag: id(2).tag(), una: 10 });
     let abort = |reason| Some(Answer::Abort { reason, tag: id(2).tag() });
     for (ended, expected) in [
-        (Ended::Finished, [ack, None, fin_ack(10), None, reset]),
-        (Ended::WithoutReader, [ack, abort(0), fin_ack(10), fin_ack(11), reset]),
+        (Ended::Finished, [ack, None, fin_ack(10), None, fin_of(false)]),
+        (Ended::WithoutReader, [ack, abort(0), fin_ack(10), fin_ack(11), fin_of(true)]),
         (Ended::Aborted(2), [abort(2); 5]),
         (Ended::ByPeer, [None, None, None, None, reset]),
     ] {
@@ -240,11 +241,13 @@ fn what_a_record_answers_to_a_peer_with_extensions() {
 fn of_several_answers_the_one_that_says_most_is_sent() {
     let mut records = Records::new(KEY);
     records.insert(NOW, &route(1), Role::Accepted, FirstPush::default(), Some(known(Ended::WithoutReader)));
-    let reset = answers(&mut records, &ping(TAG)).unwrap();
+    let reset = answers(&mut records, &ping(7)).unwrap();
     let both = [ping(TAG), push(9, 5, b"x")].concat();
     let ack = answers(&mut records, &both).unwrap();
     let three = [push(9, 5, b"x"), fin(TAG, 10, false), ping(TAG)].concat();
     let fin_ack = answers(&mut records, &three).unwrap();
+    let fin_itself = answers(&mut records, &ping(TAG)).unwrap();
+    assert_eq!(reset.rank(), fin_itself.rank());
     assert!(reset.rank() < ack.rank() && ack.rank() < fin_ack.rank());
     let abort = [&three[..], &push(10, 5, b"x")].concat();
     assert!(matches!(answers(&mut records, &abort), Some(Answer::Abort { .. })));
