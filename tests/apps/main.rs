@@ -1,0 +1,13 @@
+//! What people put on a stream: HTTP, WebSocket, a proxy, requests and answers over a bad path; and processes that are killed
+//! and started again. All of it as over TCP, between two peers that know the extensions.
+#![cfg(feature = "tokio")]
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod exchanges;
+mod http;
+#[cfg(unix)]
+mod processes;
+#[cfg(target_os = "linux")]
+mod proxy;
+mod support;
+mod websocket;
