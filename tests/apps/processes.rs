@@ -137,3 +137,22 @@ async fn with_usual_settings_each_side_notices_within_a_minute_that_the_other_wa
     let config = builder().keep_alive(Some(Duration::from_secs(20))).build().unwrap();
     tokio::join!(server_dies(config.clone(), 60), client_dies(config, 60));
 }
+
+/// The new process knows nothing of the session and says so: the client need not wait for `dead_timeout`.
+#[tokio::test]
+async fn a_restarted_server_resets_the_sessions_that_it_does_not_know() {
+    let (server, addr) = start("serve", ANY.parse().unwrap()).await;
+    let config = builder().keep_alive(Some(Duration::from_millis(500))).build().unwrap();
+    let mut idle = begin(addr, config.clone()).await;
+    let mut writes = begin(addr, config.clone()).await;
+    kill(server).await;
+    let (_server, again) = start("serve", addr).await;
+    assert_eq!(again, addr);
+    writes.write_all(GREETING).await.unwrap();
+    for stream in [&mut idle, &mut writes] {
+        let (kind, took) = end_of(stream, 10).await;
+        println!("{kind} after {took:?}");
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+    }
+    begin(addr, config).await;
+}
