@@ -72,9 +72,9 @@ impl End {
 
 impl KcpHandle {
     pub(super) fn new(session: &Arc<Session>) -> Self {
-        let end = session.end(|| End {
+        let end = session.end(|peer| End {
             conv: session.conv,
-            peer: Mutex::new(session.peer()),
+            peer: Mutex::new(peer),
             local: session.shared.socket.local_addr().ok(),
             last: Mutex::default(),
         });

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -62,10 +63,11 @@ impl Session {
         })
     }
 
-    /// Where the end of the session is noted for its handles.
-    pub(in crate::net) fn end(&self, new: impl FnOnce() -> End) -> Arc<End> {
+    /// Where the end of the session is noted for its handles. `new` makes it, for a peer at that address, under the lock.
+    pub(in crate::net) fn end(&self, new: impl FnOnce(SocketAddr) -> End) -> Arc<End> {
         self.handover.locked(|mut state, _| {
-            let end = Arc::clone(state.end.get_or_insert_with(|| Arc::new(new())));
+            let peer = state.address.peer;
+            let end = Arc::clone(state.end.get_or_insert_with(|| Arc::new(new(peer))));
             if let Some(reason) = state.close_reason() {
                 end.set(reason, state.connection.stats());
             }
