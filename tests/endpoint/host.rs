@@ -5,8 +5,8 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 use kcp9::{
     KcpConfig,
     proto::{
-        Command, Connection, Endpoint, Handle, Incoming, Instant, Random, Refusal, Routed, RoutingStats, Run,
-        SegmentHeader, SessionSeed,
+        Command, Connection, Endpoint, Event, Handle, Incoming, Instant, Random, Refusal, Routed,
+        RoutingStats, Run, SegmentHeader, SessionSeed,
     },
 };
 use kcp9_simulator::Rng;
@@ -152,6 +152,11 @@ impl Host {
                     self.replies.push(Batch { to: source, stride: bytes.len(), bytes });
                     continue;
                 }
+                Routed::FromElsewhere(run, from) => {
+                    assert_eq!(from, source);
+                    self.receive_from_elsewhere(now, &block[run.range.clone()], &run, from);
+                    continue;
+                }
                 other => panic!("{other:?}"),
             };
             assert!(run.range.start >= behind && !run.range.is_empty() && run.range.end <= block.len());
@@ -163,6 +168,20 @@ impl Host {
             connection.handle_batch(now, &block, run.range, run.stride);
         }
         assert_eq!(self.endpoint.len(), self.sessions.iter().flatten().count());
+    }
+
+    fn receive_from_elsewhere(&mut self, now: Instant, packets: &[u8], run: &Run, source: SocketAddr) {
+        let (session, connection) = self.sessions[run.handle.index()].as_mut().unwrap();
+        assert_eq!(*session, run.handle);
+        connection.handle_from_elsewhere(now, packets, run.stride, source);
+        let mut sent = 0;
+        while let Some((to, transmit)) = connection.poll_transmit_elsewhere(now, &mut self.buffer) {
+            assert_eq!(to, source, "nobody else has asked");
+            sent += transmit.len;
+            let bytes = self.buffer[..transmit.len].to_vec();
+            self.replies.push(Batch { to, bytes, stride: transmit.stride });
+        }
+        assert!(sent <= packets.len(), "more than came");
     }
 
     fn accept(&mut self, now: Instant, source: SocketAddr, incoming: Incoming) -> Option<Run> {
@@ -179,7 +198,9 @@ impl Host {
             self.replaced.push(replaced);
         }
         let seed = SessionSeed::new(&mut self.entropy);
-        self.insert(accepted.run.handle, Connection::accept(incoming.conv, &self.config, now, seed));
+        let connection = Connection::accept(incoming.conv, &self.config, now, seed);
+        self.endpoint.follow(accepted.run.handle, &connection);
+        self.insert(accepted.run.handle, connection);
         self.waiting.push_back(accepted.run.handle);
         Some(accepted.run)
     }
@@ -220,17 +241,29 @@ impl Host {
     /// Does what is due, and returns what is to be sent.
     pub(crate) fn drive(&mut self, now: Instant) -> Vec<Batch> {
         let mut batches = std::mem::take(&mut self.replies);
+        let mut replaced = Vec::new();
         for (handle, connection) in self.sessions.iter_mut().flatten() {
             if connection.poll_timeout().is_some_and(|at| at <= now) {
                 connection.handle_timeout(now);
             }
-            while connection.poll_event().is_some() {}
+            while let Some(event) = connection.poll_event() {
+                if let Event::Moved(to) = event {
+                    replaced.extend(self.endpoint.moved(now, *handle, to).unwrap());
+                }
+            }
+            if replaced.contains(handle) {
+                continue;
+            }
             let (to, _) = self.endpoint.route(*handle).unwrap();
             while let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) {
                 let bytes = self.buffer[..transmit.len].to_vec();
                 batches.push(Batch { to, bytes, stride: transmit.stride });
             }
             self.endpoint.remember_sent(connection);
+        }
+        for handle in replaced {
+            self.remove(handle);
+            self.replaced.push(handle);
         }
         batches
     }

@@ -10,6 +10,8 @@ mod ends;
 #[cfg(feature = "aead")]
 mod hellos;
 mod host;
+#[cfg(feature = "aead")]
+mod moves;
 mod network;
 #[cfg(feature = "aead")]
 mod records;

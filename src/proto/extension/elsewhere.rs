@@ -48,27 +48,20 @@ impl Extension {
         rto: Duration,
         is_fresh: impl FnOnce(u32) -> bool,
     ) {
-        let subtype = Subtype::from_byte(header.frg);
-        let segment = subtype.and_then(|subtype| Segment::parse(subtype, header, body).ok());
-        if header.sn != self.tag() || !self.is_confirmed() || !self.follows() {
-            self.stats.dropped += 1;
-            return;
-        }
-        match segment {
+        let is_asked = header.sn == self.tag() && self.is_confirmed() && self.follows();
+        let subtype = Subtype::from_byte(header.frg).filter(|_| is_asked);
+        let taken = match subtype.and_then(|subtype| Segment::parse(subtype, header, body).ok()) {
             Some(Segment::Ping(token)) if is_fresh(header.ts) => {
                 let secret = self.secret;
                 let follower = self.follower.get_or_insert_with(|| Box::new(Follower::new(secret)));
-                follower.on_ping_from(now, from, token, rto);
+                follower.on_ping_from(now, from, token, rto)
             }
-            Some(Segment::Pong(token)) if let Some(follower) = &mut self.follower => {
-                follower.on_pong_from(now, from, token);
+            Some(Segment::Pong(token)) => {
+                self.follower.as_mut().is_some_and(|follower| follower.on_pong_from(now, from, token))
             }
-            _ => {
-                self.stats.dropped += 1;
-                return;
-            }
-        }
-        self.stats.received += 1;
+            _ => false,
+        };
+        *(if taken { &mut self.stats.received } else { &mut self.stats.dropped }) += 1;
     }
 
     /// Writes the PING that is to be sent to another address than the peer's. Returns where to, and its length.

@@ -86,27 +86,36 @@ impl Follower {
     // ---- What comes in ----
 
     /// A PING of this session that came from elsewhere. It opened, was not received before, and was sent later than all that
-    /// came before (R53).
-    pub(super) fn on_ping_from(&mut self, now: Instant, from: SocketAddr, token: Token, rto: Duration) {
+    /// came before (R53). Returns whether it is answered.
+    pub(super) fn on_ping_from(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        token: Token,
+        rto: Duration,
+    ) -> bool {
         match &mut self.attempt {
             Some(attempt) if attempt.to == from => {
                 attempt.latest_ping = token;
                 attempt.ask_new = true;
             }
-            Some(_) => {}
-            None if self.paused_until.is_some_and(|until| now < until) => {}
+            Some(_) => return false,
+            None if self.paused_until.is_some_and(|until| now < until) => return false,
             None => self.begin(now, from, token, rto),
         }
+        true
     }
 
-    /// A PONG of this session that came from elsewhere.
-    pub(super) fn on_pong_from(&mut self, now: Instant, from: SocketAddr, token: Token) {
-        let Some(attempt) = &mut self.attempt else { return };
+    /// A PONG of this session that came from elsewhere. Returns whether it answers a PING of the attempt.
+    pub(super) fn on_pong_from(&mut self, now: Instant, from: SocketAddr, token: Token) -> bool {
+        let Some(attempt) = &mut self.attempt else { return false };
         if token == attempt.old_token(self.secret) {
             self.stay(now);
-        } else if attempt.to == from && token == attempt.new_token(self.secret) {
-            attempt.answered = true;
+            return true;
         }
+        let answers = attempt.to == from && token == attempt.new_token(self.secret);
+        attempt.answered |= answers;
+        answers
     }
 
     /// A PING that came over the session's path.

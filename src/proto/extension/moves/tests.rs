@@ -127,7 +127,7 @@ fn a_pause_shortens_nobodys_time_to_answer() {
         assert_eq!(follower.on_timeout(now, now, SILENT), None);
         assert_eq!(follower.take_old(), Some(old), "question {question}");
         assert_eq!(follower.deadline(), Some(now + WAIT / 8));
-        now = now + WAIT / 8;
+        now += WAIT / 8;
     }
     let later = now + Duration::from_secs(60);
     let just_before = Instant::from_micros(now.as_micros() - 1);
