@@ -3,6 +3,7 @@
 //! The rules are in `docs/extensions.md`, section 2.4, and the races in 6.3.
 
 mod cases;
+mod operations;
 mod random;
 
 use std::time::Duration;
