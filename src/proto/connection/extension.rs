@@ -253,11 +253,18 @@ impl Connection {
     /// Writes extension segments behind those of the stream. Returns how many bytes.
     #[cold]
     pub(super) fn append_extension(&mut self, now: Instant, out: &mut [u8]) -> usize {
-        let envelope = self.arq.envelope(now);
+        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
         let Some(extension) = &mut self.extension else { return 0 };
+        // The last data may be what stands before it.
+        if extension.awaits_last_data() && self.arq.is_all_sent() && !self.datagrams.has_unsent() {
+            extension.ends.on_all_sent(self.arq.snd_nxt());
+        }
         let before = extension.stats().sent;
-        let len = extension.append(envelope, out);
+        let (len, owed) = extension.append(now, envelope, out, &conditions);
         self.arq.counters_mut().segments.sent += extension.stats().sent - before;
+        if owed {
+            self.arq.owe_answer(now);
+        }
         len
     }
 }

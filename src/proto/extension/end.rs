@@ -163,6 +163,13 @@ impl Ends {
             || matches!(self.aborted, Some(Aborted { due: true, .. }))
     }
 
+    /// Whether a FIN is to be sent, and nothing before it.
+    pub(in crate::proto) const fn has_fin_due(&self) -> bool {
+        self.answer.is_none()
+            && self.aborted.is_none()
+            && matches!(&self.write, WriteSide::FinSent(FinSent { due: true, .. }))
+    }
+
     /// The FIN that is to be sent now. It is sent again after `rto`, then after twice, three times that and so on, up to `max_wait`:
     /// it is short, and a shutdown waits for its answer.
     pub(in crate::proto) fn take_fin(

@@ -477,8 +477,14 @@ impl Extension {
 
     /// Whether a segment waits that may go with a packet of the stream.
     #[inline]
-    pub(in crate::proto) const fn has_appendable(&self) -> bool {
-        self.handshake.has_appendable()
+    pub(in crate::proto) fn has_appendable(&self) -> bool {
+        self.handshake.has_appendable() || self.awaits_last_data()
+    }
+
+    /// Whether a FIN may share a packet with the last data, once that is sent.
+    #[inline]
+    pub(in crate::proto) fn awaits_last_data(&self) -> bool {
+        self.ends.is_ending() && self.is_confirmed()
     }
 
     /// Writes the next segment into `out`, a packet's room for segments, of which it is the only one. `around`: bytes of the
@@ -529,11 +535,24 @@ impl Extension {
         len.map(|len| Written { len, begins: false, owed })
     }
 
-    /// Writes segments that may stand behind those of the stream, as many as fit `out`. Returns how many bytes.
-    pub(in crate::proto) fn append(&mut self, envelope: Envelope, out: &mut [u8]) -> usize {
+    /// Writes segments that may stand behind those of the stream, as many as fit `out`. Returns how many bytes, and whether the
+    /// peer owes an answer to them.
+    pub(in crate::proto) fn append(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        out: &mut [u8],
+        conditions: &Conditions,
+    ) -> (usize, bool) {
         let len = self.handshake.append(envelope, out);
         self.stats.sent += u64::from(len > 0);
-        len
+        let rest = &mut out[len..];
+        if !self.is_confirmed() || !self.ends.has_fin_due() || rest.len() < segment::FIN_SEGMENT_LEN {
+            return (len, false);
+        }
+        let Some(fin) = self.write_end(now, envelope, rest, conditions) else { return (len, false) };
+        self.stats.sent += 1;
+        (len + fin.len, fin.owed)
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) const VERSION: u8 = 1;
 const MAGIC: [u8; 4] = *b"kcp9";
 /// Bytes of FIN and FIN_ACK, and of a token.
 const FIN_LEN: usize = 8;
+/// The same with the header.
+pub(super) const FIN_SEGMENT_LEN: usize = HEADER_LEN + FIN_LEN;
 const TOKEN_LEN: usize = 8;
 /// The flag of a FIN whose sender drops whatever it still receives.
 const NO_READER: u8 = 1;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -167,6 +167,50 @@ fn a_fin_that_overtakes_data_waits_for_it() {
     assert!(simulation.server().reader.finished && simulation.flows[CLIENT].read == 3_100);
     assert!(after(&simulation, began, SERVER, Event::Finished) > DELAY);
     assert_eq!(simulation.client().connection.shutdown_result(), Some(Ok(())));
+}
+
+#[test]
+fn the_last_data_and_the_fin_share_a_packet_if_there_is_room() {
+    // With 1,376 bytes of payload, the last packet is full.
+    for (bytes, shared) in [(10_000, true), (1, true), (1_376, false), (1_344, true), (1_345, false)] {
+        let mut simulation = acquainted(Know::Both);
+        let packets = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&packets);
+        simulation.client().link.lose_if(move |_, packet| {
+            seen.lock().unwrap().push(segments(packet));
+            false
+        });
+        let began = simulation.now;
+        // The end is known when the data is sent.
+        simulation.client().writer.total += bytes;
+        simulation.client().writer.shutdown = true;
+        simulation.run_for(SECOND);
+        assert!(simulation.server().reader.finished && simulation.flows[CLIENT].read == 100 + bytes);
+        assert_eq!(after(&simulation, began, SERVER, Event::Finished), DELAY);
+        let packets = packets.lock().unwrap();
+        let fins: Vec<_> = packets.iter().filter(|packet| packet.contains(&FIN)).collect();
+        assert_eq!(fins.len(), 1, "{bytes}: {packets:?}");
+        assert_eq!(fins[0].contains(&(PUSH, 0)), shared, "{bytes}: {packets:?}");
+    }
+}
+
+/// Race 12: each packet of data is lost, and what makes up for it has the FIN as well.
+#[test]
+fn a_fin_may_come_in_a_packet_that_fec_recovers() {
+    let link = both(&LinkSettings::delay(DELAY));
+    let mut simulation = session(1, Know::Both, link, |config| config.fec(1, 1));
+    for side in [CLIENT, SERVER] {
+        simulation.ends[side].writer = Writer::bulk(20_000);
+    }
+    // Parity comes with data that follows other data soon.
+    simulation.run_for(ms(300));
+    simulation.client().link.lose_if(|_, packet| packet[4..6] == [0xf1, 0]);
+    let began = simulation.now;
+    simulation.client().writer.total += 500;
+    simulation.client().writer.shutdown = true;
+    simulation.run_for(SECOND);
+    assert!(simulation.server().reader.finished && simulation.flows[CLIENT].read == 20_500);
+    assert_eq!(after(&simulation, began, SERVER, Event::Finished), DELAY);
 }
 
 /// Race 14: the peer's window is full when the reader goes, before its FIN and after.
