@@ -17,6 +17,7 @@ use crate::{
 
 const KEY: &[u8; 16] = b"the key of both.";
 const CONV: u32 = 7;
+const RESET: u8 = 7;
 const PING: u8 = 8;
 const PONG: u8 = 9;
 
@@ -476,7 +477,7 @@ fn forged_questions_in_vain_cost_little() {
     };
     world.run_until(at(3_000), &mut tap, |_| false);
     let (tag, begin) = (tag.unwrap(), world.now);
-    let mut sent = 0;
+    let (mut resets, mut others) = (0, 0);
     for number in 0..60_000_u64 {
         world.now = begin + ms(number);
         let from = elsewhere((number % 100) as u32);
@@ -487,14 +488,18 @@ fn forged_questions_in_vain_cost_little() {
         let now = world.now;
         world.server.receive_one(now, from, &ping);
         let mut tap = |packet: &Packet| {
-            sent += u32::from(packet.from != client(2));
+            let is_reset =
+                extension_segments(&crypto, &packet.bytes).iter().any(|segment| segment.0 == RESET);
+            let counter = if is_reset { &mut resets } else { &mut others };
+            *counter += u32::from(packet.from != client(2));
             Vec::new()
         };
         world.step(&mut tap);
     }
     assert_eq!((world.route(), world.moves()), (client(2), 1));
-    // One for each question that counts, and eight a second to the client.
-    assert!(sent < 60 * 20, "{sent} packets in a minute");
+    // One for each question that counts, and eight a second to the client. Wrong tags draw RESETs, within their own limit.
+    assert!(others < 60 * 15, "{others} packets in a minute");
+    assert!(resets < 60 * 21, "{resets} RESETs in a minute");
 }
 
 /// The client has two networks, and a question of it takes the other one.
