@@ -368,6 +368,11 @@ impl Driver {
 
     /// Whether there is nothing to do any more, and never will be.
     fn is_done(&self) -> bool {
+        self.is_abandoned() && self.endpoint.asked_until().is_none_or(|until| until <= clock::now())
+    }
+
+    /// Whether nobody has anything to do with the socket any more, but for peers that missed the answer to their last segment.
+    fn is_abandoned(&self) -> bool {
         self.endpoint.is_empty() && self.shared.run_queue.is_abandoned()
     }
 
@@ -376,7 +381,8 @@ impl Driver {
         let idle = self.idle.front().map(|(at, _)| *at);
         let paused = self.recv_errors >= MAX_RECV_ERRORS;
         let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
-        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry]))
+        let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
+        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry, end]))
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use kcp9::{
     KcpConfig, KcpStream,
-    proto::{Command, SegmentHeader, Segments},
+    proto::{Command, Extensions, SegmentHeader, Segments},
 };
 use kcp9_tests::spawn;
 use tokio::{
@@ -19,7 +19,7 @@ use tokio::{
     net::UdpSocket,
 };
 
-use crate::support::{ANY, listen, ms, until, within};
+use crate::support::{ANY, listen, listen_with, ms, until, within};
 
 /// The first packet of the conversation 7.
 fn request(payload: &[u8]) -> Vec<u8> {
@@ -120,4 +120,69 @@ async fn a_lost_last_ack_is_no_error_of_the_peers_shutdown() {
     path.silent.store(false, Ordering::Relaxed);
     within(8, "the shutdown", shutdown).await.unwrap().unwrap();
     assert_eq!(listener.endpoint_stats().driver.accepted, 1);
+}
+
+/// The peer of a stream that was shut down and dropped has not heard that its own end was heard. It says it again, and is
+/// answered, although the socket has no stream any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_socket_of_a_finished_stream_answers_its_peer_for_a_while() {
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let listener = listen_with(config.clone()).await;
+    let front = UdpSocket::bind(ANY).await.unwrap();
+    let back = UdpSocket::bind(ANY).await.unwrap();
+    back.connect(listener.local_addr().unwrap()).await.unwrap();
+    let addr = front.local_addr().unwrap();
+    let exchange = spawn(async move {
+        let mut client = KcpStream::connect(addr, config).await.unwrap();
+        client.write_all(b"hello").await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_eq!(client.read(&mut [0; 9]).await.unwrap(), 0);
+    });
+    let serve = spawn(async move {
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut hello = Vec::new();
+        server.read_to_end(&mut hello).await.unwrap();
+        server.shutdown().await.unwrap();
+        (listener, server, hello)
+    });
+    // Between them, until both are done.
+    let (mut there, mut here) = (vec![0; 2_048], vec![0; 2_048]);
+    let (mut client, mut fin) = (addr, Vec::new());
+    let relay = async {
+        while !(exchange.is_finished() && serve.is_finished()) {
+            tokio::select! {
+                Ok((len, from)) = front.recv_from(&mut there) => {
+                    client = from;
+                    back.send(&there[..len]).await.unwrap();
+                }
+                Ok(len) = back.recv(&mut here) => {
+                    // The last segment of a packet, if it is a FIN.
+                    let last = &here[len.saturating_sub(32)..len];
+                    if last.get(4..6) == Some(&[0x60, 4]) {
+                        fin = last.to_vec();
+                    }
+                    front.send_to(&here[..len], client).await.unwrap();
+                }
+                () = tokio::time::sleep(ms(5)) => {}
+            }
+        }
+    };
+    within(10, "both ends are done", relay).await;
+    exchange.await.unwrap();
+    assert_eq!(fin.len(), 32, "the server has said that it is done");
+    while front.try_recv(&mut there).is_ok() {}
+
+    front.send_to(&fin, client).await.unwrap();
+    let answered = async {
+        loop {
+            let (len, _) = front.recv_from(&mut there).await.unwrap();
+            if len == 32 && there[4..6] == [0x60, 5] {
+                break;
+            }
+        }
+    };
+    within(2, "FIN is answered", answered).await;
+    // Not for ever.
+    tokio::time::sleep(ms(3_500)).await;
+    assert!(std::net::UdpSocket::bind(client).is_ok(), "the socket is closed");
 }

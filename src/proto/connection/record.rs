@@ -1,5 +1,7 @@
 //! What a connection leaves behind when it ends.
 
+use core::time::Duration;
+
 use super::Connection;
 use crate::proto::{
     arq::SequenceNumbers,
@@ -14,6 +16,8 @@ pub struct ClosedRecord {
     pub(in crate::proto) numbers: SequenceNumbers,
     /// `frg` of ACKs.
     pub(in crate::proto) mark: u8,
+    /// Milliseconds in which a peer that resends its last segment is likely to be heard.
+    pub(in crate::proto) resend_millis: u16,
     pub(in crate::proto) peer: PeerRecord,
 }
 
@@ -67,7 +71,9 @@ impl Connection {
             }
         };
         let mark = if identity.is_some() { MARK } else { 0 };
-        ClosedRecord { numbers: self.arq.sequence_numbers(), mark, peer }
+        let resend_time = (RESENDS * self.arq.rto()).clamp(MIN_RESEND_TIME, MAX_RESEND_TIME);
+        let resend_millis = resend_time.as_millis() as u16;
+        ClosedRecord { numbers: self.arq.sequence_numbers(), mark, resend_millis, peer }
     }
 
     /// How the session ended. One that has not was given up by whoever takes its record.
@@ -88,3 +94,10 @@ impl Connection {
         Ended::Aborted(reason.code())
     }
 }
+
+/// RTOs in which a peer is likely to have sent its last segment again.
+const RESENDS: u32 = 4;
+/// At least so long, because round trips of a fast path are over before a busy machine has answered.
+const MIN_RESEND_TIME: Duration = Duration::from_millis(500);
+/// No longer, because a socket stays open for it.
+const MAX_RESEND_TIME: Duration = Duration::from_secs(3);

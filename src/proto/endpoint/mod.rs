@@ -128,6 +128,7 @@ pub struct Endpoint {
     /// What [`accept`](Self::accept) would accept.
     offered: Option<Offer>,
     records: Records,
+    asked_until: Option<Instant>,
     stateless: Stateless,
     limits: Limits,
     /// Whether the extensions are on, and whether a PING of an unknown session is answered by RESET then.
@@ -168,6 +169,7 @@ impl Endpoint {
             batch: Batch::default(),
             offered: None,
             records: Records::new(key),
+            asked_until: None,
             stateless: Stateless::default(),
             limits: Limits::new(REPLIES_PER_SECOND, key),
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
@@ -426,6 +428,10 @@ impl Endpoint {
         if self.admission.is_some() || answers {
             self.records.insert(now, &route, role, first_push, record);
         }
+        if let Some(record) = record.filter(ClosedRecord::may_be_asked) {
+            let until = now + Duration::from_millis(record.resend_millis.into());
+            self.asked_until = self.asked_until.max(Some(until));
+        }
         true
     }
 
@@ -444,6 +450,14 @@ impl Endpoint {
     }
 
     // ---- What there is ----
+
+    /// Until when it is worth to go on receiving for sessions that have ended, if there are no others: half a second to three
+    /// behind the end of the last one with the extensions. Its peer may have missed the answer to its own end, and is
+    /// answered by the record. A peer that is not answered takes longer to end. `None` if there was no such session.
+    #[must_use]
+    pub const fn asked_until(&self) -> Option<Instant> {
+        self.asked_until
+    }
 
     /// The session of a conversation with `peer`.
     #[must_use]

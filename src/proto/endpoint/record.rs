@@ -295,6 +295,12 @@ impl KnownPeer {
 }
 
 impl ClosedRecord {
+    /// Whether the peer may wait for the answer to its FIN.
+    pub(super) fn may_be_asked(&self) -> bool {
+        let PeerRecord::Known(peer) = self.peer else { return false };
+        matches!(peer.ended, Ended::Finished | Ended::WithoutReader)
+    }
+
     /// Whether the sender of a segment has received what the peer had: no less than it had told, and no more than was sent.
     fn is_told_by(&self, header: &SegmentHeader) -> bool {
         let numbers = &self.numbers;

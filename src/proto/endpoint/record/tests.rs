@@ -24,7 +24,7 @@ fn push(sn: u32, una: u32, payload: &[u8]) -> Vec<u8> {
 
 fn closed(received: u32, acknowledged: u32, sent: u32) -> Option<ClosedRecord> {
     let numbers = SequenceNumbers { received, acknowledged, sent };
-    Some(ClosedRecord { numbers, mark: 0, peer: PeerRecord::Legacy })
+    Some(ClosedRecord { numbers, mark: 0, resend_millis: 500, peer: PeerRecord::Legacy })
 }
 
 /// Records with that of an accepted session, which began with `request`.
