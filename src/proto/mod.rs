@@ -28,7 +28,6 @@ mod connection;
 mod datagrams;
 mod endpoint;
 mod error;
-#[allow(dead_code, reason = "what FIN, PING and the endpoint's answers need is there before they are")]
 mod extension;
 pub mod fec;
 mod path;

@@ -291,11 +291,6 @@ impl Handshake {
         }
     }
 
-    /// Whether a peer that marks its segments has not answered yet: it is none without extensions, for all that is known.
-    pub(super) fn is_answer_pending(&self) -> bool {
-        self.knowledge == Knowledge::Asking && self.hellos.marked
-    }
-
     /// Whether the peer has shown that it knows the extensions, by a mark at least.
     pub(super) const fn is_marked(&self) -> bool {
         self.hellos.marked
@@ -434,9 +429,11 @@ impl Handshake {
 
     /// An ANSWER with another tag than this end's. The peer has taken somebody else's HELLO for this end's, and is told again.
     pub(super) fn on_foreign_answer(&mut self, now: Instant) {
-        if self.knowledge == Knowledge::Confirmed && !self.hellos.due {
-            let rested = self.hellos.sent[0].map_or(now, |sent| sent + MIN_PAUSE);
-            self.hellos.at.get_or_insert(rested.max(now));
+        // Who accepts has sent no HELLO.
+        if let (Knowledge::Confirmed, Some(sent), false) =
+            (self.knowledge, self.hellos.sent[0], self.hellos.due)
+        {
+            self.hellos.at.get_or_insert(now.max(sent + MIN_PAUSE));
         }
     }
 
@@ -629,11 +626,13 @@ impl Handshake {
         let fields = Fields { keep_alive, cookie, ..Fields::default() };
         let packet = if self.hellos.long > 0 { LONG } else { SHORT };
         let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
-        let len = envelope.write_hello(&self.own_hello(0, fields), padded, out)?;
-        self.hellos.on_sent(now);
+        let written = envelope.write_hello(&self.own_hello(0, fields), padded, out);
         if self.knowledge == Knowledge::Asking {
+            // Also where a cookie leaves too little room.
             self.hellos.plan(now, conditions);
         }
+        let len = written?;
+        self.hellos.on_sent(now);
         let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
         Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
     }

@@ -99,8 +99,6 @@ pub(in crate::proto) enum Purpose {
     Move = 4,
     /// The tokens of PINGs from a socket that took another's place.
     Rebind = 5,
-    /// How far a session's times are from those of others.
-    Jitter = 3,
 }
 
 impl Secret {
