@@ -195,3 +195,20 @@ async fn extensions_answer_before_anything_is_written() {
         assert_eq!(listener.endpoint_stats().driver.accepted, 1);
     }
 }
+
+/// A listener that accepts no more says so to those who ask with a HELLO.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_listener_refuses() {
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let listener = listen_with(config.clone()).await;
+    let addr = listener.local_addr().unwrap();
+    // Its socket stays open as long as a session does.
+    let mut client = KcpStream::connect_timeout(addr, config.clone(), LONG).await.unwrap();
+    let (mut server, _) = within(1, "it is accepted", listener.accept()).await.unwrap();
+    listener.close();
+    let late = within(5, "the refusal", KcpStream::connect_timeout(addr, config, LONG)).await;
+    let error = late.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(KcpError::find(&error), Some(KcpError::Closed(CloseReason::Refused)));
+    assert_alive(&mut client, &mut server).await;
+}
