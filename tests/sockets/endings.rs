@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpEndpoint, KcpError, KcpListener, KcpStream};
+use kcp9::{KcpConfig, KcpEndpoint, KcpError, KcpListener, KcpStream, proto::Extensions};
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, listen, ms, pair, read_payload, rebind,
-    until, within, write_payload,
+    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, listen, ms, pair, pair_with, read_payload,
+    rebind, until, within, write_payload,
 };
 
 async fn knock(listener: &KcpListener) -> KcpStream {
@@ -149,6 +149,28 @@ async fn a_shutdown_delivers_what_was_written() {
 
 async fn knock_silently(listener: &KcpListener) -> KcpStream {
     KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap()
+}
+
+/// Peers of this crate see the end of the stream behind the last byte, also where both ends are shut down at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_is_the_end_of_the_stream_for_peers() {
+    const LEN: usize = 300_000;
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let Pair { client, mut server, listener } = pair_with(config).await;
+    let reading = spawn(async move {
+        let mut client = client;
+        read_payload(&mut client, LEN).await.unwrap();
+        let end = client.read(&mut [0; 9]).await;
+        (client, end)
+    });
+    write_payload(&mut server, LEN).await.unwrap();
+    within(10, "the shutdown", listener.shutdown(Duration::from_secs(8))).await.unwrap();
+    assert_eq!(server.close_reason(), Some(KcpError::EndpointClosed));
+    let (mut client, end) = within(5, "the end of the stream", reading).await.unwrap();
+    assert_eq!(end.unwrap(), 0);
+    let error = client.write_all(&[0; 100_000]).await.and(client.flush().await).err();
+    let late = client.write(b"x").await.err().or(error).expect("nobody reads there");
+    assert!(matches!(late.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{late:?}");
 }
 
 /// A peer that is gone keeps a shutdown no longer than its deadline.
