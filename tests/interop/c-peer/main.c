@@ -62,7 +62,7 @@ static struct session *begin(IUINT32 conv, struct sockaddr_in peer) {
 	s->peer = peer;
 	s->kcp->output = output;
 	s->kcp->stream = 1;
-	ikcp_nodelay(s->kcp, 1, 10, 2, 1);
+	ikcp_nodelay(s->kcp, 0, 10, 2, 1);
 	ikcp_wndsize(s->kcp, WINDOW, WINDOW);
 	ikcp_update(s->kcp, now());
 	s->next = sessions;
