@@ -16,7 +16,7 @@ use crate::proto::{Connection, Instant, extension::probe_tag, pipeline::segments
 impl Endpoint {
     /// Has packets of an accepted session found from wherever they come, if its connection follows its peer: one with the
     /// [extensions](super::Extensions) and an authenticating cipher does. To be called once, after [`accept`](Self::accept).
-    /// Such packets are returned as [`Routed::FromElsewhere`].
+    /// Such packets are returned as [`Routed::FromElsewhere`](super::Routed::FromElsewhere).
     pub fn follow(&mut self, handle: Handle, connection: &Connection) {
         if let Some(tag) = connection.followed_tag() {
             self.follow_tag(handle, tag);
@@ -30,8 +30,8 @@ impl Endpoint {
         }
     }
 
-    /// Gives a session the address of its peer that [`Event::Moved`](super::Event::Moved) has told. Late packets from the address
-    /// before begin no session for a minute. Returns the session that ends by this one, as [`Accepted::replaced`] does.
+    /// Gives a session the address of its peer that [`Event::Moved`](crate::proto::Event::Moved) has told. Late packets from the address
+    /// before begin no session for a minute. Returns the session that ends by this one, as [`Accepted::replaced`](super::Accepted::replaced) does.
     ///
     /// # Errors
     /// [`MoveError::ConvInUse`] where the new address has a session of that conv by now. Then this one cannot go on.
