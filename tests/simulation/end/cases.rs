@@ -8,10 +8,12 @@ use std::{
     time::Duration,
 };
 
-use kcp9::proto::{AbortReason, CloseReason, Connection, Event, Instant, ReadError, WriteError};
+use kcp9::proto::{
+    AbortReason, CloseReason, Command, Connection, Event, Instant, ReadError, SegmentHeader, WriteError,
+};
 use kcp9_simulator::{CLIENT, LinkSettings, Reader, SERVER, Simulation, Writer, ms};
 
-use super::{Know, SECOND, both, closed, reason, session, when};
+use super::{Know, SECOND, both, closed, reason, session, session_at, when};
 
 const DELAY: Duration = ms(25);
 const ROUND_TRIP: Duration = ms(50);
@@ -436,4 +438,60 @@ fn a_dropped_session_that_nobody_answered_ends_soon() {
     let reason = reason(&simulation, CLIENT).expect("it has ended");
     let took = when(&simulation, CLIENT, closed(reason)).unwrap();
     assert!((ms(800)..=ms(3_000)).contains(&took), "{took:?}");
+}
+
+/// Race 27, and messages: the numbers wrap between the last message and the end, or the stream is empty.
+#[test]
+fn messages_end_where_the_stream_does_whatever_its_numbers_are() {
+    for (first_sn, messages) in [(0, 0), (u32::MAX - 5, 0), (u32::MAX - 5, 2), (u32::MAX - 4, 5), (0, 3)] {
+        let link = both(&LinkSettings::delay(DELAY));
+        let mut simulation =
+            session_at(1, Know::Both, link, first_sn, |config| config.stream(false).recv_window(3));
+        simulation.client().writer = Writer { shutdown: true, ..Writer::messages(messages, 4_000) };
+        simulation.server().reader = Reader::messages();
+        simulation.run_for(5 * SECOND);
+        assert_eq!(simulation.flows[CLIENT].read, messages * 4_000);
+        assert!(simulation.server().reader.finished, "{first_sn}, {messages} messages");
+        assert_eq!(simulation.client().connection.shutdown_result(), Some(Ok(())));
+    }
+}
+
+/// A peer of another make may end within a message.
+#[test]
+fn a_message_without_its_end_is_an_error_once() {
+    let link = both(&LinkSettings::delay(DELAY));
+    let mut simulation = session(1, Know::Both, link, |config| config.stream(false));
+    // Whatever is read is read by the test.
+    simulation.server().reader.not_before = simulation.now + 3_600 * SECOND;
+    simulation.call(CLIENT, |connection, now| {
+        connection.send(now, b"whole").unwrap();
+        connection.send(now, &[7; 3_000]).unwrap();
+    });
+    let mut arrived = Vec::new();
+    simulation.run_for(SECOND);
+    while let Ok(message) = simulation.server().connection.recv() {
+        arrived.push(message.len());
+    }
+    assert_eq!(arrived, [5, 3_000]);
+    let now = simulation.now;
+    // A fragment that says that two more follow, with the number of the client's next message.
+    let header = SegmentHeader {
+        conv: simulation.client().connection.conv(),
+        cmd: Command::Push,
+        frg: 2,
+        wnd: 128,
+        ts: 0,
+        sn: 4,
+        una: 0,
+        len: 3,
+    };
+    let mut fragment = [&header.to_bytes()[..], b"odd"].concat();
+    simulation.server().connection.handle_packet(now, &mut fragment).unwrap();
+    // That message takes the place of the fragment, and the client's stream ends behind it.
+    simulation.call(CLIENT, |connection, now| connection.send(now, b"unseen")).unwrap();
+    shutdown(&mut simulation, CLIENT);
+    simulation.run_for(SECOND);
+    let server = &mut simulation.server().connection;
+    assert_eq!(server.recv(), Err(ReadError::UnexpectedEof));
+    assert_eq!(server.recv(), Err(ReadError::Finished));
 }
