@@ -194,7 +194,10 @@ impl Reader {
                 })
             };
             match outcome {
-                Ok(()) => self.not_before = now + self.pace.unwrap_or_default(),
+                Ok(()) => {
+                    assert!(!self.finished, "something is read behind the end of the stream");
+                    self.not_before = now + self.pace.unwrap_or_default();
+                }
                 Err(ReadError::Blocked) => self.ready = false,
                 Err(ReadError::Closed(reason)) => {
                     assert_eq!(connection.close_reason(), Some(reason));

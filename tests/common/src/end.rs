@@ -149,7 +149,7 @@ impl End {
             match event {
                 Event::Readable => self.reader.on_readable(),
                 Event::Writable => self.writer.on_writable(),
-                Event::Finished => {
+                Event::Finished | Event::Closed(_) => {
                     self.reader.on_readable();
                     self.events.push((now, event));
                 }
