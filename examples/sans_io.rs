@@ -24,7 +24,10 @@ use std::{
 
 use kcp9::{
     KcpConfig,
-    proto::{Accepted, Connection, Endpoint, Event, Handle, Instant, Random, Refusal, Routed, random_conv},
+    proto::{
+        Accepted, Connection, Endpoint, Event, Handle, Instant, Random, Refusal, Routed, SessionSeed,
+        random_conv,
+    },
 };
 
 /// What each client uploads, in bytes.
@@ -42,7 +45,7 @@ const MAX_ECHO: usize = 64 << 10;
 /// Virtual time after which something must be wrong.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Randomness for conversation numbers, and for the endpoint's hash tables.
+/// Randomness for conversation numbers, for sessions, and for the endpoint's hash tables.
 struct Entropy;
 
 impl Random for Entropy {
@@ -162,7 +165,8 @@ impl Server {
                     }
                     let Some(Accepted { run, .. }) = self.endpoint.accept(now) else { continue };
                     println!("{now:?} server: session {} of {} begins", incoming.conv, from);
-                    let connection = Connection::new(incoming.conv, &self.config, now);
+                    let seed = SessionSeed::new(&mut Entropy);
+                    let connection = Connection::accept(incoming.conv, &self.config, now, seed);
                     let session = Session { connection, to_send_back: VecDeque::new(), expected: None };
                     self.sessions.insert(run.handle, session);
                     run
@@ -269,7 +273,8 @@ impl Client {
         // KCP does not tell the peer where a stream ends, so the application does.
         let to_send = (size as u64).to_le_bytes().into_iter().chain(sent.iter().copied()).collect();
         // The server takes the conversation number from the first packet.
-        let connection = Connection::new(random_conv(&mut Entropy), config, now);
+        let (conv, seed) = (random_conv(&mut Entropy), SessionSeed::new(&mut Entropy));
+        let connection = Connection::connect(conv, config, now, seed);
         Self { address, connection, sent, to_send, received: Vec::new(), buffer: vec![0; 65_536] }
     }
 

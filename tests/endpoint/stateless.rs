@@ -209,6 +209,7 @@ fn where_extensions_or_answers_are_off_nothing_is_answered() {
             server.endpoint.set_reply_limit(0);
             server
         },
+        server(&KcpConfig::builder().extensions(Extensions::Preferred).reply_limit(0).build().unwrap()),
     ];
     for mut server in silent {
         server.receive_one(NOW, client(1), &ping());

@@ -230,6 +230,16 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// How many packets a listener sends in a second in answer to packets of sessions that it does not know, at most: up to
+    /// 1,000,000, default 1,000, 0 for none. See [`Endpoint::set_reply_limit`](crate::proto::Endpoint::set_reply_limit).
+    ///
+    /// After a restart, the peers of sessions from before learn of it by these answers. Those that the limit leaves out wait for
+    /// [`dead_timeout`](Self::dead_timeout).
+    pub const fn reply_limit(mut self, per_second: u32) -> Self {
+        self.config.reply_limit = per_second;
+        self
+    }
+
     /// Whether a listener ends a session when its peer begins another conversation from the same address, as kcp-go does.
     /// Default off: conversations live side by side, and the former session of a peer that came back ends by a timeout.
     pub const fn one_session_per_address(mut self, one: bool) -> Self {
@@ -270,6 +280,7 @@ impl KcpConfigBuilder {
             silence.map_or(Ok(()), |silence| check_duration(field, silence, min_wait, max_wait))?;
         }
         check("accept_backlog", config.accept_backlog as u64, 1, 65_536)?;
+        check("reply_limit", config.reply_limit.into(), 0, 1_000_000)?;
         let code = config.code.as_ref().map(|code| (code.0.data_shards(), code.0.parity_shards()));
         if code.unwrap_or_default() != settings.fec {
             config.code = fec_code(settings.fec).map(Code);
@@ -304,6 +315,7 @@ mod tests {
             ("keep_alive", |b| b.keep_alive(Some(Duration::from_secs(86_401)))),
             ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
             ("accept_backlog", |b| b.accept_backlog(0)),
+            ("reply_limit", |b| b.reply_limit(1_000_001)),
             ("replay_window", |b| b.replay_window(65_537)),
             ("datagram_queue", |b| b.datagram_queue((64 << 20) + 1)),
             ("fec data", |b| b.fec(0, 3)),

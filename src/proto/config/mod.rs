@@ -50,6 +50,7 @@ pub struct KcpConfig {
     pub(crate) accept_backlog: usize,
     pub(crate) one_session_per_address: bool,
     pub(crate) extensions: Extensions,
+    pub(crate) reply_limit: u32,
 }
 
 impl Default for KcpConfig {
@@ -78,6 +79,8 @@ impl Default for KcpConfig {
             // A peer may hold several conversations over one socket.
             one_session_per_address: false,
             extensions: Extensions::Off,
+            // Enough to tell 60,000 peers of a restart within a minute.
+            reply_limit: 1_000,
         }
     }
 }
@@ -240,6 +243,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn one_session_per_address(&self) -> bool {
         self.one_session_per_address
+    }
+
+    /// Answers without a session that a listener sends in a second, at most.
+    #[must_use]
+    pub const fn reply_limit(&self) -> u32 {
+        self.reply_limit
     }
 
     /// Whether the extensions are spoken.

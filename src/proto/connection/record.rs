@@ -84,6 +84,8 @@ impl Connection {
                 return Ended::WithoutReader;
             }
             Some(CloseReason::Finished) => return Ended::Finished,
+            // Whoever takes the record wants nothing more of it, and everything written has arrived.
+            None if self.shutdown_result() == Some(Ok(())) => return Ended::WithoutReader,
             Some(CloseReason::AbortedByPeer(_) | CloseReason::Reset | CloseReason::Refused) => {
                 return Ended::ByPeer;
             }

@@ -23,6 +23,7 @@ mod admission;
 mod batch;
 mod decryptor;
 mod hash;
+mod known;
 mod limit;
 mod moves;
 mod record;
@@ -171,7 +172,7 @@ impl Endpoint {
             records: Records::new(key),
             asked_until: None,
             stateless: Stateless::default(),
-            limits: Limits::new(REPLIES_PER_SECOND, key),
+            limits: Limits::new(config.map_or(REPLIES_PER_SECOND, KcpConfig::reply_limit), key),
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
             resets: true,
             key,
@@ -367,7 +368,8 @@ impl Endpoint {
 
     /// Limits what is sent in answer to packets of sessions that are not known here, to so many packets a second: at most a
     /// tenth of them at once, and a fiftieth of them to one IPv4 address or to one network of 64 bits. What is answered for
-    /// sessions that ended a moment ago may be ten times as much. Default 1,000; 0 for no answers at all.
+    /// sessions that ended a moment ago may be ten times as much. 0 is for no answers at all. Default
+    /// [`reply_limit`](crate::KcpConfigBuilder::reply_limit), or 1,000 for an endpoint that accepts nothing.
     ///
     /// After a restart, peers of sessions from before learn of it by these answers. Those that the limit leaves out wait for
     /// their [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
@@ -447,62 +449,6 @@ impl Endpoint {
         if let Some(admission) = &mut self.admission {
             identities.iter().for_each(|identity| admission.remember(*identity));
         }
-    }
-
-    // ---- What there is ----
-
-    /// Until when it is worth to go on receiving for sessions that have ended, if there are no others: half a second to three
-    /// behind the end of the last one with the extensions. Its peer may have missed the answer to its own end, and is
-    /// answered by the record. A peer that is not answered takes longer to end. `None` if there was no such session.
-    #[must_use]
-    pub const fn asked_until(&self) -> Option<Instant> {
-        self.asked_until
-    }
-
-    /// The session of a conversation with `peer`.
-    #[must_use]
-    pub fn find(&self, peer: SocketAddr, conv: u32) -> Option<Handle> {
-        self.routes.find(&(without_flow_label(peer), conv))
-    }
-
-    /// The address and the conv of a session; `None` once it is closed.
-    #[must_use]
-    pub fn route(&self, handle: Handle) -> Option<(SocketAddr, u32)> {
-        self.routes.get(handle).map(|entry| entry.route)
-    }
-
-    /// Whether a peer began the session; `None` once it is closed.
-    #[must_use]
-    pub fn is_accepted(&self, handle: Handle) -> Option<bool> {
-        self.routes.get(handle).map(|entry| entry.role == Role::Accepted)
-    }
-
-    /// Every session.
-    pub fn sessions(&self) -> impl Iterator<Item = Handle> {
-        self.routes.handles()
-    }
-
-    /// Every session with `peer`, found by looking at all.
-    pub fn sessions_with(&self, peer: SocketAddr) -> impl Iterator<Item = Handle> {
-        self.routes.of_address(without_flow_label(peer)).map(|(handle, _)| handle)
-    }
-
-    /// How many sessions there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.routes.len()
-    }
-
-    /// Whether there is no session.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What was accepted and dropped so far.
-    #[must_use]
-    pub const fn stats(&self) -> &RoutingStats {
-        &self.stats
     }
 }
 
