@@ -11,14 +11,6 @@
 //! WINS tells after one round trip whom it is from. A peer whose first one bears no mark is a legacy peer and hears of the
 //! extensions no more. A peer that marks is asked by HELLO until its ANSWER has come.
 //!
-//! # When HELLO is sent again
-//!
-//! * Nothing was heard at all: as often as a lost segment would be sent again, from one RTO on up to 8 s. If nothing is in
-//!   flight that the peer would acknowledge, the window is asked for as well (WASK): a peer without extensions answers that.
-//! * The peer marks: a quarter of a round trip after the first mark, since the ANSWER may be on its way, then after each RTO,
-//!   doubled up to 8 s.
-//! * Something was heard, but nothing that can bear a mark: WASK alone.
-//!
 //! # Whom to believe
 //!
 //! Whoever sends a segment with this end's tag has read what this end sent. So the end that accepts takes its peer for
@@ -29,14 +21,18 @@
 //! Who forges several HELLOs in the round trip before the peer is confirmed can have its id forgotten. The answers that the
 //! peer's next segments draw then carry the forger's tags, and to those the peer answers with its HELLO once more.
 
+mod hellos;
+mod output;
+
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use self::hellos::Hellos;
 use super::{
     Conditions, Extensions, SessionSeed,
-    fields::{Fields, KindSet},
-    seed::{Purpose, Secret, SessionId},
-    segment::{Caps, Envelope, Hello, MAX_HELLO, VERSION, refusing},
+    fields::KindSet,
+    seed::{Secret, SessionId},
+    segment::{Caps, Hello},
 };
 use crate::proto::{
     error::{CloseReason, HandshakeError},
@@ -48,24 +44,10 @@ use crate::proto::{
 /// `frg` of ACK, WASK and WINS segments of an end that knows the extensions.
 pub(in crate::proto) const MARK: u8 = 0x60;
 
-/// Bytes that the first two HELLOs make a packet have. Three times as many hold an ANSWER and a first flight of data.
-const LONG: usize = 1_200;
-/// Bytes of packets with later ones. They get through where longer ones do not.
-const SHORT: usize = 128;
-/// The longest wait between two HELLOs.
-const MAX_WAIT: Duration = Duration::from_secs(8);
 /// The shortest time between two HELLOs to a peer that is confirmed.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// HELLOs and WASKs that are sent to who never answered, where nobody waits for an answer.
-const UNASKED: u32 = 4;
-/// HELLOs that are sent at most when the application is gone.
-const LAST_HELLOS: u32 = 2;
-/// The times of this many HELLOs are kept: an ANSWER or RETRY must echo one of them.
-const REMEMBERED: usize = 4;
 /// Cookies that are taken in one session.
 const MAX_RETRIES: u8 = 3;
-/// What is sent in ANSWERs before the peer's address is known to be its own: at most this many times what was received.
-const AMPLIFICATION: u64 = 3;
 
 /// Which end began the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,39 +152,6 @@ pub(super) struct Handshake {
     fate: Option<CloseReason>,
 }
 
-/// The HELLOs of the end that connects.
-#[derive(Debug, Default)]
-struct Hellos {
-    /// One is to be sent now.
-    due: bool,
-    /// When the next one is due.
-    at: Option<Instant>,
-    /// The wait behind the next one.
-    wait: Duration,
-    /// How many HELLOs, and times for one, there were.
-    turns: u32,
-    /// HELLOs that are padded to [`LONG`] still.
-    long: u8,
-    /// When the last ones were sent.
-    sent: [Option<Instant>; REMEMBERED],
-    /// Something was heard from the peer.
-    heard: bool,
-    /// The peer marks its segments, or used this end's tag.
-    marked: bool,
-    /// The application waits for the peer.
-    awaited: bool,
-}
-
-/// What is sent of the handshake, and what else is to be done for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
-    pub(super) len: usize,
-    /// It begins a session at the peer: a HELLO.
-    pub(super) begins: bool,
-    /// The peer owes an answer to it.
-    pub(super) owed: bool,
-}
-
 impl Handshake {
     pub(super) fn new(
         role: Role,
@@ -221,7 +170,7 @@ impl Handshake {
             required,
             knowledge: if connects { Knowledge::Asking } else { Knowledge::Unknown },
             peer: None,
-            hellos: Hellos { due: connects, long: 2, ..Hellos::default() },
+            hellos: Hellos::new(connects),
             candidates: [None; 2],
             refusal: None,
             hello_bytes: 0,
@@ -346,7 +295,7 @@ impl Handshake {
         match self.knowledge {
             Knowledge::Unknown => self.knowledge = Knowledge::Known,
             // Both ends connect.
-            Knowledge::Asking => self.on_marked(now, conditions),
+            Knowledge::Asking => self.hellos.on_marked(now, conditions),
             _ => {}
         }
         // Of two that contradict each other, neither is taken at its word.
@@ -442,7 +391,7 @@ impl Handshake {
         match (self.knowledge, self.candidates) {
             (Knowledge::Confirmed, _) => Verdict::Taken,
             (Knowledge::Asking, _) => {
-                self.on_marked(now, conditions);
+                self.hellos.on_marked(now, conditions);
                 Verdict::Taken
             }
             (Knowledge::Known, [Some(only), None]) => {
@@ -474,7 +423,7 @@ impl Handshake {
         self.hellos.heard = true;
         match (self.knowledge, mark) {
             (Knowledge::Legacy | Knowledge::Confirmed, _) | (_, None) => {}
-            (Knowledge::Asking, Some(MARK)) => self.on_marked(now, conditions),
+            (Knowledge::Asking, Some(MARK)) => self.hellos.on_marked(now, conditions),
             (Knowledge::Unknown | Knowledge::Known, Some(MARK)) => self.hellos.marked = true,
             (_, Some(_)) => self.become_legacy(CloseReason::PeerLacksExtensions),
         }
@@ -483,17 +432,6 @@ impl Handshake {
     /// Whether [`on_heard`](Self::on_heard) has nothing to learn any more.
     pub(super) const fn is_settled(&self) -> bool {
         matches!(self.knowledge, Knowledge::Confirmed | Knowledge::Legacy)
-    }
-
-    fn on_marked(&mut self, now: Instant, conditions: &Conditions) {
-        if core::mem::replace(&mut self.hellos.marked, true) {
-            return;
-        }
-        self.hellos.long = 1;
-        self.hellos.wait = conditions.rto;
-        let rtt = if conditions.rtt.is_zero() { conditions.rto } else { conditions.rtt };
-        self.hellos.at = Some(now + rtt / 4);
-        self.hellos.due = false;
     }
 
     fn confirm(&mut self, peer: PeerInfo) {
@@ -554,10 +492,7 @@ impl Handshake {
     /// is known.
     pub(super) fn settle(&mut self, now: Instant) {
         if self.knowledge == Knowledge::Asking {
-            self.hellos.awaited = true;
-            if !self.hellos.due {
-                self.hellos.at.get_or_insert(now);
-            }
+            self.hellos.ask(now);
         }
     }
 
@@ -565,174 +500,7 @@ impl Handshake {
     /// somebody who may not be there must come to its end (R25a).
     pub(super) fn give_up(&mut self) {
         self.keep_alive = None;
-        self.hellos.awaited = false;
-        self.hellos.turns = self.hellos.turns.max(UNASKED - LAST_HELLOS);
-    }
-
-    // ---- What goes out ----
-
-    /// Whether a segment is to be sent in a packet of its own, before anything else.
-    pub(super) fn is_urgent(&self) -> bool {
-        self.hellos.due
-            || self.refusal.is_some()
-            || self.candidates.iter().flatten().any(|candidate| candidate.due)
-            || (self.pong.is_some() && self.pong_at.is_none())
-    }
-
-    /// Whether a segment may go with the next packet.
-    pub(super) const fn has_appendable(&self) -> bool {
-        self.pong.is_some()
-    }
-
-    /// Writes the next segment into `out`, which has the packet's room for segments. `around` are the bytes of the packet in
-    /// front of and behind it.
-    pub(super) fn write(
-        &mut self,
-        now: Instant,
-        envelope: Envelope,
-        out: &mut [u8],
-        around: usize,
-        conditions: &Conditions,
-    ) -> Option<Sent> {
-        if core::mem::take(&mut self.hellos.due) {
-            return self.write_hello(now, envelope, out, around, conditions);
-        }
-        if let Some(sent) = self.write_refusal(envelope, out) {
-            return Some(sent);
-        }
-        for at in 0..self.candidates.len() {
-            if let Some(sent) = self.write_answer(at, envelope, out) {
-                return Some(sent);
-            }
-        }
-        self.write_pong(envelope, out)
-    }
-
-    /// Writes a segment that may stand behind others.
-    pub(super) fn append(&mut self, envelope: Envelope, out: &mut [u8]) -> usize {
-        self.write_pong(envelope, out).map_or(0, |sent| sent.len)
-    }
-
-    fn write_hello(
-        &mut self,
-        now: Instant,
-        envelope: Envelope,
-        out: &mut [u8],
-        around: usize,
-        conditions: &Conditions,
-    ) -> Option<Sent> {
-        let keep_alive = self.keep_alive.map(|after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
-        let cookie = self.cookie.as_deref();
-        let fields = Fields { keep_alive, cookie, ..Fields::default() };
-        let packet = if self.hellos.long > 0 { LONG } else { SHORT };
-        let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
-        let written = envelope.write_hello(&self.own_hello(0, fields), padded, out);
-        if self.knowledge == Knowledge::Asking {
-            // Also where a cookie leaves too little room.
-            self.hellos.plan(now, conditions);
-        }
-        let len = written?;
-        self.hellos.on_sent(now);
-        let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
-        Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
-    }
-
-    fn write_refusal(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
-        let Refusal { tag, ts, len, unknown } = self.refusal.take()?;
-        let hello = self.own_hello(ts, refusing(unknown));
-        let written = envelope.write_answer(&hello, tag, out)?;
-        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
-    }
-
-    fn write_answer(&mut self, at: usize, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
-        let candidate = self.candidates[at].as_mut().filter(|candidate| candidate.due)?;
-        candidate.due = false;
-        let Candidate { info, ts, len, .. } = *candidate;
-        let fields = Fields { token: Some(self.token_of(info.id)), ..Fields::default() };
-        let written = envelope.write_answer(&self.own_hello(ts, fields), info.id.tag(), out)?;
-        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
-    }
-
-    /// Whether an answer of `len` bytes may go to the sender of a HELLO of `hello` bytes; if so, it is counted.
-    fn may_answer(&mut self, len: usize, hello: usize) -> bool {
-        if len > hello {
-            return false;
-        }
-        if self.knowledge != Knowledge::Confirmed {
-            let sent = self.answer_bytes.saturating_add(len as u64);
-            if sent > self.hello_bytes.saturating_mul(AMPLIFICATION) {
-                return false;
-            }
-            self.answer_bytes = sent;
-        }
-        true
-    }
-
-    fn write_pong(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
-        if out.len() < HEADER_LEN + 8 {
-            return None;
-        }
-        let token = self.pong.take()?;
-        self.pong_at = None;
-        let len = envelope.write_pong(token, self.peer?.id.tag(), out)?;
-        Some(Sent { len, begins: false, owed: false })
-    }
-
-    const fn own_hello<'a>(&self, echo_ts: u32, fields: Fields<'a>) -> Hello<'a> {
-        Hello { version: VERSION, oldest: VERSION, caps: self.caps, id: self.id, echo_ts, fields }
-    }
-
-    /// The token of the ANSWER to a HELLO of this id.
-    fn token_of(&self, id: SessionId) -> u64 {
-        self.secret.hash(Purpose::Answer, id.as_u64())
-    }
-}
-
-impl Hellos {
-    fn stop(&mut self) {
-        self.due = false;
-        self.at = None;
-    }
-
-    /// When the HELLO of the time `ts` was sent, if it was one of the last.
-    fn sent_at(&self, ts: u32) -> Option<Instant> {
-        self.sent.into_iter().flatten().find(|sent| sent.as_ts() == ts)
-    }
-
-    /// It is time for a HELLO, or for what takes its place. Returns whether the peer's window is to be asked for.
-    fn on_turn(&mut self, now: Instant, conditions: &Conditions, keeps_alive: bool) -> bool {
-        if self.marked {
-            self.due = true;
-            return false;
-        }
-        let waits = keeps_alive || self.awaited || conditions.in_flight;
-        if !waits && self.turns >= UNASKED {
-            return false;
-        }
-        if self.heard && !self.due {
-            // A HELLO would open a session anew at a peer of another kind that has closed it meanwhile. What is asked
-            // instead is answered by each peer, or the session ends.
-            self.turns += 1;
-            self.plan(now, conditions);
-        } else {
-            self.due = true;
-        }
-        waits && !conditions.in_flight
-    }
-
-    /// A HELLO is sent.
-    fn on_sent(&mut self, now: Instant) {
-        self.sent.rotate_right(1);
-        self.sent[0] = Some(now);
-        self.turns += 1;
-        self.long = self.long.saturating_sub(1);
-    }
-
-    /// Has the next HELLO sent after the wait, which doubles.
-    fn plan(&mut self, now: Instant, conditions: &Conditions) {
-        let wait = self.wait.max(conditions.rto).min(MAX_WAIT);
-        self.at = Some(now + wait);
-        self.wait = wait * 2;
+        self.hellos.give_up();
     }
 }
 
