@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use super::{datagrams::KcpDatagrams, handle::KcpHandle, stream::KcpStream, stream_handle::StreamHandle};
@@ -135,6 +135,14 @@ macro_rules! read_half {
             /// As [`KcpStream::try_read_vectored`].
             pub fn try_read_vectored(&$self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
                 $handle.try_read_vectored(bufs)
+            }
+
+            /// Reads what is there into spare capacity: see [`KcpStream::try_read_buf`].
+            ///
+            /// # Errors
+            /// As [`KcpStream::try_read_buf`].
+            pub fn try_read_buf<B: BufMut>(&$self, buf: &mut B) -> io::Result<usize> {
+                $handle.try_read_buf(buf)
             }
 
             /// Receives a message, if a whole one is there: see [`KcpStream::try_recv`].

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use tokio::{
     io::{Interest, ReadBuf, Ready},
     task::coop,
@@ -140,6 +140,30 @@ impl StreamHandle {
                 Ok(count) => {
                     read += count;
                     if count < buf.len() {
+                        break;
+                    }
+                }
+                // The next call says it again.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads into the spare capacity of `buf`, over a piece of the stack: to hand out the capacity itself, which is not
+    /// initialised, takes `unsafe`.
+    pub(super) fn try_read_buf(&self, buf: &mut impl BufMut) -> io::Result<usize> {
+        let room = buf.chunk_mut().len();
+        let mut piece = [0; 4_096];
+        let mut read = 0;
+        while read < room {
+            let wanted = (room - read).min(piece.len());
+            match self.try_read(&mut piece[..wanted]) {
+                Ok(count) => {
+                    buf.put_slice(&piece[..count]);
+                    read += count;
+                    if count < wanted {
                         break;
                     }
                 }

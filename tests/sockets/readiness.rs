@@ -110,6 +110,30 @@ async fn nothing_to_read_is_no_error_of_the_stream() {
     assert_eq!(&first, b"abc");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spare_capacity_is_filled_and_no_more() {
+    const LEN: usize = 20_000;
+    let Pair { mut client, server, listener: _listener } = pair().await;
+    let mut bytes = Vec::with_capacity(LEN);
+    assert_eq!(kind(server.try_read_buf(&mut bytes)), WOULD_BLOCK);
+    crate::support::write_payload(&mut client, LEN + 5).await.unwrap();
+    while bytes.len() < LEN {
+        within(5, "more", server.readable()).await.unwrap();
+        match server.try_read_buf(&mut bytes) {
+            Ok(count) => assert!(count > 0),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert_eq!(bytes.capacity(), LEN, "it grew");
+    }
+    assert_payload(0, &bytes);
+    let (reader, _writer) = server.into_split();
+    let mut none: &mut [u8] = &mut [];
+    assert_eq!(reader.try_read_buf(&mut none).unwrap(), 0);
+    let mut rest: &mut [u8] = &mut [0; 9];
+    within(5, "the rest", reader.readable()).await.unwrap();
+    assert!(reader.try_read_buf(&mut rest).unwrap() > 0);
+}
+
 /// Half of a message is bytes to read, but no message: who waits for messages waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_of_a_message_does_not_keep_its_reader_busy() {

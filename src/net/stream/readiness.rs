@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use tokio::io::{Interest, ReadBuf, Ready};
 
 use super::KcpStream;
@@ -96,6 +96,15 @@ impl KcpStream {
     /// As [`try_read`](Self::try_read).
     pub fn try_read_vectored(&self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
         self.handle.try_read_vectored(bufs)
+    }
+
+    /// Reads what is there into the spare capacity of `buf`, and returns how many bytes: 0 if there is no such capacity, or at the end of
+    /// the stream.
+    ///
+    /// # Errors
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_buf<B: BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+        self.handle.try_read_buf(buf)
     }
 
     /// Writes as many of `bytes` as there is room for, and returns how many.
