@@ -114,6 +114,7 @@ impl Pipeline {
     // ---- Sending ----
 
     /// Completes a packet whose segments were written. Only encryption is left to do.
+    #[inline]
     pub(super) fn complete(&mut self, now: Instant, packet: &mut [u8]) {
         let (head, tail) = (self.crypto_head(), self.tail());
         if let Some(encoder) = &mut self.encoder {

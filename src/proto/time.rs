@@ -77,6 +77,7 @@ impl fmt::Debug for Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
+    #[inline]
     fn add(self, delay: Duration) -> Self {
         // In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
         let micros = delay.as_secs().saturating_mul(1_000_000).saturating_add(delay.subsec_micros().into());

@@ -60,6 +60,7 @@ impl Filter {
 impl Acks {
     /// Adds an ACK for a PUSH of `len` payload bytes, to be sent within `delay`. `rcv_nxt` is the value after the PUSH was
     /// taken in.
+    #[inline]
     pub(super) fn push(&mut self, ack: Ack, len: usize, rcv_nxt: u32, now: Instant, delay: Duration) {
         self.arrived += 1;
         self.arrived_bytes += len;
@@ -103,6 +104,7 @@ impl Acks {
 
     /// Passes up to `max` ACKs, those of one packet, to `send`: the oldest first, without those that `una` covers by now. The
     /// ACKs behind a gap are repeated by the next packet, if that leaves within `delay`.
+    #[inline]
     pub(super) fn take(
         &mut self,
         max: usize,

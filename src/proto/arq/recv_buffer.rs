@@ -149,6 +149,7 @@ impl RecvBuffer {
     // ---- Arrival ----
 
     /// Takes a PUSH segment in. `place` is where its payload lies, if it may stay there.
+    #[inline]
     pub(super) fn insert(
         &mut self,
         sn: u32,
@@ -196,6 +197,7 @@ impl RecvBuffer {
     }
 
     /// Moves the segments that are next in order to the ready queue, as far as it has room. Returns whether any moved.
+    #[inline]
     pub(super) fn advance(&mut self) -> bool {
         let first = self.nxt;
         // The limit on memory does not matter here: the bytes that move are held already.

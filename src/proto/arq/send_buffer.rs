@@ -99,6 +99,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    #[inline]
     fn wait(&self, level: u8) -> Duration {
         if level == 0 {
             return self.first.min(self.max);
@@ -188,6 +189,7 @@ impl SendBuffer {
     }
 
     /// Adds the next new segment, which is sent now; returns its sn.
+    #[inline]
     pub(super) fn push(
         &mut self,
         position: u32,
@@ -301,6 +303,7 @@ impl SendBuffer {
     }
 
     /// Marks `sn`, sent at `ts`, as arrived; returns it if it was in flight and that is news.
+    #[inline]
     pub(super) fn ack(&mut self, sn: u32, ts: u32, confirmed: &mut Confirmed) -> Option<&Segment> {
         if !seq::within(sn, self.una, self.nxt) || self.slot(sn).acked {
             return None;
@@ -322,6 +325,7 @@ impl SendBuffer {
     }
 
     /// Takes note that everything before `una` has arrived. A `una` that was never sent is ignored.
+    #[inline]
     pub(super) fn ack_before(&mut self, una: u32, confirmed: &mut Confirmed) {
         if una.wrapping_sub(self.una) > self.span() {
             return;
@@ -345,6 +349,7 @@ impl SendBuffer {
 
     /// Counts a skip for every unconfirmed segment before `sn` that was last sent no later than `ts`. Those that reach
     /// `resend` become due. Returns whether any was skipped at all.
+    #[inline]
     pub(super) fn skip_before(&mut self, sn: u32, ts: u32, resend: u32) -> bool {
         let mut skipped = false;
         for (level, resent) in self.waiting() {
@@ -389,11 +394,13 @@ impl SendBuffer {
     }
 
     /// The segment that was skipped often enough first.
+    #[inline]
     pub(super) fn first_due(&self) -> Option<&Segment> {
         self.head(Class::Due).map(|sn| self.get(sn))
     }
 
     /// The next segment to send again: due ones first, then those whose RTO has passed.
+    #[inline]
     pub(super) fn next_resend(&self, now: Instant, backoff: &Backoff) -> Option<(u32, Cause)> {
         if let Some(sn) = self.head(Class::Due) {
             return Some((sn, Cause::Fast));
@@ -441,6 +448,7 @@ impl SendBuffer {
     }
 
     /// Notes that `sn` is sent again now, and whether its parity, or its early copies, were sent before.
+    #[inline]
     pub(super) fn resent(
         &mut self,
         sn: u32,

@@ -189,6 +189,7 @@ impl ReadyQueue {
 
     /// Copies bytes into `out`, across boundaries of messages, and returns how many. Drained buffers of segments go to
     /// `buffers`.
+    #[inline]
     pub(super) fn read(&mut self, out: &mut [u8], buffers: &mut SegmentBuffers) -> usize {
         self.most_chunks.end_period(self.chunks.len());
         self.reads_bytes = true;
