@@ -257,6 +257,31 @@ fn a_client_that_only_receives_is_found_by_its_keep_alive() {
     assert_eq!((world.route(), world.moves()), (client(2), 1));
 }
 
+/// The server has not heard that its ANSWER came.
+#[test]
+fn a_client_may_move_before_the_handshake_is_done() {
+    let config = settings().build().unwrap();
+    let mut hosts = [Host::accepting(address(1, 1), &config), Host::connecting(client(1))];
+    let handle = hosts[1].connect(at(0), hosts[0].address, CONV, &config);
+    let [server, moving] = &mut hosts;
+    for batch in moving.drive(at(0)) {
+        server.receive(at(0), client(1), batch.bytes, batch.stride);
+    }
+    for batch in server.drive(at(0)) {
+        moving.receive(at(0), server.address, batch.bytes, batch.stride);
+    }
+    moving.address = client(2);
+    moving.connection(handle).rebind(at(0)).unwrap();
+    moving.connection(handle).write(at(0), b"here I am").unwrap();
+    for millis in (0..2_000).step_by(20) {
+        deliver_all(at(millis), &mut hosts);
+    }
+    let session = hosts[0].take_accepted().unwrap();
+    assert_eq!(hosts[0].endpoint.route(session).unwrap().0, client(2));
+    assert_eq!(hosts[0].read(session), b"here I am");
+    assert_eq!(hosts[0].stats().accepted, 1);
+}
+
 /// Nobody has anything to send: the session is at the new address all the same.
 #[test]
 fn an_idle_client_is_followed() {

@@ -23,6 +23,7 @@ mod hellos;
 mod idle;
 mod listener;
 mod messages;
+mod moves;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod noise;
 mod options;

@@ -84,7 +84,7 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return;
         }
-        let rto = self.arq.conditions().rto;
+        let conditions = self.arq.conditions();
         for packet in packets.chunks(stride.max(1)) {
             let Some(extension) = &mut self.extension else { return };
             let udp = &mut self.arq.counters_mut().udp;
@@ -96,10 +96,12 @@ impl Connection {
             };
             for (header, body) in Segments::new(segments).map_while(Result::ok) {
                 if header.cmd == Command::Extension && header.conv == self.arq.conv() {
-                    extension.input_from(now, source, &header, body, rto, |ts| self.arq.is_fresh(now, ts));
+                    let is_fresh = |ts| self.arq.is_fresh(now, ts);
+                    extension.input_from(now, source, &header, body, &conditions, is_fresh);
                 }
             }
         }
+        self.after_extension_input();
     }
 
     /// Writes the next packet that is to be sent to another address than the peer's, and returns that address. To be called

@@ -5,6 +5,7 @@ use core::{net::SocketAddr, time::Duration};
 
 use super::{
     Conditions, Extension, Written,
+    handshake::Verdict,
     moves::{Follower, Move, Rebind},
     segment::{Caps, Envelope, Segment, Subtype},
 };
@@ -45,16 +46,24 @@ impl Extension {
         from: SocketAddr,
         header: &SegmentHeader,
         body: &[u8],
-        rto: Duration,
+        conditions: &Conditions,
         is_fresh: impl FnOnce(u32) -> bool,
     ) {
-        let is_asked = header.sn == self.tag() && self.is_confirmed() && self.follows();
-        let subtype = Subtype::from_byte(header.frg).filter(|_| is_asked);
-        let taken = match subtype.and_then(|subtype| Segment::parse(subtype, header, body).ok()) {
+        let subtype = Subtype::from_byte(header.frg).filter(|_| header.sn == self.tag() && self.follows());
+        let segment = subtype.and_then(|subtype| Segment::parse(subtype, header, body).ok());
+        // Its PONG of the handshake may have been lost with its address: who knows the tag has heard this end all the same.
+        let is_peers = match segment {
+            Some(Segment::Pong(token)) if self.handshake.on_pong(token) => true,
+            Some(Segment::Ping(_) | Segment::Pong(_)) => {
+                self.handshake.on_tagged(now, conditions) == Verdict::Taken
+            }
+            _ => false,
+        };
+        let taken = match segment.filter(|_| is_peers && self.is_confirmed()) {
             Some(Segment::Ping(token)) if is_fresh(header.ts) => {
                 let secret = self.secret;
                 let follower = self.follower.get_or_insert_with(|| Box::new(Follower::new(secret)));
-                follower.on_ping_from(now, from, token, rto)
+                follower.on_ping_from(now, from, token, conditions.rto)
             }
             Some(Segment::Pong(token)) => {
                 self.follower.as_mut().is_some_and(|follower| follower.on_pong_from(now, from, token))

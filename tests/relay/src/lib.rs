@@ -20,7 +20,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -74,6 +74,7 @@ impl Relay {
             ways: [(); 2].map(|()| Mutex::new(Way::new(Link::new(path.clone(), rng.fork())))),
             rewrite: rewrite.map(Mutex::new),
             schedule: Schedule::default(),
+            ports: AtomicU64::new(0),
             gone: AtomicBool::new(false),
         });
         let own = Arc::clone(&shared);
@@ -113,6 +114,12 @@ impl Relay {
         self.set_path(|path| path.delay = delay);
     }
 
+    /// As a NAT does that has forgotten its clients: what they send from now on leaves by other ports, and what comes for the
+    /// ports before is lost.
+    pub fn change_ports(&self) {
+        self.shared.ports.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What became of the packets to the server so far.
     pub fn to_server(&self) -> Counts {
         self.shared.way(TO_SERVER).counts()
@@ -142,6 +149,8 @@ struct Shared {
     ways: [Mutex<Way>; 2],
     rewrite: Option<Mutex<Rewrite>>,
     schedule: Schedule,
+    /// Counts the changes of the ports towards the server.
+    ports: AtomicU64,
     gone: AtomicBool,
 }
 
@@ -231,14 +240,19 @@ impl Shared {
     fn receive_from_clients(self: Arc<Self>, front: &Arc<UdpSocket>, server: SocketAddr) {
         let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
         let mut buffer = vec![0; LONGEST_PACKET];
+        let mut ports = 0;
         while !self.is_gone() {
             let Ok((len, client)) = front.recv_from(&mut buffer) else { continue };
+            let before = std::mem::replace(&mut ports, self.ports.load(Ordering::Relaxed));
+            if ports != before {
+                clients.clear();
+            }
             let back = match clients.entry(client) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     let Ok(back) = socket().map(Arc::new) else { continue };
                     let (shared, front, own) = (Arc::clone(&self), Arc::clone(front), Arc::clone(&back));
-                    thread::spawn(move || shared.receive_from_server(&own, &front, client));
+                    thread::spawn(move || shared.receive_from_server(&own, &front, client, ports));
                     new.insert(back)
                 }
             };
@@ -246,10 +260,13 @@ impl Shared {
         }
     }
 
-    fn receive_from_server(&self, back: &UdpSocket, front: &Arc<UdpSocket>, client: SocketAddr) {
+    fn receive_from_server(&self, back: &UdpSocket, front: &Arc<UdpSocket>, client: SocketAddr, ports: u64) {
         let mut buffer = vec![0; LONGEST_PACKET];
-        while !self.is_gone() {
-            if let Ok((len, _)) = back.recv_from(&mut buffer) {
+        let is_used = || !self.is_gone() && self.ports.load(Ordering::Relaxed) == ports;
+        while is_used() {
+            if let Ok((len, _)) = back.recv_from(&mut buffer)
+                && is_used()
+            {
                 self.carry(Direction::ToClient, &mut buffer[..len], front, client);
             }
         }
