@@ -282,6 +282,35 @@ fn a_client_may_move_before_the_handshake_is_done() {
     assert_eq!(hosts[0].stats().accepted, 1);
 }
 
+/// Its first PUSH comes from another address than its HELLO.
+#[test]
+fn a_client_that_has_only_read_begins_no_second_session_elsewhere() {
+    for knows in [false, true] {
+        let config = settings().build().unwrap();
+        let mut hosts = [Host::accepting(address(1, 1), &config), Host::connecting(client(1))];
+        let peer = hosts[0].address;
+        let handle = hosts[1].connect(at(0), peer, CONV, &config);
+        deliver_all(at(0), &mut hosts);
+        deliver_all(at(50), &mut hosts);
+        let session = hosts[0].take_accepted().unwrap();
+        hosts[0].connection(session).write(at(50), b"220 ready").unwrap();
+        deliver_all(at(50), &mut hosts);
+        deliver_all(at(150), &mut hosts);
+        assert_eq!(hosts[1].read(handle), b"220 ready");
+        hosts[1].address = client(2);
+        if knows {
+            hosts[1].connection(handle).rebind(at(5_000)).unwrap();
+        }
+        hosts[1].connection(handle).write(at(5_000), b"request").unwrap();
+        for millis in (5_000..9_000).step_by(20) {
+            deliver_all(at(millis), &mut hosts);
+        }
+        assert_eq!(hosts[0].stats().accepted, 1);
+        assert_eq!(hosts[0].endpoint.route(session).unwrap().0, client(2));
+        assert_eq!(hosts[0].read(session), b"request");
+    }
+}
+
 /// Nobody has anything to send: the session is at the new address all the same.
 #[test]
 fn an_idle_client_is_followed() {

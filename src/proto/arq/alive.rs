@@ -31,6 +31,8 @@ pub(super) struct Alive {
     is_ghost: bool,
     /// The peer answers PING.
     is_confirmed: bool,
+    /// A PING is to go before the first PUSH: see [`Arq::introduce_itself`].
+    introduces: bool,
     /// WASK, WINS and PING of the peer carry a time that goes forward, and nobody else can have written it.
     has_clock: bool,
     /// PING is to be sent.
@@ -47,6 +49,7 @@ impl Alive {
             ghost: Ghost::new(first_sn),
             is_ghost: false,
             is_confirmed: false,
+            introduces: false,
             has_clock: false,
             ping_due: false,
             peer_clock: None,
@@ -85,6 +88,21 @@ impl Arq {
 
     pub(in crate::proto) const fn is_confirmed(&self) -> bool {
         self.alive.is_confirmed
+    }
+
+    /// Sends a PING before the first PUSH, unless that has been sent. By then this end may have another address, and does not
+    /// know it: then the PUSH alone would begin another session at the peer, and the PING tells whose it is.
+    pub(in crate::proto) const fn introduce_itself(&mut self) {
+        self.alive.introduces = self.buffer.nxt() == 0;
+    }
+
+    /// Something is written.
+    #[inline]
+    pub(super) const fn before_push(&mut self) {
+        if self.alive.introduces {
+            self.alive.introduces = false;
+            self.alive.ping_due = true;
+        }
     }
 
     /// Since when an answer is due and nothing has come.

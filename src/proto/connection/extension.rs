@@ -159,6 +159,9 @@ impl Connection {
             && !self.arq.is_confirmed()
         {
             self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
+            if extension.is_followed() {
+                self.arq.introduce_itself();
+            }
         }
         if self.awaits_peer && self.arq.has_heard() {
             self.after_answer();

@@ -235,11 +235,16 @@ impl Endpoint {
     ) -> Option<Routed> {
         self.decryptor.expire(now);
         let route = (self.batch.source, conv);
-        if self.routes.has_tags()
-            && let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()])
-        {
-            let run = Run { handle, range, stride: self.batch.stride };
-            return Some(Routed::FromElsewhere(run, self.batch.source));
+        if self.routes.has_tags() {
+            if let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()]) {
+                self.routes.note_elsewhere(now, handle, route.0);
+                let run = Run { handle, range, stride: self.batch.stride };
+                return Some(Routed::FromElsewhere(run, route.0));
+            }
+            if self.may_be_of_moving(now, &route, &bytes[range.clone()]) {
+                self.stats.dropped_no_session += range.len().div_ceil(self.batch.stride) as u64;
+                return None;
+            }
         }
         let cause_len = range.len().min(self.batch.stride);
         let verdict = self.records.judge(now, &route, self.batch.payloads(&bytes[range.clone()]));

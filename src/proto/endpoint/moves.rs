@@ -4,14 +4,21 @@
 //! the session's end here, which no other session of that conv has. So the tag finds the session, and the session decides what
 //! to think of it: see `proto/extension/moves.rs`.
 
-use core::net::SocketAddr;
+use core::{net::SocketAddr, time::Duration};
 
 use super::{
     Endpoint, Handle,
     routed::MoveError,
-    routes::{Entry, without_flow_label},
+    routes::{Entry, Route, without_flow_label},
 };
-use crate::proto::{Connection, Instant, extension::probe_tag, pipeline::segments};
+use crate::proto::{
+    Connection, Instant,
+    extension::probe_tag,
+    pipeline::{Begins, begins_session, segments},
+};
+
+/// How long an end that moves may be silent: it asks every two seconds, and a question may be lost.
+const MOVING: Duration = Duration::from_secs(5);
 
 impl Endpoint {
     /// Has packets of an accepted session found from wherever they come, if its connection follows its peer: one with the
@@ -53,6 +60,13 @@ impl Endpoint {
         self.records.insert(now, &route, role, first_push, None);
         let replaced = admission.replace(to, handle);
         Ok(replaced.filter(|replaced| self.close(now, *replaced, None)))
+    }
+
+    /// Whether packets of no route may be of a session whose peer was at that address a moment ago. They are dropped, and sent
+    /// again once the session has followed. A first PUSH among them would begin a second session. A HELLO says that it begins one.
+    pub(super) fn may_be_of_moving(&self, now: Instant, route: &Route, run: &[u8]) -> bool {
+        self.routes.was_elsewhere(route).is_some_and(|at| now - at < MOVING)
+            && !self.batch.payloads(run).any(|payload| begins_session(payload) == Begins::Hello)
     }
 
     /// The session that packets of no route are from, if they ask or answer whether its peer is there.

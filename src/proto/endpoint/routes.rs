@@ -7,6 +7,7 @@ use super::{
     hash::{HashKey, Map},
     record::FirstPush,
 };
+use crate::proto::Instant;
 
 /// What a packet is routed by: the address that it came from, and its conv.
 pub(super) type Route = (SocketAddr, u32);
@@ -62,6 +63,8 @@ pub(super) struct Entry {
     pub(super) first_push: FirstPush,
     /// The tag by which its packets are found from wherever they come; 0 if they are not.
     tag: u32,
+    /// Where its packets came from last that were found so, and when.
+    elsewhere: Option<(SocketAddr, Instant)>,
 }
 
 /// The sessions, by handle and by route.
@@ -72,6 +75,8 @@ pub(super) struct Routes {
     by_route: Map<Route, u32>,
     /// The sessions that follow their peers, by conv and tag.
     by_tag: Map<(u32, u32), u32>,
+    /// The same by the addresses that these were found at, and their conv.
+    by_elsewhere: Map<Route, u32>,
     /// The session that a packet was for last. The next is mostly for the same one, which is then found without hashing.
     last: u32,
     next_serial: u32,
@@ -84,6 +89,7 @@ impl Routes {
             free: Vec::new(),
             by_route: Map::with_hasher(key),
             by_tag: Map::with_hasher(key),
+            by_elsewhere: Map::with_hasher(key),
             last: 0,
             next_serial: 0,
         }
@@ -97,7 +103,8 @@ impl Routes {
         });
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
-        self.entries[index as usize] = Some(Entry { handle, route, role, watched, first_push, tag: 0 });
+        self.entries[index as usize] =
+            Some(Entry { handle, route, role, watched, first_push, tag: 0, elsewhere: None });
         self.by_route.insert(route, index);
         handle
     }
@@ -133,6 +140,32 @@ impl Routes {
         if self.by_tag.get(&key) == Some(&entry.handle.index) {
             self.by_tag.remove(&key);
         }
+        self.forget_elsewhere(entry.handle.index, entry.elsewhere, entry.route.1);
+    }
+
+    fn forget_elsewhere(&mut self, index: u32, elsewhere: Option<(SocketAddr, Instant)>, conv: u32) {
+        if let Some((address, _)) = elsewhere
+            && self.by_elsewhere.get(&(address, conv)) == Some(&index)
+        {
+            self.by_elsewhere.remove(&(address, conv));
+        }
+    }
+
+    /// Notes that packets of a session came from another address than its peer's.
+    pub(super) fn note_elsewhere(&mut self, now: Instant, handle: Handle, address: SocketAddr) {
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
+        let Some(entry) = entry.filter(|entry| entry.handle == handle) else { return };
+        let (before, conv) = (entry.elsewhere.replace((address, now)), entry.route.1);
+        if before.is_none_or(|(before, _)| before != address) {
+            self.forget_elsewhere(handle.index, before, conv);
+            self.by_elsewhere.insert((address, conv), handle.index);
+        }
+    }
+
+    /// When packets of a session came last from an address that is not its peer's.
+    pub(super) fn was_elsewhere(&self, route: &Route) -> Option<Instant> {
+        let index = *self.by_elsewhere.get(route)?;
+        self.entries.get(index as usize)?.as_ref()?.elsewhere.map(|(_, at)| at)
     }
 
     /// Whether any session is found by its tag.
@@ -155,6 +188,8 @@ impl Routes {
         }
         let entry = self.entries.get_mut(handle.index())?.as_mut()?;
         let before = core::mem::replace(&mut entry.route.0, to);
+        let elsewhere = entry.elsewhere.take();
+        self.forget_elsewhere(handle.index, elsewhere, conv);
         self.by_route.remove(&(before, conv));
         self.by_route.insert((to, conv), handle.index);
         Some(before)
