@@ -1,6 +1,10 @@
 //! Servers that are gone all at once, and others in their place.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use kcp9::{
     KcpConfig, KcpListener, KcpStream,
@@ -26,27 +30,35 @@ fn config() -> KcpConfig {
 struct Process {
     runtime: Option<Runtime>,
     addr: SocketAddr,
+    /// What it has accepted. The streams go after the driver: tasks of the runtime might drop theirs before, which the peers would be
+    /// told.
+    accepted: Arc<Mutex<Vec<KcpStream>>>,
 }
 
 impl Process {
-    /// Accepts sessions, reads what comes, and says nothing.
+    /// Accepts sessions, and says nothing.
     fn start(socket: std::net::UdpSocket) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let addr = socket.local_addr().unwrap();
-        runtime.spawn(async move {
-            let listener = KcpListener::from_socket(socket, config()).unwrap();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                tokio::spawn(
-                    async move { while stream.read(&mut [0; 1_024]).await.is_ok_and(|len| len > 0) {} },
-                );
+        let accepted = Arc::<Mutex<Vec<_>>>::default();
+        runtime.spawn({
+            let accepted = Arc::clone(&accepted);
+            async move {
+                let listener = KcpListener::from_socket(socket, config()).unwrap();
+                while let Ok((stream, _)) = listener.accept().await {
+                    accepted.lock().unwrap().push(stream);
+                }
             }
         });
-        Self { runtime: Some(runtime), addr }
+        Self { runtime: Some(runtime), addr, accepted }
     }
 
-    fn kill(mut self) -> SocketAddr {
-        self.runtime.take().unwrap().shutdown_background();
+    async fn kill(mut self) -> SocketAddr {
+        let runtime = self.runtime.take().unwrap();
+        let ending = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(5)));
+        ending.await.unwrap();
+        self.accepted.lock().unwrap().clear();
         self.addr
     }
 }
@@ -58,7 +70,7 @@ async fn clients_learn_of_a_restart_by_a_reset() {
     let mut writer = KcpStream::connect(server.addr, config()).await.unwrap();
     writer.write_all(b"hello").await.unwrap();
     tokio::time::sleep(ms(300)).await;
-    let addr = server.kill();
+    let addr = server.kill().await;
     let restarted = Process::start(rebind(addr).await);
     writer.write_all(b"are you there?").await.unwrap();
     for (stream, what) in [(&mut reader, "the end of who only reads"), (&mut writer, "the end of who writes")]
@@ -66,7 +78,7 @@ async fn clients_learn_of_a_restart_by_a_reset() {
         let outcome = within(10, what, stream.read_u8()).await;
         assert_eq!(kind(outcome), Some(std::io::ErrorKind::ConnectionReset), "{what}");
     }
-    restarted.kill();
+    restarted.kill().await;
 }
 
 fn ping() -> Vec<u8> {
