@@ -9,7 +9,7 @@
 //! * nothing begins a session of a route that is in use or was closed a moment ago, and no resend of what began one begins it
 //!   again while there is a record; no authenticated packet begins two; of an address that may have one session only the
 //!   latest lives;
-//! * an answer goes back to the source of its cause, is no longer than it, opens under the same key, and is an ACK.
+//! * an answer goes back to the source of its cause, is no longer than it, opens under the same key, and is of no session that lives.
 
 #![no_main]
 
@@ -25,8 +25,8 @@ use kcp9::{
     KcpConfig,
     crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{
-        ClosedRecord, Command, ConnectError, Connection, Endpoint, Handle, Incoming, Instant, Random,
-        Refusal, Routed, Run, SegmentHeader, Segments, peek_conv,
+        ClosedRecord, Command, ConnectError, Connection, Endpoint, Extensions, Handle, Incoming, Instant,
+        Random, Refusal, Routed, Run, SegmentHeader, Segments, peek_conv,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -46,6 +46,8 @@ struct Plan {
     /// Whether accepted sessions are encrypted.
     encrypted: bool,
     one_per_address: bool,
+    /// Whether the extensions are on.
+    extensions: bool,
     operations: Vec<Operation>,
 }
 
@@ -96,6 +98,9 @@ enum Kind {
     /// A first PUSH, with one of two payloads.
     First(bool),
     Push(u8),
+    Ping,
+    /// A HELLO of one of a few ids.
+    Hello(u8),
     Ack,
     Garbage(u8),
 }
@@ -172,6 +177,18 @@ fn segment(conv: u32, cmd: Command, sn: u32, payload: &[u8]) -> Vec<u8> {
     [&header.to_bytes()[..], payload].concat()
 }
 
+/// `frg` of extension segments.
+const HELLO: u8 = 1;
+const ABORT: u8 = 6;
+const RESET: u8 = 7;
+const PING: u8 = 8;
+
+fn extension(conv: u32, subtype: u8, tag: u32, body: &[u8]) -> Vec<u8> {
+    let (cmd, len) = (Command::Extension, body.len() as u32);
+    let header = SegmentHeader { conv, cmd, frg: subtype, wnd: 128, ts: 1, sn: tag, una: 0, len };
+    [&header.to_bytes()[..], body].concat()
+}
+
 impl Model {
     fn new(plan: &Plan) -> Self {
         let aead = |byte: u8| {
@@ -180,7 +197,9 @@ impl Model {
         };
         let keys = [None, aead(1), aead(2)];
         let accept_key = usize::from(plan.encrypted && plan.accepting);
-        let mut config = KcpConfig::builder().one_session_per_address(plan.one_per_address);
+        let extensions = if plan.extensions { Extensions::Preferred } else { Extensions::Off };
+        let mut config =
+            KcpConfig::builder().one_session_per_address(plan.one_per_address).extensions(extensions);
         if let Some(crypto) = &keys[accept_key] {
             config = config.crypto(crypto.clone());
         }
@@ -232,6 +251,12 @@ impl Model {
         let segment = match packet.kind {
             Kind::First(other) => segment(conv, Command::Push, 0, &[u8::from(other); 8]),
             Kind::Push(sn) => segment(conv, Command::Push, u32::from(sn), &[1; 8]),
+            Kind::Ping => extension(conv, PING, 0x0505_0505, &[3; 8]),
+            Kind::Hello(id) => {
+                let id = [1 + id % 4; 8];
+                let body = [&b"kcp9\x01\x01\0\0\0\0\0\0"[..], &id, &[0; 4]].concat();
+                extension(conv, HELLO, u32::from_le_bytes([id[0]; 4]), &body)
+            }
             // Bytes behind it are no segment.
             Kind::Ack => [segment(conv, Command::Ack, 0, &[]), vec![1; 8]].concat(),
             Kind::Garbage(len) => return vec![0xee; usize::from(len)],
@@ -292,9 +317,18 @@ impl Model {
                         None => &packet[..],
                     };
                     let (header, rest) = Segments::new(payload).next().unwrap().unwrap();
-                    assert_eq!((header.cmd, rest.len()), (Command::Ack, 0));
-                    let closed = &self.closed[&(source, header.conv)];
-                    assert!(closed.accepted && closed.at + MEMORY > self.now);
+                    match (header.cmd, header.frg) {
+                        (Command::Ack, _) => {
+                            let closed = &self.closed[&(source, header.conv)];
+                            assert!(closed.accepted && closed.at + MEMORY > self.now);
+                        }
+                        (Command::Extension, RESET) => assert_eq!(rest.len(), 8),
+                        (Command::Extension, ABORT) => {
+                            assert!(!self.endpoint.is_accepting() && rest.is_empty());
+                        }
+                        _ => panic!("{header:?}"),
+                    }
+                    assert!(!self.sessions.contains_key(&(source, header.conv)));
                     continue;
                 }
                 other => panic!("{other:?}"),
@@ -349,7 +383,7 @@ impl Model {
         let firsts = self.first_pushes(key, &decrypted[run.range.clone()], run.stride);
         if let Some(closed) = self.closed.get(&route).filter(|closed| closed.at + MEMORY > self.now) {
             let all_resends = firsts.iter().all(|first| closed.first == Some(*first));
-            assert!(!all_resends, "a resend begins {route:?} again");
+            assert!(firsts.is_empty() || !all_resends, "a resend begins {route:?} again");
         }
         let first = firsts.first().copied();
         self.insert(route, Session { handle: run.handle, accepted: true, key, first });
@@ -424,6 +458,7 @@ impl Model {
             + stats.dropped_bad_checksum
             + stats.dropped_bad_tag
             + stats.dropped_no_session
+            + stats.dropped_no_hello
             + stats.dropped_recently_closed
             + stats.dropped_replayed
             + stats.dropped_queue_full;
