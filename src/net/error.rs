@@ -36,6 +36,7 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher |
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
 /// | [`Network`](Self::Network) | the system's | nothing could be sent, for that reason, until the peer counted as dead or it was clear that the reason stays |
+/// | [`NotFollowed`](Self::NotFollowed) | `Unsupported` | the peer does not follow this end to another address |
 /// | [`ListenerClosed`](Self::ListenerClosed) | `NotConnected` | nothing more is accepted |
 /// | [`NotListening`](Self::NotListening) | `InvalidInput` | the endpoint never accepted sessions |
 /// | [`ShutdownTimeout`](Self::ShutdownTimeout) | `TimedOut` | sessions were aborted at the deadline of a shutdown |
@@ -91,6 +92,9 @@ pub enum KcpError {
         /// What the operating system calls it, as in [`io::Error::raw_os_error`].
         os_code: Option<i32>,
     },
+    /// The peer does not follow to another address: it began the session, has no extensions, has not answered yet, or the
+    /// cipher does not authenticate packets. See [`network_changed`](crate::KcpStream::network_changed).
+    NotFollowed,
     /// The listener was closed, or has stopped accepting and has handed out what was waiting.
     ListenerClosed,
     /// The endpoint was made to connect only: it accepts no sessions.
@@ -141,6 +145,7 @@ impl KcpError {
             Self::Refused => io::ErrorKind::ConnectionRefused,
             Self::NoAnswer | Self::ShutdownTimeout { .. } => io::ErrorKind::TimedOut,
             Self::EndpointClosed => io::ErrorKind::ConnectionAborted,
+            Self::NotFollowed => io::ErrorKind::Unsupported,
             Self::Replaced => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
             // Not a kind that servers take for the failure of one client: they would accept again, for ever.
@@ -218,6 +223,7 @@ impl fmt::Display for KcpError {
                 "the socket has streams to this peer with another cipher, which it cannot tell apart"
             }
             Self::RuntimeGone => "the runtime that served the socket was shut down",
+            Self::NotFollowed => "the peer does not follow to another address",
             Self::ListenerClosed => "the listener was closed",
             Self::NotListening => "the endpoint does not accept sessions",
             Self::NoPort => "the peer's port is 0",
@@ -291,6 +297,7 @@ mod tests {
             (KcpError::NoAnswer, io::ErrorKind::TimedOut),
             (KcpError::EndpointClosed, io::ErrorKind::ConnectionAborted),
             (KcpError::ListenerClosed, io::ErrorKind::NotConnected),
+            (KcpError::NotFollowed, io::ErrorKind::Unsupported),
             (KcpError::network(&io::ErrorKind::NetworkDown.into()), io::ErrorKind::NetworkDown),
         ] {
             assert_eq!(error.kind(), kind, "{error:?}");

@@ -148,6 +148,14 @@ impl KcpHandle {
         .await
     }
 
+    /// Says that this end has another address: see [`KcpStream::network_changed`](crate::KcpStream::network_changed).
+    ///
+    /// # Errors
+    /// As [`KcpStream::network_changed`](crate::KcpStream::network_changed).
+    pub fn network_changed(&self) -> io::Result<()> {
+        self.session.upgrade().ok_or_else(|| self.end.reason())?.network_changed()
+    }
+
     /// Ends the session at once: see [`KcpStream::abort`](crate::KcpStream::abort).
     pub fn abort(&self) {
         if let Some(session) = self.session.upgrade() {

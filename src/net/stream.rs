@@ -264,6 +264,53 @@ impl KcpStream {
         self.handle.session().abort();
     }
 
+    /// Says that this end has another address: the machine is in another network now, or its address has changed. Call it when the
+    /// system reports that. The session goes on: the peer follows as soon as it has seen that nobody answers at the old address,
+    /// which takes three of its retransmission timeouts, and what was lost meanwhile is sent again. Round-trip times and congestion
+    /// control begin anew. Without this call the peer follows as well, but later: when something has been sent three times without
+    /// an answer, or by [`keep_alive`](crate::KcpConfigBuilder::keep_alive).
+    ///
+    /// The socket must be able to send from the new address. One that [`connect`](Self::connect) has made can; one that the
+    /// application has bound to an address can only as long as the machine has that address.
+    ///
+    /// A peer follows if it accepted the session, if both ends have the [extensions](crate::proto::Extensions), and if the cipher
+    /// authenticates packets ([`is_authenticated`](crate::crypto::PacketCipher::is_authenticated)).
+    ///
+    /// ```
+    /// use kcp9::{
+    ///     KcpConfig, KcpListener, KcpStream,
+    ///     crypto::{CipherKind, Framing, Key, PacketCrypto},
+    ///     proto::Extensions,
+    /// };
+    /// # use std::time::Duration;
+    /// # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cipher = CipherKind::Aes128Gcm.build(&Key::from_bytes(b"0123456789abcdef"), Framing::KcpGo)?;
+    /// let crypto = PacketCrypto::with_os_nonces(cipher)?;
+    /// let config = KcpConfig::builder().crypto(crypto).extensions(Extensions::Required).build()?;
+    ///
+    /// let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await?;
+    /// let mut client = KcpStream::connect(listener.local_addr()?, config).await?;
+    /// client.connected(Duration::from_secs(5)).await?;
+    ///
+    /// // The telephone leaves the house.
+    /// client.network_changed()?;
+    /// client.write_all(b"still here").await?;
+    /// # let (mut server, _) = listener.accept().await?;
+    /// # let mut bytes = [0; 10];
+    /// # server.read_exact(&mut bytes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` where the peer does not follow ([`KcpError::NotFollowed`]), and why the session has ended if it has.
+    pub fn network_changed(&self) -> io::Result<()> {
+        self.handle.session().network_changed()
+    }
+
     /// A handle for statistics and control, which stays when the stream is given away.
     #[must_use]
     pub fn handle(&self) -> KcpHandle {

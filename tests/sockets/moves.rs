@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use kcp9::{KcpConfig, KcpConfigBuilder, KcpListener, KcpStream, crypto::CipherKind, proto::Extensions};
+use kcp9::{
+    KcpConfig, KcpConfigBuilder, KcpError, KcpListener, KcpStream, crypto::CipherKind, proto::Extensions,
+};
 use kcp9_relay::Relay;
 use kcp9_simulator::LinkSettings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,6 +87,25 @@ async fn a_client_that_only_receives_is_found_again_by_its_keep_alive() {
     assert_alive(&mut reader, &mut server).await;
 }
 
+/// Nothing else would tell: nothing is written, and nobody asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_says_so_is_followed_at_once() {
+    let config = sealed().keep_alive(None).build().unwrap();
+    let Natted { relay, mut client, mut server, listener: _listener } = natted(config.clone(), config).await;
+    for moves in 1..=3 {
+        relay.change_ports();
+        client.handle().network_changed().unwrap();
+        let begin = std::time::Instant::now();
+        until(10, "the server follows", || server.stats().extensions.moves == moves).await;
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert_alive(&mut client, &mut server).await;
+    }
+    let error = server.network_changed().unwrap_err();
+    assert_eq!(KcpError::find(&error), Some(KcpError::NotFollowed), "the client began the session");
+    client.abort();
+    assert_eq!(kind(client.network_changed()), Some(std::io::ErrorKind::ConnectionAborted));
+}
+
 /// Without a cipher that authenticates, and with a peer that has no extensions, the session ends as ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_else_is_followed() {
@@ -102,6 +123,8 @@ async fn nobody_else_is_followed() {
         let peer = server.peer_addr();
         relay.change_ports();
         client.write_all(b"are you there?").await.unwrap();
+        let error = client.network_changed().unwrap_err();
+        assert_eq!(KcpError::find(&error), Some(KcpError::NotFollowed), "{name}");
         let outcome = within(20, name, client.read_u8()).await;
         assert!(kind(outcome).is_some(), "{name}");
         assert_eq!((server.peer_addr(), server.stats().extensions.moves), (peer, 0), "{name}");

@@ -1,17 +1,29 @@
 //! A session whose peer has another address than before: see `proto/connection/moves.rs`.
 
-use std::{net::SocketAddr, vec::Vec};
+use std::{io, net::SocketAddr, sync::Arc, vec::Vec};
 
 use super::{Session, state::PeerAddress};
 use crate::{
-    net::socket,
-    proto::{Handle, Instant, Transmit},
+    net::{clock, error::KcpError, socket},
+    proto::{Handle, Instant, RebindError, Transmit},
 };
 
 impl Session {
     /// The peer's address as it is now.
     pub(in crate::net) fn peer(&self) -> SocketAddr {
         self.handover.locked(|state, _| state.address.peer)
+    }
+
+    /// This end has another address.
+    pub(in crate::net) fn network_changed(self: &Arc<Self>) -> io::Result<()> {
+        self.act(|mut state, wakes| {
+            let now = clock::now();
+            let outcome = state.connection.rebind(now).map_err(|error| match error {
+                RebindError::Closed => state.close_error(),
+                RebindError::NotFollowed => KcpError::NotFollowed.into(),
+            });
+            (outcome, self.transmit_at(state, now, wakes, false))
+        })
     }
 
     /// The driver's name for the session, once it has one.
