@@ -17,6 +17,7 @@ mod drops;
 mod echo;
 mod endings;
 mod endpoints;
+mod ends;
 mod fec;
 mod handles;
 mod hellos;
