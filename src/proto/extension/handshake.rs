@@ -421,6 +421,10 @@ impl Handshake {
     /// The peer was heard. `mark`: `frg` of the last ACK, WASK or WINS.
     pub(super) fn on_heard(&mut self, now: Instant, mark: Option<u8>, conditions: &Conditions) {
         self.hellos.heard = true;
+        if self.knowledge == Knowledge::Asking && mark.is_none() && !self.hellos.due {
+            // Nothing else may come of itself that bears a mark, or shows that there is none.
+            self.hellos.at.get_or_insert(now + conditions.rto);
+        }
         match (self.knowledge, mark) {
             (Knowledge::Legacy | Knowledge::Confirmed, _) | (_, None) => {}
             (Knowledge::Asking, Some(MARK)) => self.hellos.on_marked(now, conditions),

@@ -99,7 +99,8 @@ impl Hellos {
             self.due = true;
             return false;
         }
-        let waits = keeps_alive || self.awaited || conditions.in_flight;
+        // Who was heard is there. If its only ACK was lost, its data does not tell whether it knows the extensions.
+        let waits = keeps_alive || self.awaited || self.heard || conditions.in_flight;
         if !waits && self.turns >= UNASKED {
             return false;
         }
