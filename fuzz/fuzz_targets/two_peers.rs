@@ -21,8 +21,8 @@ use kcp9::{
     CongestionControl, KcpConfig, NoDelay, SessionSettings,
     fec::AdaptiveFec,
     proto::{
-        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError,
-        Stats, WriteError,
+        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError, Stats,
+        WriteError,
     },
 };
 use kcp9_simulator::{LinkSettings, Rng, link::Link, payload::Payload};
