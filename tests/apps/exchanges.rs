@@ -93,6 +93,8 @@ async fn exchange(ends: Ends, extensions: Extensions) {
     if ends == Ends::Shutdown {
         until(60, "no session is left", || listener.endpoint_stats().state.sessions == 0).await;
     }
+    let all = || answered.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>() >= EXCHANGES;
+    until(60, "everything is answered", all).await;
     // Each was answered once: nothing that was resent began another session.
     let counts: Vec<_> = answered.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     assert_eq!(counts, [1; EXCHANGES], "{ends:?}");

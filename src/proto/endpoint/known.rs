@@ -10,11 +10,12 @@ use crate::proto::Instant;
 
 impl Endpoint {
     /// Until when it is worth to go on receiving for sessions that have ended, if there are no others: half a second to three
-    /// behind the end of the last one with the extensions. Its peer may have missed the answer to its own end, and is
-    /// answered by the record. A peer that is not answered takes longer to end. `None` if there was no such session.
+    /// behind the end of the last one with the extensions, and 2 s behind each question of such a peer, but no longer than 10 s
+    /// behind that end. Its peer may have missed the answer to its own end, and is answered by the record. A peer that is not
+    /// answered takes longer to end, or cannot tell that everything arrived. `None` if there was no such session.
     #[must_use]
     pub const fn asked_until(&self) -> Option<Instant> {
-        self.asked_until
+        self.asked.until()
     }
 
     /// The session of a conversation with `peer`.

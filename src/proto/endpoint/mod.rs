@@ -20,6 +20,7 @@
 //! forgotten when something else is looked up.
 
 mod admission;
+mod asked;
 mod batch;
 mod decryptor;
 mod hash;
@@ -36,6 +37,7 @@ use core::{net::SocketAddr, ops::Range, time::Duration};
 
 use self::{
     admission::{Admission, Beginning},
+    asked::Asked,
     batch::Batch,
     decryptor::Decryptor,
     hash::HashKey,
@@ -129,7 +131,7 @@ pub struct Endpoint {
     /// What [`accept`](Self::accept) would accept.
     offered: Option<Offer>,
     records: Records,
-    asked_until: Option<Instant>,
+    asked: Asked,
     stateless: Stateless,
     limits: Limits,
     /// Whether the extensions are on, and whether a PING of an unknown session is answered by RESET then.
@@ -170,7 +172,7 @@ impl Endpoint {
             batch: Batch::default(),
             offered: None,
             records: Records::new(key),
-            asked_until: None,
+            asked: Asked::default(),
             stateless: Stateless::default(),
             limits: Limits::new(config.map_or(REPLIES_PER_SECOND, KcpConfig::reply_limit), key),
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
@@ -251,6 +253,7 @@ impl Endpoint {
         if let Some(verdict @ (Verdict::Answer(_) | Verdict::Nothing)) = verdict {
             self.stats.dropped_recently_closed += range.len().div_ceil(self.batch.stride) as u64;
             let Verdict::Answer(answer) = verdict else { return None };
+            self.asked.on_question(now);
             let allowed = self.limits.take_record(now);
             return self.answer(now, conv, answer, cause_len, allowed).map(Routed::Reply);
         }
@@ -436,8 +439,7 @@ impl Endpoint {
             self.records.insert(now, &route, role, first_push, record);
         }
         if let Some(record) = record.filter(ClosedRecord::may_be_asked) {
-            let until = now + Duration::from_millis(record.resend_millis.into());
-            self.asked_until = self.asked_until.max(Some(until));
+            self.asked.on_end(now, Duration::from_millis(record.resend_millis.into()));
         }
         true
     }
