@@ -41,8 +41,12 @@ async fn answer(mut stream: KcpStream, ends: Ends) -> io::Result<usize> {
     }
     let number = (0..EXCHANGES).find(|number| bytes(*number, REQUEST) == request).expect("a request");
     stream.write_all(bytes(1_000 + number, ANSWER)).await?;
-    if ends == Ends::Shutdown {
-        stream.shutdown().await?;
+    if ends == Ends::Shutdown
+        && let Err(error) = stream.shutdown().await
+    {
+        // The client has its answer and has gone, and each of its last ACKs was lost: nobody can tell the server. Seldom.
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        println!("the server does not know whether answer {number} came");
     }
     Ok(number)
 }
