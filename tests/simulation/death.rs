@@ -8,7 +8,7 @@ use kcp9::{
 };
 
 use kcp9_simulator::{
-    CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms,
+    CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, ms,
     trace::{Sent, times_of},
 };
 
@@ -321,7 +321,8 @@ fn recorded_packets_do_not_make_a_dead_peer_live() {
         if config.extensions() == Extensions::Preferred {
             // There are WINS among them: its reader pauses, and the client asks for its window.
             simulation.client().writer = Writer::bulk(500_000);
-            simulation.server().reader = Reader { not_before: at(1_003 * SECOND), ..Reader::eager() };
+            simulation.server().reader =
+                kcp9_simulator::Reader { not_before: at(1_003 * SECOND), ..kcp9_simulator::Reader::eager() };
         }
         simulation.run_for(30 * SECOND);
         simulation.server().writer = Writer::bulk(500_000);
