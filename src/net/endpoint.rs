@@ -196,7 +196,8 @@ impl KcpEndpoint {
         self.ask(Request::StopAccepting);
     }
 
-    /// Accepts no new sessions, and ends those that wait to be accepted. Accepted sessions live on, and new ones may be connected.
+    /// Accepts no new sessions, and ends those that wait to be accepted: their peers see a reset, if they have extensions. Accepted
+    /// sessions live on, and new ones may be connected.
     pub fn close(&self) {
         self.inner.stop_listening();
     }
@@ -299,6 +300,8 @@ impl Inner {
         let Some(queue) = &self.shared.accept_queue else { return };
         queue.stop();
         for session in queue.take() {
+            // Nobody will ever read what its peer wrote. An end of the stream would say that all is well.
+            session.abort_with_endpoint();
             session.release();
         }
         self.shared.control.ask(Request::StopAccepting);

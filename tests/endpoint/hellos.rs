@@ -89,7 +89,7 @@ fn hello_and_the_first_push_begin_one_session_in_any_order() {
 
 #[test]
 fn where_extensions_are_off_a_hello_begins_nothing() {
-    let mut server = server(&KcpConfig::default());
+    let mut server = server(&config(Extensions::Off));
     let (_, sent) = begun(1, &server, &preferred(), b"request");
     receive(&mut server, NOW, 1, &sent[0]);
     assert_eq!((server.endpoint.len(), server.stats().dropped_no_session), (0, 1));

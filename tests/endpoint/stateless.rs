@@ -192,10 +192,11 @@ fn an_endpoint_that_never_accepted_does_not_answer_hello() {
 
 #[test]
 fn where_extensions_or_answers_are_off_nothing_is_answered() {
+    let off = KcpConfig::builder().extensions(Extensions::Off).build().unwrap();
     let silent = [
-        server(&KcpConfig::default()),
+        server(&off),
         {
-            let mut server = server(&KcpConfig::default());
+            let mut server = server(&off);
             server.endpoint.set_resets(true);
             server
         },

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
     ANY, EchoServer, accept_session, kind, listen, listen_with, ms, read_payload, short_timeouts, until,
-    within,
+    within, without_extensions,
 };
 
 /// A client whose peer answered once and can no longer be reached.
@@ -87,12 +87,13 @@ async fn pending_messages_and_shutdowns_time_out_too() {
     assert_eq!(kind(shutdown), Some(ErrorKind::TimedOut));
 }
 
-/// What had arrived before the peer was found dead can still be read.
+/// What had arrived before the peer was found dead can still be read. The peer is without extensions: its shutdown does not tell
+/// where its stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_arrived_is_read_before_the_error() {
     let listener = listen_with(short_timeouts().build().unwrap()).await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), 0.0).unwrap();
-    let client = KcpStream::connect(relay.addr(), KcpConfig::default()).await.unwrap();
+    let client = KcpStream::connect(relay.addr(), without_extensions().build().unwrap()).await.unwrap();
     let (mut client, mut server) = accept_session(&listener, client).await;
     crate::support::write_payload(&mut client, 10_000).await.unwrap();
     within(2, "it arrives", client.shutdown()).await.unwrap();
@@ -103,14 +104,20 @@ async fn what_arrived_is_read_before_the_error() {
     assert_eq!(kind(within(1, "the error", server.read_u8()).await), Some(ErrorKind::TimedOut));
 }
 
-/// The peer's process is gone: nothing listens on its port, and the system answers with ICMP errors.
+/// The peer's process is gone: nothing listens on its port, and the system answers with ICMP errors. Without extensions, since the
+/// tasks of this one drop their streams as they end, which the client would be told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_time_out_when_the_server_was_killed() {
     let server = EchoServer::start().await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let doomed = runtime.spawn(async { EchoServer::start().await });
     let doomed = doomed.await.unwrap();
-    let mut client = KcpStream::connect(doomed.addr, short_timeouts().build().unwrap()).await.unwrap();
+    let mut client = KcpStream::connect(
+        doomed.addr,
+        without_extensions().dead_timeout(Duration::from_secs(1)).build().unwrap(),
+    )
+    .await
+    .unwrap();
     client.write_all(b"x").await.unwrap();
     assert_eq!(within(5, "an echo", client.read_u8()).await.unwrap(), b'x');
     runtime.shutdown_background();

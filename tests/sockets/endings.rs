@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpEndpoint, KcpError, KcpListener, KcpStream, proto::Extensions};
+use kcp9::{
+    KcpConfig, KcpEndpoint, KcpError, KcpListener, KcpStream,
+    proto::{AbortReason, CloseReason, Extensions},
+};
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,7 +21,8 @@ use crate::support::{
 async fn knock(listener: &KcpListener) -> KcpStream {
     let addr = listener.local_addr().unwrap();
     let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    client.write_all(b"!").await.unwrap();
+    // Unless it was turned away already.
+    let _ = client.write_all(b"!").await;
     client
 }
 
@@ -70,6 +74,20 @@ async fn closing_a_listener_leaves_its_accepted_sessions_alone() {
     drop(server);
     within(5, "idle", idle).await;
     assert_eq!(listener.endpoint_stats().state.sessions, 0);
+}
+
+/// Nobody has read what it wrote, so that the end of the stream would say too much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_never_accepted_is_reset_when_the_listener_closes() {
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let listener = KcpListener::bind(ANY, config.clone()).await.unwrap();
+    let mut client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
+    client.write_all(b"!").await.unwrap();
+    until(2, "it waits", || listener.endpoint_stats().driver.accepted == 1).await;
+    listener.close();
+    let outcome = within(2, "it is told", client.read_u8()).await;
+    assert_eq!(kind(outcome), Some(ErrorKind::ConnectionReset));
+    within(1, "nothing is left", listener.wait_idle()).await;
 }
 
 /// Idle is what the endpoint is at some moment after the call, and at once if there is nothing.
@@ -176,17 +194,24 @@ async fn a_shutdown_is_the_end_of_the_stream_for_peers() {
 /// A peer that is gone keeps a shutdown no longer than its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_aborts_at_its_deadline() {
+    // With extensions, the end of an idle session is to be told as well.
+    for (extensions, aborted) in [(Extensions::Off, 1), (Extensions::Preferred, 2)] {
+        shutdown_aborts(&KcpConfig::builder().extensions(extensions).build().unwrap(), aborted).await;
+    }
+}
+
+async fn shutdown_aborts(config: &KcpConfig, aborted: usize) {
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let nobody = std::net::UdpSocket::bind(ANY_UNSHARED).unwrap();
-    let mut stream = endpoint.connect(nobody.local_addr().unwrap(), KcpConfig::default()).unwrap();
+    let mut stream = endpoint.connect(nobody.local_addr().unwrap(), config.clone()).unwrap();
     stream.write_all(b"anybody there?").await.unwrap();
-    let idle = endpoint.connect(nobody.local_addr().unwrap(), KcpConfig::default()).unwrap();
+    let idle = endpoint.connect(nobody.local_addr().unwrap(), config.clone()).unwrap();
     let begun = Instant::now();
     let outcome = within(5, "the shutdown", endpoint.shutdown(ms(300))).await;
     assert!(begun.elapsed() >= ms(300), "it did not wait");
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert_eq!(KcpError::find(&error), Some(KcpError::ShutdownTimeout { aborted: 1 }));
+    assert_eq!(KcpError::find(&error), Some(KcpError::ShutdownTimeout { aborted }));
     assert_eq!(stream.close_reason(), Some(KcpError::EndpointClosed));
     assert_eq!(idle.close_reason(), Some(KcpError::EndpointClosed));
     assert_eq!(endpoint.endpoint_stats().state.sessions, 0);
@@ -221,7 +246,11 @@ async fn aborting_while_sessions_begin_leaves_none() {
         let (streams, error) = within(2, "connecting ends", beginning).await.unwrap();
         assert_eq!(KcpError::find(&error), Some(KcpError::EndpointClosed));
         for stream in &streams {
-            assert_eq!(within(2, "the session ends", stream.closed()).await, KcpError::EndpointClosed);
+            let reason = within(2, "the session ends", stream.closed()).await;
+            // With extensions, the other end may have told it sooner.
+            let told = [CloseReason::AbortedByPeer(AbortReason::EndpointClosed), CloseReason::Refused];
+            let is_told = told.into_iter().any(|told| reason == KcpError::Closed(told));
+            assert!(reason == KcpError::EndpointClosed || is_told, "{reason:?}");
         }
         within(2, "idle", endpoint.wait_idle()).await;
         within(2, "idle", listener.wait_idle()).await;

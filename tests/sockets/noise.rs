@@ -14,7 +14,10 @@ use kcp9_simulator::Rng;
 
 use crate::{
     crypto::{KEY, config, crypto},
-    support::{ANY, EchoServer, accept_session, assert_alive, echo_payload, listen_with, until, within},
+    support::{
+        ANY, EchoServer, accept_session, assert_alive, echo_payload, listen_with, until, within,
+        without_extensions,
+    },
 };
 
 /// Sends `count` packets that look random, of 0 to 2,000 bytes, no faster than `rate` a second.
@@ -56,7 +59,8 @@ async fn echo_rate(addr: SocketAddr, config: KcpConfig, time: Duration) -> f64 {
 }
 
 async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
-    let config = KcpConfig::builder().crypto(crypto(kind, framing, KEY)).build().unwrap();
+    // Without extensions, the honest client is silent during the flood.
+    let config = without_extensions().crypto(crypto(kind, framing, KEY)).build().unwrap();
     let listener = listen_with(config.clone()).await;
     let server = listener.local_addr().unwrap();
     let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);

@@ -19,7 +19,7 @@ use tokio::{
     net::UdpSocket,
 };
 
-use crate::support::{ANY, listen, listen_with, ms, until, within};
+use crate::support::{ANY, listen, listen_with, ms, until, within, without_extensions};
 
 /// The first packet of the conversation 7.
 fn request(payload: &[u8]) -> Vec<u8> {
@@ -103,12 +103,13 @@ impl Path {
     }
 }
 
+/// Without extensions. With them the server waits for its own end to be heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_last_ack_is_no_error_of_the_peers_shutdown() {
-    let listener = listen().await;
+    let listener = listen_with(without_extensions().build().unwrap()).await;
     let path = Path::to(listener.local_addr().unwrap()).await;
     path.silent.store(true, Ordering::Relaxed);
-    let config = KcpConfig::builder().linger(Duration::from_secs(8)).build().unwrap();
+    let config = without_extensions().linger(Duration::from_secs(8)).build().unwrap();
     let mut client = KcpStream::connect(path.addr, config).await.unwrap();
     client.write_all(b"log this").await.unwrap();
     let shutdown = spawn(async move { client.shutdown().await });

@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpStream};
+use kcp9::{KcpConfig, KcpStream, proto::Extensions};
 use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, Pair, accept_session, kind, listen, ms, pair, read_payload, within, write_payload,
+    ANY, Pair, accept_session, kind, listen, ms, pair, read_payload, within, without_extensions,
+    write_payload,
 };
 
 const LEN: usize = 1 << 20;
@@ -62,9 +63,25 @@ async fn shutdown_with_a_linger_of_zero_returns_at_once() {
 #[tokio::test]
 async fn shutdown_of_an_empty_stream_returns_at_once() {
     let absent = UdpSocket::bind(ANY).unwrap();
-    let mut client = KcpStream::connect(absent.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+    let config = without_extensions().build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
     within(1, "nothing to wait for", client.shutdown()).await.unwrap();
     within(1, "nor the second time", client.shutdown()).await.unwrap();
+}
+
+/// With extensions, the peer would be told of the end. Nobody is there, and nothing can be lost: that is no error, and no reason to
+/// wait for as long as data would.
+#[tokio::test]
+async fn shutdown_of_an_empty_stream_waits_a_moment_for_a_peer_to_tell() {
+    let absent = UdpSocket::bind(ANY).unwrap();
+    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
+    let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
+    let begun = Instant::now();
+    within(6, "nobody is there", client.shutdown()).await.unwrap();
+    assert!(begun.elapsed() >= ms(500), "after {:?} already", begun.elapsed());
+    within(1, "it is done", client.shutdown()).await.unwrap();
+    let reading = tokio::time::timeout(ms(300), client.read_u8()).await;
+    assert!(reading.is_err(), "the peer may still answer: {reading:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpConfigBuilder, KcpListener, KcpStream};
+use kcp9::{KcpConfig, KcpConfigBuilder, KcpListener, KcpStream, proto::Extensions};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::JoinHandle,
@@ -38,6 +38,11 @@ async fn poll_until(condition: &mut (dyn FnMut() -> bool + Send)) {
     while !condition() {
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// Settings of an end without extensions, which the other end takes for a legacy peer.
+pub fn without_extensions() -> KcpConfigBuilder {
+    KcpConfig::builder().extensions(Extensions::Off)
 }
 
 /// Settings under which a dead peer is noticed within a test's time.
@@ -184,14 +189,15 @@ pub async fn poll_or_drop<F: Future>(rng: &mut Rng, future: F) -> Option<F::Outp
     outcome
 }
 
-/// Waits for the port of `addr` to be free, and takes it.
+/// Waits for the port of `addr` to be free, and takes it. The socket of a session that has ended stays for up to 3 s, to answer a peer
+/// that has not heard of it.
 pub async fn rebind(addr: SocketAddr) -> std::net::UdpSocket {
     let begun = Instant::now();
     loop {
         match std::net::UdpSocket::bind(addr) {
             Ok(socket) => return socket,
             Err(error) => {
-                assert!(begun.elapsed() < Duration::from_secs(3), "{addr} is not free again: {error}");
+                assert!(begun.elapsed() < Duration::from_secs(5), "{addr} is not free again: {error}");
                 tokio::time::sleep(ms(2)).await;
             }
         }

@@ -255,7 +255,7 @@ impl Connection {
             return;
         }
         self.conclude_extension_ends(now);
-        if self.state == State::Draining && self.is_delivered() {
+        if self.state == State::Draining && (self.is_delivered() || self.has_waited_in_vain(now)) {
             self.state = State::Flushed;
             self.set_delivered();
         }
@@ -390,24 +390,33 @@ impl Connection {
 
     /// When a session that was shut down ends at the latest.
     ///
-    /// It may be sooner than after `linger` if the application is gone. A peer that nothing was heard of is hardly there. A peer
-    /// of which nothing tells whether it has extensions may have lost its HELLO, and sends it again as soon as it has heard of
-    /// this end.
+    /// It may be sooner than after `linger`. Where nothing was written, a peer that nothing was heard of is hardly there: then the
+    /// shutdown is done, and the session ends if the application is gone. A peer of which nothing tells whether it has
+    /// extensions may have lost its HELLO, and sends it again as soon as it has heard of this end.
     pub(super) fn linger_until(&self) -> Option<Instant> {
         let since = self.linger_since?;
         let rto = self.arq.rto();
         let is_doubtful = match self.knowledge() {
             Knowledge::Asking => self.is_unanswered(),
-            Knowledge::Unknown => self.delivery == Delivery::Done,
+            Knowledge::Unknown => self.reader_dropped && self.delivery == Delivery::Done,
             _ => false,
         };
-        let most = if is_doubtful && self.reader_dropped { DOUBTFUL_RTOS * rto } else { self.linger };
+        let most = if is_doubtful { DOUBTFUL_RTOS * rto } else { self.linger };
         Some(since + self.linger.min(most))
     }
 
     /// Whether nothing was heard of the peer, and it owes nothing.
     fn is_unanswered(&self) -> bool {
         self.arq.is_flushed() && !self.arq.has_heard()
+    }
+
+    /// Whether a shutdown has waited long enough for a peer that may not be there, with nothing for it. Nothing can be lost. If the
+    /// peer answers later, it is still told of the end.
+    fn has_waited_in_vain(&self, now: Instant) -> bool {
+        !self.reader_dropped
+            && self.knowledge() == Knowledge::Asking
+            && self.is_unanswered()
+            && self.linger_until().is_some_and(|at| at <= now)
     }
 
     /// Ends the session at once, and has a peer that understands it told why.
@@ -462,5 +471,5 @@ impl Connection {
     }
 }
 
-/// How many RTOs a session is kept for whose application is gone, and whose peer may not be there, or not have extensions.
+/// How many RTOs a session that has nothing to deliver waits for a peer that may not be there, or not have extensions.
 const DOUBTFUL_RTOS: u32 = 8;
