@@ -5,6 +5,7 @@
 mod cases;
 mod operations;
 mod random;
+mod unheard;
 
 use std::time::Duration;
 
