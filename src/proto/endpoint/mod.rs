@@ -75,7 +75,7 @@ use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
 ///
 /// use kcp9::{
 ///     KcpConfig,
-///     proto::{Connection, Endpoint, Handle, Instant, Random, Routed, SessionSeed},
+///     proto::{Connection, Endpoint, Extensions, Handle, Instant, Random, Routed, SessionSeed},
 /// };
 ///
 /// # struct Entropy;
@@ -84,7 +84,8 @@ use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
 /// #         bytes.fill(4);
 /// #     }
 /// # }
-/// let config = KcpConfig::default();
+/// // With extensions, HELLO would come first.
+/// let config = KcpConfig::builder().extensions(Extensions::Off).build()?;
 /// let now = Instant::ZERO;
 /// // `Entropy` draws from the operating system.
 /// let mut endpoint = Endpoint::accepting(&config, &mut Entropy);
