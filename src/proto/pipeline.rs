@@ -277,6 +277,7 @@ impl Pipeline {
     /// told where the segments lie.
     ///
     /// Returns the out-of-band data that the packet carries instead of segments. Its conv may be another one.
+    #[inline]
     pub(super) fn take_in<'a>(
         &mut self,
         packet: &'a [u8],

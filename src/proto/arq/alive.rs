@@ -96,15 +96,6 @@ impl Arq {
         self.alive.introduces = self.buffer.nxt() == 0;
     }
 
-    /// Something is written.
-    #[inline]
-    pub(super) const fn before_push(&mut self) {
-        if self.alive.introduces {
-            self.alive.introduces = false;
-            self.alive.ping_due = true;
-        }
-    }
-
     /// Since when an answer is due and nothing has come.
     pub(in crate::proto) const fn unanswered_since(&self) -> Option<Instant> {
         self.path.liveness.unanswered_since()
@@ -142,12 +133,17 @@ impl Arq {
 
     /// Whether PING is to be sent.
     pub(in crate::proto) const fn is_ping_due(&self) -> bool {
-        self.alive.ping_due
+        self.alive.ping_due || self.alive.introduces && self.queue.unsent() > 0
     }
 
     /// As [`is_ping_due`](Self::is_ping_due). From here on it is not.
     pub(in crate::proto) const fn take_ping_due(&mut self) -> bool {
-        core::mem::replace(&mut self.alive.ping_due, false)
+        let is_due = self.is_ping_due();
+        if is_due {
+            self.alive.ping_due = false;
+            self.alive.introduces = false;
+        }
+        is_due
     }
 
     /// Asks a peer that has been silent for long enough.

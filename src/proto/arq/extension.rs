@@ -20,6 +20,7 @@ impl Arq {
     /// # Errors
     /// Without `extension`, the command is an unknown one.
     #[cold]
+    #[inline(never)]
     pub(super) fn input_extension(
         &mut self,
         now: Instant,
@@ -57,10 +58,16 @@ impl Arq {
         Ok(right)
     }
 
+    /// Tells the extensions, which do not know yet who the peer is, that it was heard by `segments`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell_heard(&self, now: Instant, extension: &mut Extension, segments: &[u8]) {
+        extension.on_heard(now, self.mark_of(segments), &self.conditions());
+    }
+
     /// `frg` of the last ACK, WASK or WINS of a packet, by which its sender tells whether it knows the extensions. Only those
     /// count that have the newest `una`.
-    #[cold]
-    pub(super) fn mark_of(&self, segments: &[u8]) -> Option<u8> {
+    fn mark_of(&self, segments: &[u8]) -> Option<u8> {
         let headers = Segments::new(segments).map_while(Result::ok).map(|(header, _)| header);
         headers
             .filter(|header| !matches!(header.cmd, Command::Push | Command::Extension))

@@ -66,7 +66,6 @@ impl Arq {
         let mut heard = false;
         // The peer is heard by what it cannot have said before: see `Liveness`.
         let mut is_new = false;
-        let mut new_payload = false;
         let mut outcome = Ok(());
         let mut arrived = StreamRange::default();
         // Where the next segment begins.
@@ -126,7 +125,7 @@ impl Arq {
                 }
                 Command::Push => {
                     let place = place.map(|place| place.forward(payload_at));
-                    new_payload |= self.input_push(now, &header, payload, place);
+                    self.input_push(now, &header, payload, place);
                 }
                 _ => is_new |= self.input_window(now, header.cmd, header.ts, header.una, origin),
             }
@@ -137,15 +136,11 @@ impl Arq {
         if skipped && let Some(due) = self.buffer.first_due() {
             self.queue.bytes.prefetch_for_copy(StreamRange { position: due.position, len: due.len });
         }
-        if new_payload {
-            self.path.liveness.on_payload(now);
-            self.window_update.on_new_segment();
-        }
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
-            self.after_input(now, &confirmed, skipped, echoed, is_new | new_payload);
+            self.after_input(now, &confirmed, skipped, echoed, is_new);
             if let Some(extension) = extension.filter(|extension| !extension.is_settled()) {
-                extension.on_heard(now, self.mark_of(segments), &self.conditions());
+                self.tell_heard(now, extension, segments);
             }
         } else if confirmed.acked.segments > 0 {
             self.doubt_peer(now);
@@ -178,14 +173,13 @@ impl Arq {
         self.is_fresh(now, ts)
     }
 
-    /// Takes in a PUSH. Returns whether it is new.
     fn input_push(
         &mut self,
         now: Instant,
         header: &SegmentHeader,
         payload: &[u8],
         place: Option<BlockPosition<'_>>,
-    ) -> bool {
+    ) {
         self.counters.segments.push_received += 1;
         let outcome = self.recv.insert(header.sn, header.frg, payload, place);
         match outcome {
@@ -193,10 +187,13 @@ impl Arq {
                 self.counters.segments.out_of_window += 1;
                 // No ACK, but a sign of life that tells the window as it is.
                 self.tell_window = true;
-                return false;
+                return;
             }
             Insert::Duplicate => self.counters.segments.duplicates += 1,
-            Insert::InOrder | Insert::OutOfOrder => {}
+            Insert::InOrder | Insert::OutOfOrder => {
+                self.path.liveness.on_payload(now);
+                self.window_update.on_new_segment();
+            }
         }
         let ack = Ack { sn: header.sn, ts: header.ts };
         self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
@@ -208,10 +205,9 @@ impl Arq {
         {
             self.acks.set_due();
         }
-        outcome != Insert::Duplicate
     }
 
-    /// `is_new`: the packet has something that the peer cannot have said before, other than an ACK.
+    /// `is_new`: the packet has something that the peer cannot have said before, other than payload and ACKs.
     fn after_input(
         &mut self,
         now: Instant,
@@ -224,8 +220,7 @@ impl Arq {
         if let Some(rtt) = rtt {
             self.path.on_rtt(now, rtt, &self.nodelay);
         }
-        let confirms = confirmed.acked.segments > 0;
-        if confirms {
+        if confirmed.acked.segments > 0 {
             self.path.liveness.on_payload(now);
             self.losses.add(&confirmed.losses);
             if self.buffer.unacked() == 0 {
@@ -243,7 +238,7 @@ impl Arq {
             self.after_skips(now);
         }
         self.control_sn = 1;
-        if confirms || is_new {
+        if is_new || self.path.liveness.last_payload() == now {
             self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
         }
         if self.alive.ghost.needs_una() {

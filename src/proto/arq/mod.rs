@@ -229,7 +229,6 @@ impl Arq {
             return;
         }
         self.counters.stream.bytes_written += taken as u64;
-        self.before_push();
         // What was waiting before is due already, or waits for the window, and takes this along.
         if self.write_delay && self.queue.unsent() == taken {
             self.flush_at = Some(now + self.nodelay.interval);

@@ -178,15 +178,18 @@ impl Connection {
         self.reader_dropped
     }
 
+    #[inline]
     pub(super) fn check_writable(&self) -> Result<(), WriteError> {
+        if self.state == State::Established { Ok(()) } else { Err(self.why_not_writable()) }
+    }
+
+    #[cold]
+    fn why_not_writable(&self) -> WriteError {
         match self.state {
-            State::Established => Ok(()),
-            State::Refused => Err(WriteError::NoReader),
-            State::Closed(CloseReason::Finished) if self.has_peer_no_reader() => Err(WriteError::NoReader),
-            State::Draining | State::Flushed | State::Closed(CloseReason::Finished) => {
-                Err(WriteError::ShutDown)
-            }
-            State::Closed(reason) => Err(WriteError::Closed(reason)),
+            State::Refused => WriteError::NoReader,
+            State::Closed(CloseReason::Finished) if self.has_peer_no_reader() => WriteError::NoReader,
+            State::Closed(reason) if reason != CloseReason::Finished => WriteError::Closed(reason),
+            _ => WriteError::ShutDown,
         }
     }
 

@@ -149,7 +149,14 @@ impl Connection {
     // ---- Input and time ----
 
     /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
+    #[inline]
     pub(super) fn after_extension_input(&mut self) {
+        if self.extension.is_some() || self.awaits_peer {
+            self.heed_extension();
+        }
+    }
+
+    fn heed_extension(&mut self) {
         if let Some(reason) = self.extension_fate() {
             self.close(reason);
             return;
@@ -210,7 +217,7 @@ impl Connection {
     /// Whether an extension segment is to be sent in a packet of its own.
     #[inline]
     pub(super) fn has_urgent_extension(&self) -> bool {
-        self.extension.as_ref().is_some_and(|extension| extension.is_urgent()) || self.arq.is_ping_due()
+        self.extension.as_ref().is_some_and(|extension| extension.is_urgent() || self.arq.is_ping_due())
     }
 
     /// Whether an extension segment may go with a packet of the stream.

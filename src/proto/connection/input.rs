@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::Connection;
+use super::{Connection, State};
 use crate::proto::{
     arq::{Block, BlockPosition},
     error::{CloseReason, PacketError},
@@ -117,6 +117,7 @@ impl Connection {
     }
 
     /// Takes in one decrypted packet. `place` is where it lies, if its payload may stay there.
+    #[inline]
     fn take_in(
         &mut self,
         now: Instant,
@@ -127,7 +128,9 @@ impl Connection {
         udp.packets_received += 1;
         udp.bytes_received += packet.len() as u64;
         let conv = self.arq.conv();
-        if self.close_reason().is_some_and(|reason| reason != CloseReason::Finished) {
+        if let State::Closed(reason) = self.state
+            && reason != CloseReason::Finished
+        {
             return self.take_in_after_abort(now, packet);
         }
         let (arq, extension) = (&mut self.arq, &mut self.extension);
@@ -159,10 +162,10 @@ impl Connection {
     }
 
     /// Draws the conclusions from the packets that were taken in.
+    #[inline]
     fn after_input(&mut self, now: Instant) {
         if self.pipeline.is_adaptive() {
-            let (rtt, min_rtt) = self.arq.round_trip_times();
-            self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
+            self.adapt_fec(now);
         }
         self.after_extension_input();
         if self.arq.is_ghost() {
@@ -170,6 +173,12 @@ impl Connection {
         }
         self.after_progress();
         self.check_ends(now);
+    }
+
+    #[inline(never)]
+    fn adapt_fec(&mut self, now: Instant) {
+        let (rtt, min_rtt) = self.arq.round_trip_times();
+        self.pipeline.adapt(now, self.arq.losses(), rtt, min_rtt);
     }
 }
 
