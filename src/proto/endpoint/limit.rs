@@ -144,6 +144,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, which do nothing that few do not")]
     fn a_flood_from_everywhere_is_answered_a_thousand_times_a_second() {
         let mut limits = limits(1_000);
         let count =
@@ -152,6 +153,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, which do nothing that few do not")]
     fn a_flood_from_one_network_is_answered_twenty_times_a_second() {
         let mut limits = limits(1_000);
         let count = answered(Duration::from_micros(500), MINUTE, |now, n| {
@@ -174,6 +176,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, which do nothing that few do not")]
     fn records_answer_ten_times_as_often() {
         let mut limits = limits(1_000);
         let count = answered(Duration::from_micros(20), MINUTE, |now, _| limits.take_record(now));
@@ -181,6 +184,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, which do nothing that few do not")]
     fn what_is_seldom_is_always_answered() {
         let mut limits = limits(1_000);
         assert_eq!(
@@ -197,6 +201,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, which do nothing that few do not")]
     fn a_limit_of_one_answers_now_and_then() {
         let mut limits = limits(1);
         let count =
