@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kcp9::{EndpointStats, KcpEndpoint, KcpStream, proto::Extensions};
+use kcp9::{EndpointStats, KcpEndpoint, KcpStream};
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -77,59 +77,4 @@ async fn a_thousand_idle_sessions_cause_no_wakeups() {
     }
     assert_quiet(Duration::from_secs(2), || vec![endpoint.endpoint_stats(), listener.endpoint_stats()]).await;
     assert_eq!(listener.endpoint_stats().state.sessions, 1_000);
-}
-
-/// User and system time of this process so far.
-#[cfg(target_os = "linux")]
-fn processor_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-    // Linux tells programs of 100 ticks a second, whatever its own clock does.
-    Duration::from_millis(ticks * 10)
-}
-
-/// What keep-alive costs: 10,000 sessions that are asked every 2 s are asked as often as 100,000 every 20 s. Both ends are in this
-/// process, which prints what one of them takes.
-#[cfg(target_os = "linux")]
-async fn questions_of_idle_sessions(extensions: Extensions) {
-    const SESSIONS: usize = 10_000;
-    let config = kcp9::KcpConfig::builder().extensions(extensions).keep_alive(Some(Duration::from_secs(2)));
-    let config = config.build().unwrap();
-    let listener = crate::support::listen_with(config.clone()).await;
-    let addr = listener.local_addr().unwrap();
-    let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
-    let mut streams: Vec<KcpStream> = Vec::new();
-    for _ in 0..SESSIONS {
-        let mut client = endpoint.connect(addr, config.clone()).unwrap();
-        client.write_all(b"x").await.unwrap();
-        let (mut server, _) = within(5, "a client is accepted", listener.accept()).await.unwrap();
-        server.read_u8().await.unwrap();
-        streams.extend([client, server]);
-    }
-    tokio::time::sleep(SETTLE).await;
-    let counts = || {
-        [listener.endpoint_stats().socket.packets_received, endpoint.endpoint_stats().socket.packets_received]
-    };
-    let (before, begun, packets) = (processor_time(), std::time::Instant::now(), counts());
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let share = (processor_time() - before).as_secs_f64() / begun.elapsed().as_secs_f64() / 2.0;
-    let [questions, answers] = [0, 1].map(|at| counts()[at] - packets[at]);
-    println!(
-        "{extensions:?}: {questions} questions, {answers} answers; {:.1} % of a core for each end",
-        share * 100.0
-    );
-    // On a busy machine some are asked twice.
-    assert!(questions >= 90_000, "{questions} questions");
-    assert_eq!(listener.endpoint_stats().state.sessions, SESSIONS as u64);
-    assert!(share < 0.05, "{:.1} % of a core", share * 100.0);
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a minute: cargo test --release --test sockets -- --ignored --nocapture questions_of"]
-async fn questions_of_a_hundred_thousand_idle_sessions_take_little_of_a_core() {
-    questions_of_idle_sessions(Extensions::Off).await;
-    questions_of_idle_sessions(Extensions::Preferred).await;
 }
