@@ -10,6 +10,8 @@
 
 #![no_main]
 
+mod script;
+
 use std::time::Duration;
 
 use kcp9::{
@@ -20,6 +22,8 @@ use kcp9::{
     },
 };
 use libfuzzer_sys::fuzz_target;
+
+use script::Script;
 
 const CONV: u32 = 7;
 const MAX_OPERATIONS: usize = 200;
@@ -36,30 +40,8 @@ const MAX_PAYLOAD: usize = 4_096;
 const MAX_FRAGMENTS: usize = 255;
 const MAX_QUEUE: usize = 256;
 
-/// Reads the script; zeros behind its end.
-struct Script<'a>(&'a [u8]);
-
+/// What scripts of this target hold beside bytes and numbers.
 impl Script<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn short(&mut self) -> u16 {
-        u16::from_le_bytes([self.byte(), self.byte()])
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
-        self.0 = rest;
-        taken.to_vec()
-    }
-
     /// A counter near `base` mostly, anything at times.
     fn near(&mut self, base: u32) -> u32 {
         match self.byte() {

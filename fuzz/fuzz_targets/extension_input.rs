@@ -11,6 +11,8 @@
 
 #![no_main]
 
+mod script;
+
 use std::time::Duration;
 
 use kcp9::{
@@ -20,6 +22,8 @@ use kcp9::{
     },
 };
 use libfuzzer_sys::fuzz_target;
+
+use script::Script;
 
 const CONV: u32 = 7;
 const MAX_OPERATIONS: usize = 200;
@@ -31,27 +35,6 @@ const ANSWER: u8 = 2;
 const MARK: u8 = 0x60;
 /// Bytes of a HELLO in front of its fields.
 const HELLO_LEN: usize = 24;
-
-/// Reads the script; zeros behind its end.
-struct Script<'a>(&'a [u8]);
-
-impl Script<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
-        self.0 = rest;
-        taken.to_vec()
-    }
-}
 
 /// All bytes of the seed are the same.
 struct Same(u8);

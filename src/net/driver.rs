@@ -16,9 +16,10 @@
 //! lock, and then serves every dirty session once: it wakes the session's tasks, transmits, and plans the session's next
 //! deadline. A session is dirty when packets came for it, when its deadline came, or when another task scheduled it
 //! ([`Shared::schedule`]). How much one turn may do is limited, and so are the turns and the bytes before the task yields to
-//! others. No session ends for its peer's silence before the socket was found empty after the session's deadline: a driver
-//! that was kept from its work reads first what arrived meanwhile. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is
-//! woken.
+//! others. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is woken.
+//!
+//! A driver may be kept from its work, by a stopped process or a busy runtime. So no session ends for its peer's silence before
+//! the socket was found empty behind the session's deadline: what arrived meanwhile is read first.
 //!
 //! Where packets come one at a time, other code has used the processor's caches since the last one. Most of the time that
 //! such a packet takes goes into fetching the code that handles it. So the code for rare cases stands in functions of its
