@@ -110,7 +110,17 @@ impl State {
     }
 
     /// Lists the tasks that the connection's events concern.
+    #[inline]
     pub(super) fn collect_events(&mut self, wakes: &mut WakeList) {
+        if self.connection.has_events() {
+            self.take_events(wakes);
+        }
+        if self.seeks {
+            self.wake_seekers(wakes);
+        }
+    }
+
+    fn take_events(&mut self, wakes: &mut WakeList) {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Readable => {
@@ -152,9 +162,6 @@ impl State {
                     }
                 }
             }
-        }
-        if self.seeks {
-            self.wake_seekers(wakes);
         }
     }
 

@@ -3,10 +3,18 @@
 //! The answers save it work: a look at the clock, a system call, a turn of the driver. A caller without them is as correct,
 //! so that they are no part of the public interface.
 
-use super::Connection;
+use super::{Connection, ends::EndEvents};
 use crate::proto::time::Instant;
 
 impl Connection {
+    /// Whether [`poll_event`](Self::poll_event) has anything but an event of FEC, for which nobody waits. It is asked behind each
+    /// write, and an event is larger than the answer.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        let has_flag = self.readable | self.writable | self.datagram_readable | self.connected;
+        has_flag || self.end_events != EndEvents::NONE
+    }
+
     /// Whether anything waits to be sent: what [`flush`](Self::flush) would send, or what the windows hold up.
     pub(crate) const fn has_held_back(&self) -> bool {
         self.arq.has_held_back()

@@ -10,7 +10,7 @@
 //! acknowledged everything, or has nobody who reads it. The reading direction is done when everything has arrived, or
 //! nobody reads here.
 
-use super::{Connection, Event, State, Transmit};
+use super::{Connection, Event, State};
 use crate::proto::{
     error::{AbortReason, CloseReason, ReadError, WriteError},
     extension::Knowledge,
@@ -458,19 +458,10 @@ impl Connection {
         speaks && !silent
     }
 
-    /// What a session that has ended still sends.
+    /// Whether a session that has ended has something of the peer to acknowledge once more.
     #[cold]
-    pub(super) fn transmit_closed(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        reason: CloseReason,
-    ) -> Option<Transmit> {
-        if self.has_urgent_extension() {
-            return self.transmit_extension(now, buf);
-        }
-        let answers = reason == CloseReason::Finished && self.extension.is_some() && !self.arq.has_told_all();
-        if answers { self.transmit_stream(now, buf, false) } else { None }
+    pub(super) fn answers_resends(&self, reason: CloseReason) -> bool {
+        reason == CloseReason::Finished && self.extension.is_some() && !self.arq.has_told_all()
     }
 }
 

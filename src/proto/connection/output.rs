@@ -40,24 +40,25 @@ impl Connection {
     /// segment. A call that is not corked must follow soon.
     pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
         if let State::Closed(reason) = self.state {
-            return self.transmit_closed(now, buf, reason);
+            if self.has_urgent_extension() {
+                return self.transmit_extension(now, buf);
+            }
+            if !self.answers_resends(reason) {
+                return None;
+            }
+        } else {
+            if self.extension.is_some()
+                && self.has_urgent_extension()
+                && let Some(transmit) = self.transmit_extension(now, buf)
+            {
+                return Some(transmit);
+            }
+            if self.datagrams.is_turn()
+                && let Some(transmit) = self.transmit_datagrams(now, buf)
+            {
+                return Some(transmit);
+            }
         }
-        if self.has_urgent_extension()
-            && let Some(transmit) = self.transmit_extension(now, buf)
-        {
-            return Some(transmit);
-        }
-        if self.datagrams.is_turn()
-            && let Some(transmit) = self.transmit_datagrams(now, buf)
-        {
-            return Some(transmit);
-        }
-        self.transmit_stream(now, buf, corked)
-    }
-
-    /// Writes the next packets of the stream, or datagrams if it has none.
-    #[inline]
-    pub(super) fn transmit_stream(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
         self.pipeline.skip_parity_over(self.settings.mtu);
         self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
