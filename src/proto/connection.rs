@@ -5,6 +5,7 @@ mod datagrams;
 mod driver;
 mod ends;
 mod extension;
+mod extension_slot;
 mod input;
 mod moves;
 mod output;
@@ -17,18 +18,19 @@ mod timers;
 pub(super) use self::record::{Ended, KnownPeer, PeerRecord};
 pub use self::{input::BatchDrops, moves::RebindError, output::Transmit, record::ClosedRecord};
 
-use alloc::boxed::Box;
 use core::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 
-use self::ends::{Delivery, EndEvents};
+use self::{
+    ends::{Delivery, EndEvents},
+    extension_slot::ExtensionSlot,
+};
 use super::{
     arq::Arq,
     config::{KcpConfig, SessionSettings},
     datagrams::Datagrams,
     error::{CloseReason, ReadError, WriteError},
-    extension::Extension,
     fec::FecEvent,
     pipeline::Pipeline,
     stats::{Counters, Stats},
@@ -117,8 +119,8 @@ pub struct Connection {
     arq: Arq,
     pipeline: Pipeline,
     datagrams: Datagrams,
-    /// What peers of this crate say beyond KCP; `None` where the extensions are off.
-    extension: Option<Box<Extension>>,
+    /// What peers of this crate say beyond KCP; empty where the extensions are off.
+    extension: ExtensionSlot,
     state: State,
     settings: SessionSettings,
     dead_timeout: Duration,
@@ -166,7 +168,7 @@ impl Connection {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
             datagrams: Datagrams::new(config.datagram_queue),
-            extension: None,
+            extension: ExtensionSlot::empty(),
             state: State::Established,
             settings: config.settings,
             dead_timeout: config.dead_timeout,

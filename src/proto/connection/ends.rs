@@ -68,7 +68,7 @@ impl Connection {
         self.arq.flush();
         self.state = State::Draining;
         self.linger_since = Some(now);
-        if let Some(extension) = &mut self.extension {
+        if let Some(extension) = self.extension.as_mut() {
             extension.ends.shutdown();
             extension.settle(now);
         }
@@ -113,13 +113,13 @@ impl Connection {
         }
         self.reader_dropped = true;
         self.datagrams.drop_unread();
-        if let Some(extension) = &mut self.extension {
+        if let Some(extension) = self.extension.as_mut() {
             extension.ends.drop_reader();
         }
         self.shutdown(now);
         self.linger_since.get_or_insert(now);
         if self.is_unanswered()
-            && let Some(extension) = &mut self.extension
+            && let Some(extension) = self.extension.as_mut()
         {
             extension.give_up();
         }
@@ -138,7 +138,7 @@ impl Connection {
         if self.close_reason().is_none() {
             self.state = State::Closed(reason);
             self.end_events.add(EndEvents::CLOSED);
-            if let Some(extension) = &mut self.extension {
+            if let Some(extension) = self.extension.as_mut() {
                 extension.close();
             }
         }
@@ -275,7 +275,7 @@ impl Connection {
 
     /// The same, as far as the peer knows of it.
     fn conclude_extension_ends(&mut self, now: Instant) {
-        let Some(extension) = &mut self.extension else { return };
+        let Some(extension) = self.extension.as_mut() else { return };
         if extension.knowledge() == Knowledge::Asking && self.arq.has_heard() {
             // Also if it had been given up.
             extension.settle(now);
@@ -332,7 +332,7 @@ impl Connection {
             Knowledge::Asking | Knowledge::Known | Knowledge::Confirmed => {
                 self.arq.refuse();
                 let is_over = self.close_reason().is_some();
-                let Some(extension) = &mut self.extension else { return };
+                let Some(extension) = self.extension.as_mut() else { return };
                 let (ends, rto) = (&mut extension.ends, self.arq.rto());
                 if ends.on_refused(self.arq.refused(), rto) && is_over {
                     ends.repeat_abort(now, rto);
@@ -343,7 +343,7 @@ impl Connection {
 
     /// Whether a shutdown is done.
     fn is_delivered(&self) -> bool {
-        let told = match &self.extension {
+        let told = match self.extension.as_ref() {
             None => true,
             Some(extension) => match extension.knowledge() {
                 Knowledge::Legacy => true,
@@ -362,7 +362,7 @@ impl Connection {
         if !matches!(self.state, State::Flushed | State::Refused) || !self.arq.has_told_all() {
             return false;
         }
-        match (&self.extension, self.knowledge()) {
+        match (self.extension.as_ref(), self.knowledge()) {
             (Some(extension), Knowledge::Known | Knowledge::Confirmed) => {
                 let ends = &extension.ends;
                 (self.reader_dropped || ends.is_eof()) && ends.is_write_over() && !ends.owes_answer()
@@ -426,7 +426,7 @@ impl Connection {
     fn close_telling(&mut self, reason: CloseReason, abort: AbortReason) {
         if self.close_reason().is_none() {
             self.close(reason);
-            if let Some(extension) = &mut self.extension {
+            if let Some(extension) = self.extension.as_mut() {
                 extension.ends.abort(abort);
             }
         }

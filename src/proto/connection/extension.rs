@@ -1,7 +1,5 @@
 //! What a connection does with its extensions: it begins them, hands them what comes in, and sends what they have to say.
 
-use alloc::boxed::Box;
-
 use super::{Connection, Transmit};
 use crate::proto::{
     config::KcpConfig,
@@ -101,7 +99,7 @@ impl Connection {
             dead_timeout: config.dead_timeout,
         };
         self.arq.mark_segments();
-        self.extension = Some(Box::new(Extension::new(role, &settings, seed, now)));
+        self.extension.fill(Extension::new(role, &settings, seed, now));
     }
 
     /// What this end says that it can receive.
@@ -136,7 +134,7 @@ impl Connection {
         if self.close_reason().is_some() || self.is_connected() {
             return;
         }
-        match &mut self.extension {
+        match self.extension.as_mut() {
             Some(extension) => {
                 if extension.ask() {
                     self.arq.ask_window();
@@ -161,7 +159,7 @@ impl Connection {
             self.close(reason);
             return;
         }
-        if let Some(extension) = &self.extension
+        if let Some(extension) = self.extension.as_ref()
             && extension.is_confirmed()
             && !self.arq.is_confirmed()
         {
@@ -185,7 +183,7 @@ impl Connection {
     }
 
     pub(super) fn on_extension_timeout(&mut self, now: Instant, read_until: Instant) {
-        let Some(extension) = &mut self.extension else { return };
+        let Some(extension) = self.extension.as_mut() else { return };
         if extension.on_timeout(now, &Conditions { read_until, ..self.arq.conditions() }) {
             self.arq.ask_window();
         }
@@ -217,13 +215,18 @@ impl Connection {
     /// Whether an extension segment is to be sent in a packet of its own.
     #[inline]
     pub(super) fn has_urgent_extension(&self) -> bool {
+        (!self.extension.is_idle() || self.arq.is_ping_due()) && self.finds_urgent_extension()
+    }
+
+    fn finds_urgent_extension(&self) -> bool {
         self.extension.as_ref().is_some_and(|extension| extension.is_urgent() || self.arq.is_ping_due())
     }
 
     /// Whether an extension segment may go with a packet of the stream.
     #[inline]
     pub(super) fn has_appendable_extension(&self) -> bool {
-        self.extension.as_ref().is_some_and(|extension| extension.has_appendable())
+        !self.extension.is_idle()
+            && self.extension.as_ref().is_some_and(|extension| extension.has_appendable())
     }
 
     /// Bytes of a packet in front of and behind an extension segment that stands alone. It takes no FEC header: it is sent
@@ -264,7 +267,7 @@ impl Connection {
     #[cold]
     pub(super) fn append_extension(&mut self, now: Instant, out: &mut [u8]) -> usize {
         let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
-        let Some(extension) = &mut self.extension else { return 0 };
+        let Some(extension) = self.extension.as_mut() else { return 0 };
         // The last data may be what stands before it.
         if extension.awaits_last_data() && self.arq.is_all_sent() && !self.datagrams.has_unsent() {
             extension.ends.on_all_sent(self.arq.snd_nxt());

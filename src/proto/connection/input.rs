@@ -155,7 +155,7 @@ impl Connection {
             answers |= is_answered_by_abort(segments, conv);
             Ok(())
         });
-        if answers && let Some(extension) = &mut self.extension {
+        if answers && let Some(extension) = self.extension.as_mut() {
             extension.ends.repeat_abort(now, self.arq.rto());
         }
         outcome.map(|_| ())

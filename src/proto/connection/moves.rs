@@ -86,7 +86,7 @@ impl Connection {
         }
         let conditions = self.arq.conditions();
         for packet in packets.chunks(stride.max(1)) {
-            let Some(extension) = &mut self.extension else { return };
+            let Some(extension) = self.extension.as_mut() else { return };
             let udp = &mut self.arq.counters_mut().udp;
             udp.packets_received += 1;
             udp.bytes_received += packet.len() as u64;

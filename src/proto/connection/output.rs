@@ -39,6 +39,7 @@ impl Connection {
     /// something is in flight, it holds back less than 16 segments of written data, and the rest that does not fill a
     /// segment. A call that is not corked must follow soon.
     pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
+        self.extension.look();
         if let State::Closed(reason) = self.state {
             if self.has_urgent_extension() {
                 return self.transmit_extension(now, buf);
@@ -47,8 +48,7 @@ impl Connection {
                 return None;
             }
         } else {
-            if self.extension.is_some()
-                && self.has_urgent_extension()
+            if self.has_urgent_extension()
                 && let Some(transmit) = self.transmit_extension(now, buf)
             {
                 return Some(transmit);
