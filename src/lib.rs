@@ -67,10 +67,12 @@
 //!
 //! # What differs from TCP
 //!
-//! KCP has no handshake and no close on the wire. Connecting sends nothing. Where no peer answers, calls fail with a timeout
-//! once data has waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). A session does not learn that its peer has shut
-//! down: applications say in their own bytes where their data ends. Nothing is encrypted unless a cipher is configured
-//! ([`KcpConfigBuilder::crypto`]), and one key serves all sessions: see the README for what that protects against.
+//! Connecting does not wait for the peer: [`KcpStream::connected`] and [`KcpStream::connect_timeout`] do. Where no peer answers,
+//! calls fail with a timeout once the first packets have waited for [`dead_timeout`](KcpConfigBuilder::dead_timeout). KCP has no
+//! close on the wire: peers of this crate tell each other by [`Extensions`], while a session with another implementation does not
+//! learn that its peer has shut down, and applications say in their own bytes where their data ends. Nothing is encrypted unless
+//! a cipher is configured ([`KcpConfigBuilder::crypto`]), and one key serves all sessions: see the README for what that protects
+//! against.
 //!
 //! # Features
 //!

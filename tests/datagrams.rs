@@ -12,7 +12,7 @@ const CONV: u32 = 0x6b63_7039;
 const QUEUE: usize = 20_000;
 
 fn config() -> KcpConfigBuilder {
-    KcpConfig::builder().datagram_queue(QUEUE)
+    KcpConfig::builder().datagram_queue(QUEUE).keep_alive(None)
 }
 
 fn connection(config: KcpConfigBuilder) -> Connection {

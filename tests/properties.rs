@@ -276,6 +276,7 @@ proptest! {
     ) {
         let nodelay = NoDelay { nc, ..NoDelay::FAST3 };
         let config = KcpConfig::builder().recv_window(window).nodelay(nodelay).congestion_control(control);
+        let config = config.keep_alive(None);
         let config = config.build().unwrap();
         let mut now = Instant::ZERO;
         let mut connection = Connection::new(CONV, &config, now);

@@ -114,7 +114,8 @@ fn recorded_sessions_yield_their_stream() {
         }
         ciphers.push((session.text("cipher"), session.fraction("lost_fraction")));
         let (data, parity) = if told { shards } else { (0, 0) };
-        let config = KcpConfig::builder().crypto(crypto.clone()).fec(data, parity).build().unwrap();
+        let config =
+            KcpConfig::builder().crypto(crypto.clone()).fec(data, parity).keep_alive(None).build().unwrap();
         let conv = session.number("conv");
         let mut connection = Connection::new(conv, &config, Instant::ZERO);
         let mut stream = Vec::new();

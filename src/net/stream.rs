@@ -39,14 +39,17 @@ use crate::proto::{KcpConfig, SessionSettings, Stats};
 ///
 /// It behaves as a `TcpStream` where the protocol allows that. Reads and writes wait and are safe to cancel. A peer that does
 /// not read holds the writer back. [`shutdown`](tokio::io::AsyncWrite::poll_shutdown) returns when the peer has acknowledged
-/// everything. Two things differ, because KCP has no segment for them:
+/// everything, and the peer's reads then end behind the last byte. Two things differ:
 ///
-/// * **Connecting** sends nothing. That nobody answers shows only after data has waited for
-///   [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout): from then on every call fails with `TimedOut`.
-/// * **Closing** is not told to the peer. Applications say in their own bytes where their data ends, and reads never return
-///   0 bytes. What a dropped stream wrote is still delivered in the background, within
-///   [`linger`](crate::KcpConfigBuilder::linger), as long as the runtime lives: a program that is about to end calls `shutdown`
-///   first, which waits until everything has arrived.
+/// * **Connecting** does not wait for the peer: data may leave with the first packet. [`connected`](Self::connected) and
+///   [`connect_timeout`](Self::connect_timeout) wait. That nobody answers shows at the latest when the first packets have
+///   waited for [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout): from then on every call fails with `TimedOut`.
+/// * **Dropping** a stream does not lose what was written: it is still delivered in the background, within
+///   [`linger`](crate::KcpConfigBuilder::linger), as long as the runtime lives. A program that is about to end calls
+///   `shutdown` first, which waits until everything has arrived.
+///
+/// Where the peer does not speak kcp9's [extensions](crate::Extensions) (kcp-go, ikcp and others), **closing is not told to it**,
+/// and it does not tell. Applications then say in their own bytes where their data ends, and reads never return 0 bytes.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -42,8 +42,8 @@ enum Kind {
 const OURS: [Kind; 2] = [Kind::Connects, Kind::Accepts];
 
 fn preferred() -> KcpConfigBuilder {
-    // Nobody gives up, however long the path loses everything.
-    KcpConfig::builder().extensions(Extensions::Preferred).dead_timeout(LIMIT).linger(LIMIT)
+    // Nobody gives up, however long the path loses everything, and what is done is silent.
+    KcpConfig::builder().dead_timeout(LIMIT).linger(LIMIT).keep_alive(None)
 }
 
 /// Two ends over these paths.
@@ -265,9 +265,12 @@ fn a_server_without_room_for_five_seconds_is_asked_until_it_has() {
 
 #[test]
 fn nobody_waits_for_a_peer_that_never_was_there_for_ever() {
-    let config = KcpConfig::builder().extensions(Extensions::Preferred).build().unwrap();
     let link = LinkSettings { loss: 1.0, ..LinkSettings::default() };
-    for (awaits, writes) in [(true, 0), (false, 1), (false, 0)] {
+    let asks = KcpConfig::default().keep_alive();
+    for (awaits, writes, keep_alive) in
+        [(true, 0, None), (false, 1, None), (false, 0, asks), (false, 0, None)]
+    {
+        let config = KcpConfig::builder().keep_alive(keep_alive).build().unwrap();
         let mut simulation = simulation(1, OURS, [&config; 2], [link.clone(), link.clone()]);
         if awaits {
             simulation.client().connection.await_peer(Instant::ZERO);
@@ -276,7 +279,7 @@ fn nobody_waits_for_a_peer_that_never_was_there_for_ever() {
         simulation.run_for(Duration::from_secs(29));
         assert_eq!(simulation.client().connection.close_reason(), None);
         simulation.run_for(Duration::from_secs(3));
-        let expected = (awaits || writes > 0).then_some(CloseReason::DeadLink);
+        let expected = (awaits || writes > 0 || keep_alive.is_some()).then_some(CloseReason::DeadLink);
         assert_eq!(simulation.client().connection.close_reason(), expected);
         if expected.is_none() {
             assert_eq!(count(&simulation, CLIENT, HELLO), 4);
@@ -396,7 +399,7 @@ fn both_ends_may_connect_with_many_seeds() {
 /// One end has extensions and the other does not.
 fn meet_a_legacy_peer(seed: u64) {
     let mut rng = Rng::new(seed);
-    let (ours, plain) = (any_config(&mut rng), KcpConfig::builder());
+    let (ours, plain) = (any_config(&mut rng), KcpConfig::builder().keep_alive(None));
     // The same cipher and packets.
     let settings = ours.settings();
     let plain = plain.settings(settings).crypto(ours.crypto().cloned()).dead_timeout(LIMIT).build().unwrap();

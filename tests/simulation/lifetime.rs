@@ -16,10 +16,14 @@ fn at(time: Duration) -> Instant {
 }
 
 #[test]
-fn an_idle_session_has_no_deadline_and_sends_nothing() {
+fn without_keep_alive_an_idle_session_has_no_deadline_and_sends_nothing() {
     for seed in 0..20 {
-        let config =
-            KcpConfig::builder().write_delay(seed % 2 == 0).ack_no_delay(seed % 3 == 0).build().unwrap();
+        let config = KcpConfig::builder()
+            .keep_alive(None)
+            .write_delay(seed % 2 == 0)
+            .ack_no_delay(seed % 3 == 0)
+            .build()
+            .unwrap();
         let mut simulation = Simulation::new(seed, &config, &LinkSettings::delay(ms(40)).loss(0.2));
         simulation.client().writer = Writer::bulk(100_000);
         simulation.server().writer = Writer::bulk(1_000);
@@ -38,8 +42,9 @@ fn an_idle_session_has_no_deadline_and_sends_nothing() {
 }
 
 #[test]
-fn a_new_session_has_no_deadline() {
-    let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::default());
+fn a_new_session_has_no_deadline_without_keep_alive() {
+    let config = KcpConfig::builder().keep_alive(None).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::default());
     simulation.start();
     assert_eq!(simulation.next_event(), None);
     assert_eq!(simulation.client().link.counts.offered, 0);
@@ -76,7 +81,8 @@ fn shutdown_reports_the_end_when_everything_is_delivered() {
 
 #[test]
 fn shutdown_with_nothing_to_deliver_is_done_at_once() {
-    let mut simulation = Simulation::new(1, &KcpConfig::default(), &LinkSettings::default());
+    let config = KcpConfig::builder().keep_alive(None).build().unwrap();
+    let mut simulation = Simulation::new(1, &config, &LinkSettings::default());
     simulation.call(CLIENT, |connection, now| connection.shutdown(now));
     assert_eq!(simulation.events(CLIENT), [(Instant::ZERO, Event::Flushed)]);
     assert_eq!(simulation.next_event(), None);

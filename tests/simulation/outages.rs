@@ -104,9 +104,9 @@ fn a_vanished_peer_closes_the_session_at_the_dead_timeout() {
 
 #[test]
 fn the_dead_timeout_counts_from_the_first_unanswered_transmission() {
-    let config = KcpConfig::builder().dead_timeout(30 * SECOND).build().unwrap();
+    let config = KcpConfig::builder().dead_timeout(30 * SECOND).keep_alive(None).build().unwrap();
     let mut simulation = Simulation::new(5, &config, &LinkSettings::delay(ms(20)).loss(1.0));
-    // Idle for an hour: silence alone ends no session.
+    // Idle for an hour: without keep-alive, silence alone ends no session.
     simulation.run_for(3_600 * SECOND);
     simulation.call(CLIENT, |connection, now| connection.write(now, b"anyone?")).unwrap();
     simulation.run_for(60 * SECOND);

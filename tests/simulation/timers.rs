@@ -16,7 +16,7 @@ fn at(millis: u64) -> Instant {
 }
 
 fn connection(settings: impl FnOnce(KcpConfigBuilder) -> KcpConfigBuilder) -> Connection {
-    let config = settings(KcpConfig::builder().stream(false)).build().unwrap();
+    let config = settings(KcpConfig::builder().stream(false).keep_alive(None)).build().unwrap();
     Connection::new(CONV, &config, Instant::ZERO)
 }
 

@@ -16,7 +16,7 @@ const TOTAL: u64 = 2_000_000;
 
 /// The server's application does not read before `wakes`.
 fn sleeping_reader(seed: u64, wakes: Duration, link: &LinkSettings) -> Simulation {
-    let config = KcpConfig::builder().recv_window(128).build().unwrap();
+    let config = KcpConfig::builder().recv_window(128).keep_alive(None).build().unwrap();
     let mut simulation = Simulation::new(seed, &config, link);
     simulation.client().writer = Writer::bulk(TOTAL);
     simulation.server().reader = Reader { not_before: Instant::ZERO + wakes, ..Reader::eager() };

@@ -149,9 +149,9 @@ async fn an_absent_peer_holds_the_writer_back_and_then_times_out() {
 
 /// A session that sends nothing waits for no answer, so it cannot time out.
 #[tokio::test]
-async fn a_silent_session_does_not_time_out() {
+async fn without_keep_alive_a_silent_session_does_not_time_out() {
     let absent = UdpSocket::bind(ANY).unwrap();
-    let config = short_timeouts().build().unwrap();
+    let config = short_timeouts().keep_alive(None).build().unwrap();
     let mut client = KcpStream::connect(absent.local_addr().unwrap(), config).await.unwrap();
     let reading = tokio::time::timeout(ms(1_500), client.read_u8()).await;
     assert!(reading.is_err(), "{reading:?}");

@@ -199,7 +199,7 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// After how much silence the peer is asked whether it is still there: 100 ms to a day, default `None` for never. If no answer
+    /// After how much silence the peer is asked whether it is still there: 100 ms to a day, default 20 s; `None` for never. If no answer
     /// comes, it is asked again, and the session ends [`dead_timeout`](Self::dead_timeout) after the first question.
     ///
     /// Without it an end that only reads never learns that its peer is gone. With it, an idle session wakes up once in this time
@@ -249,7 +249,9 @@ impl KcpConfigBuilder {
 
     /// Whether sessions that [`Connection::connect`](crate::proto::Connection::connect) and
     /// [`Connection::accept`](crate::proto::Connection::accept) begin speak the extensions with peers that know them, or demand
-    /// that they do. Default [`Extensions::Off`].
+    /// that they do. Default [`Extensions::Preferred`].
+    ///
+    /// [`Connection::new`](crate::proto::Connection::new) never speaks them.
     pub const fn extensions(mut self, extensions: Extensions) -> Self {
         self.config.extensions = extensions;
         self

@@ -71,14 +71,16 @@ impl Default for KcpConfig {
             dead_link: 0,
             // As `dead_timeout`: so long does a closing session wait for a peer that has vanished.
             linger: Duration::from_secs(30),
-            keep_alive: None,
+            // Before a NAT forgets a silent flow (most wait 30 s or more), and with `dead_timeout` a dead peer is found
+            // within a minute.
+            keep_alive: Some(Duration::from_secs(20)),
             // Idle sessions live until they are dropped, as with TCP.
             idle_timeout: None,
             // The usual `somaxconn` of a small server.
             accept_backlog: 1_024,
             // A peer may hold several conversations over one socket.
             one_session_per_address: false,
-            extensions: Extensions::Off,
+            extensions: Extensions::Preferred,
             // Enough to tell 60,000 peers of a restart within a minute.
             reply_limit: 1_000,
         }

@@ -71,9 +71,9 @@ use super::{
 #[non_exhaustive]
 pub enum Extensions {
     /// Nothing is sent beyond KCP, and nothing beyond it is understood.
-    #[default]
     Off,
     /// Extensions are spoken with peers that know them.
+    #[default]
     Preferred,
     /// A peer that does not know the extensions is refused: the session ends with
     /// [`CloseReason::PeerLacksExtensions`](super::CloseReason::PeerLacksExtensions). Data that was sent with the beginning may

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use kcp9::proto::{
-    Command, Connection, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Transmit,
+    Command, Connection, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Timer, Transmit,
 };
 
 use super::{
@@ -54,6 +54,11 @@ pub struct Arrival {
 }
 
 impl End {
+    /// Whether the connection has no deadline but that of keep-alive.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.connection.next_timer().is_none_or(|(timer, _)| timer == Timer::KeepAlive)
+    }
+
     pub fn new(connection: Connection, link: Link, clock_offset: Duration, rng: Rng) -> Self {
         Self {
             stats: connection.stats(),
