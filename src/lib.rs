@@ -122,7 +122,7 @@ pub use net::{
     SocketStats, WriteHalf,
 };
 pub use proto::{
-    ConfigError, CongestionControl, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,
+    ConfigError, CongestionControl, Extensions, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,
 };
 pub use proto::{congestion, fec};
 
