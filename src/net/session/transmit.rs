@@ -98,6 +98,9 @@ impl Sender<State> for Batches<'_> {
         if let Some(blocked) = state.blocked.take() {
             self.session.send_blocked(state, self.now, blocked)?;
         }
+        if self.corked && state.connection.holds_all_back() {
+            return Err(state.next(true));
+        }
         match state.connection.transmit(self.now, self.buffer, self.corked) {
             Some(transmit) => {
                 let first_packets = state.connection.take_sent_first();

@@ -119,6 +119,14 @@ impl Arq {
         self.path.charge(now, bytes);
     }
 
+    /// Whether a corked run finds nothing to send: what is written waits for more, and nothing else is due. What is due by the time
+    /// waits for its timer.
+    #[cfg(feature = "tokio")]
+    pub(in crate::proto) const fn holds_all_back(&self) -> bool {
+        let least = CORKED_SEGMENTS * self.path.mss();
+        self.buffer.unacked() > 0 && self.queue.unsent() < least && !self.early_due && !self.has_control()
+    }
+
     /// When the pacer lets the next segment go, if a segment waits for nothing else.
     pub(super) fn next_paced(&self) -> Option<Instant> {
         self.path.pacer().deadline().filter(|_| self.has_sendable())

@@ -3,7 +3,7 @@
 //! The answers save it work: a look at the clock, a system call, a turn of the driver. A caller without them is as correct,
 //! so that they are no part of the public interface.
 
-use super::{Connection, ends::EndEvents};
+use super::{Connection, State, ends::EndEvents};
 use crate::proto::time::Instant;
 
 impl Connection {
@@ -23,6 +23,15 @@ impl Connection {
     /// Whether written data waits that the windows have room for: what a corked transmission has left.
     pub(crate) fn has_sendable(&self) -> bool {
         self.arq.has_sendable()
+    }
+
+    /// Whether a corked [`transmit`](Self::transmit) finds nothing to send. Most writes of a few bytes end here.
+    #[inline]
+    pub(crate) fn holds_all_back(&self) -> bool {
+        self.arq.holds_all_back()
+            && self.state == State::Established
+            && !self.datagrams.is_turn()
+            && !self.has_urgent_extension()
     }
 
     /// Whether nothing is in flight and nothing waits that may be sent now. Then
