@@ -100,7 +100,8 @@
            [`KcpStream`]: https://docs.rs/kcp9\n[`KcpListener`]: https://docs.rs/kcp9\n\
            [`KcpEndpoint`]: https://docs.rs/kcp9\n[`EndpointStats`]: https://docs.rs/kcp9\n\
            [`KcpDatagrams`]: https://docs.rs/kcp9\n[`KcpError`]: https://docs.rs/kcp9\n\
-           [`KcpHandle`]: https://docs.rs/kcp9\n[`KcpSocket`]: https://docs.rs/kcp9"
+           [`KcpHandle`]: https://docs.rs/kcp9\n[`KcpSocket`]: https://docs.rs/kcp9\n\
+           [`KcpStream::connected`]: https://docs.rs/kcp9\n[`KcpStream::connect_timeout`]: https://docs.rs/kcp9"
 )]
 #![no_std]
 #![deny(unsafe_code)]

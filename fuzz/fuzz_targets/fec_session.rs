@@ -2,7 +2,7 @@
 //! both change their settings.
 //!
 //! Proves that no byte is wrong, whatever was recovered around a change; that parity which follows the losses keeps to
-//! its limits; that no call spins, and an idle session waits for nothing; and that all arrives once the path is sound.
+//! its limits; that no call spins, and an idle session without keep-alive waits for nothing; and that all arrives once the path is sound.
 //! `fec_input` has packets that nobody sent, `two_peers` all the other settings.
 
 #![no_main]
@@ -92,6 +92,7 @@ impl End {
             .dead_timeout(Duration::from_secs(3_600))
             .fec(data, parity)
             .fec_flush(flush(fec.flush))
+            .keep_alive(None)
             .build()
             .expect("settings in range");
         let connection = Connection::new(7, &config, Instant::ZERO);

@@ -1,12 +1,12 @@
-//! An idle session costs nothing: its driver does not run and sends nothing.
+//! An idle session without keep-alive costs nothing: its driver does not run and sends nothing.
 
 use std::time::Duration;
 
-use kcp9::{EndpointStats, KcpEndpoint, KcpStream};
+use kcp9::{EndpointStats, KcpConfig, KcpEndpoint, KcpStream};
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{ANY, Pair, assert_alive, listen, pair, within};
+use crate::support::{ANY, Pair, assert_alive, listen, pair_with, within};
 
 /// Long enough for the last ACK, and for an idle session to give back what it kept for further traffic.
 const SETTLE: Duration = Duration::from_millis(2_500);
@@ -23,7 +23,8 @@ async fn assert_quiet(quiet: Duration, counters: impl Fn() -> Vec<EndpointStats>
 async fn idle_pairs(quiet: Duration) {
     let mut pairs = Vec::new();
     for shuts_down in [false, true] {
-        let Pair { mut client, mut server, listener } = pair().await;
+        let config = KcpConfig::builder().keep_alive(None).build().unwrap();
+        let Pair { mut client, mut server, listener } = pair_with(config).await;
         assert_alive(&mut client, &mut server).await;
         let end = async {
             crate::support::write_payload(&mut client, 1 << 20).await.unwrap();
@@ -67,7 +68,7 @@ async fn a_thousand_idle_sessions_cause_no_wakeups() {
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     let mut streams: Vec<KcpStream> = Vec::new();
     for _ in 0..1_000 {
-        let mut client = endpoint.connect(addr, kcp9::KcpConfig::default()).unwrap();
+        let mut client = endpoint.connect(addr, KcpConfig::default()).unwrap();
         client.write_all(b"x").await.unwrap();
         let (mut server, _) = within(5, "a client is accepted", listener.accept()).await.unwrap();
         server.read_u8().await.unwrap();
