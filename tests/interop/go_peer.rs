@@ -78,6 +78,11 @@ impl Report {
         self.number("conns")
     }
 
+    /// Bytes that it has received or verified.
+    pub fn bytes(&self) -> u64 {
+        self.number("bytes")
+    }
+
     /// Packets whose segments it did not understand.
     pub fn refused(&self) -> u64 {
         self.number("refused")
@@ -125,12 +130,18 @@ pub async fn fail_to_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
+/// As [`drive`], of a run that is killed when the returned process is dropped.
+pub fn begin_to_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) -> Child {
+    drive_command(peer, mode, addr, flags).stdout(Stdio::null()).spawn().unwrap()
+}
+
 async fn run_drive(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) -> Output {
-    let addr = addr.to_string();
-    let run = Command::new(peer)
-        .args(["drive", "--mode", mode, "--addr", &addr, "--timeout", "25"])
-        .args(flags)
-        .kill_on_drop(true)
-        .output();
-    within("go-peer drives", run).await.unwrap()
+    within("go-peer drives", drive_command(peer, mode, addr, flags).output()).await.unwrap()
+}
+
+fn drive_command(peer: &Path, mode: &str, addr: SocketAddr, flags: &[&str]) -> Command {
+    let mut command = Command::new(peer);
+    command.args(["drive", "--mode", mode, "--addr", &addr.to_string(), "--timeout", "25"]).args(flags);
+    command.kill_on_drop(true);
+    command
 }

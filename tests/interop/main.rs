@@ -4,7 +4,7 @@
 //! drops 10 % of all packets each way. A run echoes a payload of some megabytes and compares every byte that comes
 //! back with the byte that was sent. kcp-go is tested with every packet cipher as well ([`ciphers`]), and with
 //! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`]; and
-//! what our sessions with extensions make of them: [`legacy`].
+//! what our sessions with extensions make of them: [`legacy`]. How sessions with kcp-go begin, end and die: [`lives`].
 //!
 //! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
 //!
@@ -27,4 +27,5 @@ mod go_peer;
 mod kcp_go;
 mod kcp_tokio_crate;
 mod legacy;
+mod lives;
 mod tokio_kcp_crate;

@@ -48,6 +48,7 @@ var kcpVersion string
 
 type options struct {
 	addr, mode string
+	greeting   string
 	bytes      int64
 	msg, conns int
 	seed       uint64
@@ -120,6 +121,7 @@ func parse(command string, args []string) *options {
 	ackNoDelay := f.String("ack-nodelay", "false", "acknowledge every packet at once, true or false")
 	f.IntVar(&o.sockbuf, "sockbuf", 4<<20, "socket buffer bytes, each direction")
 	timeout := f.Float64("timeout", 60, "seconds until the whole run counts as failed; 0: never")
+	f.StringVar(&o.greeting, "greet", "", "what serve writes first in each session")
 	idle := f.Float64("idle", 30, "seconds without input after which serve drops a session; 0: never")
 	f.Parse(args)
 	o.timeout = time.Duration(*timeout * float64(time.Second))
@@ -284,7 +286,12 @@ func handle(s *kcp.UDPSession, o *options) {
 		go closeWhenIdle(s, in, o.idle, done)
 	}
 	var err error
-	if o.mode == "echo" {
+	if o.greeting != "" {
+		_, err = s.Write([]byte(o.greeting))
+	}
+	if err != nil {
+		// Said below.
+	} else if o.mode == "echo" {
 		err = serveEcho(s, in)
 	} else {
 		err = serveSink(s, in)
