@@ -9,6 +9,7 @@
 //! lingering   those that still deliver after their streams were dropped
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
+//! rebind      another socket takes the place of the present one
 //! control     what the handles of the endpoint ask for
 //! ```
 //!
@@ -28,6 +29,7 @@
 mod alarm;
 mod control;
 mod lingering;
+mod rebind;
 mod receive;
 mod sessions;
 mod timers;
@@ -53,6 +55,7 @@ use super::{
     handover::{Look, Next},
     session::{Moving, Session},
     shared::Shared,
+    socket::Socket,
 };
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
@@ -68,6 +71,8 @@ const MAX_RECV_ERRORS: u32 = 16;
 const RECV_ERROR_PAUSE: Duration = Duration::from_millis(10);
 /// How long an idle session keeps its memory for further traffic.
 const IDLE_MEMORY: Duration = Duration::from_secs(1);
+/// How long what the endpoint may forget is left to its next packet. Only then the driver wakes up for it.
+const FORGET_LATE: Duration = Duration::from_secs(10);
 /// How often a session that waits for room in the socket's buffer is served, even if the socket reports no room.
 const BLOCKED_RETRY: Duration = Duration::from_millis(50);
 
@@ -76,6 +81,8 @@ const MAX_BACKLOG: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
+    /// The one that the driver receives from.
+    socket: Arc<Socket>,
     /// Decides which session a packet is for.
     endpoint: Endpoint,
     /// The endpoint's counters as [`Shared::counters`] have them.
@@ -90,6 +97,8 @@ pub(super) struct Driver {
     blocked: Vec<Handle>,
     /// Sessions that went idle, and when to see whether they still are.
     idle: VecDeque<(Instant, Handle)>,
+    /// When to have the endpoint forget what has expired.
+    forget_at: Option<Instant>,
     /// How many receive calls have failed in a row.
     recv_errors: u32,
     /// What was asked of the driver and done.
@@ -128,9 +137,11 @@ impl Driver {
             None => Endpoint::new(&mut random),
         };
         // A session that is not known here may be known to another socket of the port.
-        endpoint.set_resets(!shared.socket.shares_port());
+        let socket = Arc::clone(&shared.socket());
+        endpoint.set_resets(!socket.shares_port());
         Ok(Self {
             shared,
+            socket,
             endpoint,
             counted: RoutingStats::default(),
             sessions: Sessions::default(),
@@ -140,6 +151,7 @@ impl Driver {
             scheduled: Vec::new(),
             blocked: Vec::new(),
             idle: VecDeque::new(),
+            forget_at: None,
             recv_errors: 0,
             obeyed: Request::None,
             reading: Reading::default(),
@@ -157,6 +169,8 @@ impl Driver {
     fn take_some_scheduled(&mut self) {
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.shared.run_queue.take(&mut scheduled);
+        // First: sessions that were begun after a rebind are not to move with those of before.
+        self.take_socket();
         for session in scheduled.drain(..) {
             let released = session.is_released();
             let handle = match session.handle() {
@@ -293,11 +307,23 @@ impl Driver {
         }
     }
 
+    /// Has the endpoint give back the memory of sessions that ended long ago.
+    fn forget_expired(&mut self, now: Instant) {
+        if self.forget_at.is_some_and(|at| at <= now) {
+            self.forget_at = None;
+            self.endpoint.forget_expired(now);
+        }
+    }
+
     /// Marks the sessions dirty that found the socket full, once it has room.
     fn retry_blocked(&mut self, cx: &mut Context<'_>) {
-        if self.blocked.is_empty() || self.shared.socket.poll_send_ready(cx).is_pending() {
+        if self.blocked.is_empty() || self.socket.poll_send_ready(cx).is_pending() {
             return;
         }
+        self.unblock_all();
+    }
+
+    fn unblock_all(&mut self) {
         for handle in std::mem::take(&mut self.blocked) {
             if let Some(slot) = self.sessions.get_mut(handle) {
                 slot.blocked = false;
@@ -383,7 +409,10 @@ impl Driver {
         let paused = self.recv_errors >= MAX_RECV_ERRORS;
         let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
-        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry, end]))
+        if self.forget_at.is_none() {
+            self.forget_at = self.endpoint.expires_at().map(|at| at + FORGET_LATE);
+        }
+        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at]))
     }
 }
 
@@ -397,6 +426,7 @@ impl Future for Driver {
         if this.recv_errors >= MAX_RECV_ERRORS {
             this.recv_errors = 0;
         }
+        this.take_socket();
         this.obey();
         let mut bytes = 0;
         // A session that is scheduled after this wakes the task again.
@@ -415,6 +445,7 @@ impl Future for Driver {
                 this.reading.note(now, received.is_none());
                 this.expire_timers(now);
                 this.trim_idle(now);
+                this.forget_expired(now);
                 this.serve_dirty(now);
                 this.retry_blocked(cx);
             }

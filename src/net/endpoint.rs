@@ -28,7 +28,7 @@ use super::{
     socket::Socket,
     stats::EndpointStats,
     stream::KcpStream,
-    udp_socket::{IntoUdpSocket, KcpSocket, has_descriptor},
+    udp_socket::{IntoUdpSocket, KcpSocket},
 };
 use crate::proto::{Connection, KcpConfig};
 
@@ -277,7 +277,7 @@ impl KcpEndpoint {
     /// # Errors
     /// Those of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared().socket.local_addr()
+        self.shared().socket().local_addr()
     }
 
     /// Counters of the socket and its driver.
@@ -288,12 +288,27 @@ impl KcpEndpoint {
 
     /// The UDP socket, with its options. All streams of the endpoint share it.
     #[must_use]
-    pub fn socket(&self) -> KcpSocket<'_> {
-        KcpSocket::new(self.shared())
+    pub fn socket(&self) -> KcpSocket {
+        KcpSocket::new(Arc::clone(self.shared()))
+    }
+
+    /// Goes on over another socket, which the application made, with Tokio or the standard library: this machine is in another network
+    /// now. The socket's options stay as they are. [`KcpStream::rebind`] tells who follows, and how that goes.
+    ///
+    /// Sessions that no peer follows cannot go on, and end: their calls fail with `Unsupported` ([`KcpError::NotFollowed`]). These are
+    /// the accepted ones, those without extensions or without a cipher that authenticates, and those whose peer has not answered yet.
+    /// Sessions that are begun from here on are begun over the new socket.
+    ///
+    /// # Errors
+    /// Those of the socket; `InvalidInput` ([`KcpError::OtherFamily`]) if it is not of the same kind, IPv4 or IPv6, as the one before.
+    /// The endpoint then keeps the one that it has.
+    pub fn rebind(&self, socket: impl IntoUdpSocket) -> io::Result<()> {
+        let socket = Socket::from_std(socket.into_udp_socket()?)?;
+        self.shared().check_family(&socket)?;
+        self.shared().replace_socket(socket);
+        Ok(())
     }
 }
-
-has_descriptor!(KcpEndpoint);
 
 impl Inner {
     fn stop_listening(&self) {
@@ -326,7 +341,7 @@ pub(super) fn connect(
     if shared.control.asked() >= Request::ShutDown {
         return Err(KcpError::EndpointClosed.into());
     }
-    let peer = reachable(shared.socket.local_addr()?, peer)?;
+    let peer = reachable(shared.socket().local_addr()?, peer)?;
     let connection = Connection::connect(conv, config, clock::now(), shared.seed());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
     shared.schedule(&session);

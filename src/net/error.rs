@@ -37,6 +37,8 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
 /// | [`Network`](Self::Network) | the system's | nothing could be sent, for that reason, until the peer counted as dead or it was clear that the reason stays |
 /// | [`NotFollowed`](Self::NotFollowed) | `Unsupported` | the peer does not follow this end to another address |
+/// | [`SocketShared`](Self::SocketShared) | `InvalidInput` | other streams have the same socket |
+/// | [`OtherFamily`](Self::OtherFamily) | `InvalidInput` | one socket is of IPv4 and the other of IPv6 |
 /// | [`ListenerClosed`](Self::ListenerClosed) | `NotConnected` | nothing more is accepted |
 /// | [`NotListening`](Self::NotListening) | `InvalidInput` | the endpoint never accepted sessions |
 /// | [`ShutdownTimeout`](Self::ShutdownTimeout) | `TimedOut` | sessions were aborted at the deadline of a shutdown |
@@ -95,6 +97,11 @@ pub enum KcpError {
     /// The peer does not follow to another address: it began the session, has no extensions, has not answered yet, or the
     /// cipher does not authenticate packets. See [`network_changed`](crate::KcpStream::network_changed).
     NotFollowed,
+    /// A stream was to go on over another socket, but shares the one that it has: [`KcpEndpoint::rebind`](crate::KcpEndpoint::rebind)
+    /// is for that.
+    SocketShared,
+    /// A socket of IPv4 was to take the place of one of IPv6, or the other way round.
+    OtherFamily,
     /// The listener was closed, or has stopped accepting and has handed out what was waiting.
     ListenerClosed,
     /// The endpoint was made to connect only: it accepts no sessions.
@@ -150,9 +157,13 @@ impl KcpError {
             Self::ConvInUse => io::ErrorKind::AddrInUse,
             // Not a kind that servers take for the failure of one client: they would accept again, for ever.
             Self::RuntimeGone | Self::ListenerClosed => io::ErrorKind::NotConnected,
-            Self::OtherCipher | Self::NotListening | Self::NoPort | Self::NoIpv6 | Self::NoScope => {
-                io::ErrorKind::InvalidInput
-            }
+            Self::OtherCipher
+            | Self::NotListening
+            | Self::SocketShared
+            | Self::OtherFamily
+            | Self::NoPort
+            | Self::NoIpv6
+            | Self::NoScope => io::ErrorKind::InvalidInput,
         }
     }
 
@@ -224,6 +235,8 @@ impl fmt::Display for KcpError {
             }
             Self::RuntimeGone => "the runtime that served the socket was shut down",
             Self::NotFollowed => "the peer does not follow to another address",
+            Self::SocketShared => "other streams share the socket",
+            Self::OtherFamily => "one socket is of IPv4, and the other of IPv6",
             Self::ListenerClosed => "the listener was closed",
             Self::NotListening => "the endpoint does not accept sessions",
             Self::NoPort => "the peer's port is 0",
@@ -298,6 +311,7 @@ mod tests {
             (KcpError::EndpointClosed, io::ErrorKind::ConnectionAborted),
             (KcpError::ListenerClosed, io::ErrorKind::NotConnected),
             (KcpError::NotFollowed, io::ErrorKind::Unsupported),
+            (KcpError::SocketShared, io::ErrorKind::InvalidInput),
             (KcpError::network(&io::ErrorKind::NetworkDown.into()), io::ErrorKind::NetworkDown),
         ] {
             assert_eq!(error.kind(), kind, "{error:?}");

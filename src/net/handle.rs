@@ -8,7 +8,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use super::{datagrams::KcpDatagrams, error::KcpError, session::Session};
+use super::{
+    datagrams::KcpDatagrams, error::KcpError, session::Session, socket::Socket, udp_socket::IntoUdpSocket,
+};
 use crate::proto::{CloseReason, SessionSettings, Stats};
 
 /// Looks at a session and controls it, wherever its [`KcpStream`](crate::KcpStream) has gone: into a TLS or HTTP library, say, that
@@ -46,7 +48,7 @@ pub struct KcpHandle {
 pub(super) struct End {
     conv: u32,
     peer: Mutex<SocketAddr>,
-    local: Option<SocketAddr>,
+    local: Mutex<Option<SocketAddr>>,
     /// Why it ended, and its last statistics.
     last: Mutex<Option<(KcpError, Stats)>>,
 }
@@ -59,6 +61,11 @@ impl End {
     /// The peer has another address from here on.
     pub(super) fn set_peer(&self, peer: SocketAddr) {
         *lock(&self.peer) = peer;
+    }
+
+    /// This end has another address from here on.
+    pub(super) fn set_local(&self, local: Option<SocketAddr>) {
+        *lock(&self.local) = local;
     }
 
     fn last(&self) -> MutexGuard<'_, Option<(KcpError, Stats)>> {
@@ -75,7 +82,7 @@ impl KcpHandle {
         let end = session.end(|peer| End {
             conv: session.conv,
             peer: Mutex::new(peer),
-            local: session.shared.socket.local_addr().ok(),
+            local: Mutex::new(session.shared.socket().local_addr().ok()),
             last: Mutex::default(),
         });
         Self { session: Arc::downgrade(session), end }
@@ -97,7 +104,7 @@ impl KcpHandle {
     /// The address that the socket is bound to, or was. `None` if the system did not tell.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.end.local
+        *lock(&self.end.local)
     }
 
     /// Counters and gauges of the session; after its end the last ones.
@@ -154,6 +161,15 @@ impl KcpHandle {
     /// As [`KcpStream::network_changed`](crate::KcpStream::network_changed).
     pub fn network_changed(&self) -> io::Result<()> {
         self.session.upgrade().ok_or_else(|| self.end.reason())?.network_changed()
+    }
+
+    /// Goes on over another socket: see [`KcpStream::rebind`](crate::KcpStream::rebind).
+    ///
+    /// # Errors
+    /// As [`KcpStream::rebind`](crate::KcpStream::rebind).
+    pub fn rebind(&self, socket: impl IntoUdpSocket) -> io::Result<()> {
+        let session = self.session.upgrade().ok_or_else(|| self.end.reason())?;
+        session.rebind(Socket::from_std(socket.into_udp_socket()?)?)
     }
 
     /// Ends the session at once: see [`KcpStream::abort`](crate::KcpStream::abort).

@@ -16,7 +16,7 @@ use super::{
     error::KcpError,
     stats::EndpointStats,
     stream::KcpStream,
-    udp_socket::{IntoUdpSocket, KcpSocket, has_descriptor},
+    udp_socket::{IntoUdpSocket, KcpSocket},
 };
 use crate::proto::KcpConfig;
 
@@ -152,7 +152,7 @@ impl KcpListener {
 
     /// The UDP socket, with its options. All streams of the listener share it.
     #[must_use]
-    pub fn socket(&self) -> KcpSocket<'_> {
+    pub fn socket(&self) -> KcpSocket {
         self.endpoint.socket()
     }
 }
@@ -184,5 +184,3 @@ impl fmt::Debug for KcpListener {
         f.debug_struct("KcpListener").field("local_addr", &self.local_addr().ok()).finish_non_exhaustive()
     }
 }
-
-has_descriptor!(KcpListener);

@@ -10,6 +10,8 @@ use std::{
     vec::Vec,
 };
 
+use arc_swap::ArcSwap;
+
 use super::{
     accept_queue::AcceptQueue,
     control::Control,
@@ -25,7 +27,8 @@ use crate::proto::{SessionSeed, Transmit};
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) socket: Socket,
+    /// Another one takes its place by [`Shared::replace_socket`].
+    socket: ArcSwap<Socket>,
     pub(super) counters: Counters,
     /// What the handles ask of the driver.
     pub(super) control: Control,
@@ -66,7 +69,7 @@ impl Shared {
     ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
-            socket,
+            socket: ArcSwap::from_pointee(socket),
             counters: Counters::default(),
             control: Control::default(),
             sharing,
@@ -79,6 +82,31 @@ impl Shared {
         });
         runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
+    }
+
+    /// The socket as it is now. It is not to be kept: see [`Shared::replace_socket`].
+    #[inline]
+    pub(super) fn socket(&self) -> arc_swap::Guard<Arc<Socket>> {
+        self.socket.load()
+    }
+
+    /// # Errors
+    /// `socket` cannot reach the peers of the present one: their addresses are kept as that one has them.
+    pub(super) fn check_family(&self, socket: &Socket) -> io::Result<()> {
+        if socket.local_addr()?.is_ipv4() == self.socket().local_addr()?.is_ipv4() {
+            Ok(())
+        } else {
+            Err(KcpError::OtherFamily.into())
+        }
+    }
+
+    /// Sends over `socket` from here on, and has the driver receive from it. Nothing reads the socket before any more: who answers
+    /// at the old address says that it is still the right one.
+    pub(super) fn replace_socket(&self, socket: Socket) {
+        let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
+        socket.tell_refusals(told);
+        self.socket.store(Arc::new(socket));
+        self.run_queue.wake_driver();
     }
 
     /// The randomness of a new session.
@@ -100,7 +128,7 @@ impl Shared {
     pub(super) fn tell_refusals(&self) -> RefusalsTold<'_> {
         let alone = self.sharing == Sharing::OneStream;
         if alone && self.refusal_listeners.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.socket.tell_refusals(true);
+            self.socket().tell_refusals(true);
         }
         RefusalsTold(alone.then_some(self))
     }
@@ -108,7 +136,7 @@ impl Shared {
     /// Whether the system has told so by now: over loopback it does as soon as something is sent.
     pub(super) fn is_refused(&self) -> bool {
         let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
-        told && self.socket.options().take_error().ok().flatten().is_some_and(|error| is_refusal(&error))
+        told && self.socket().options().take_error().ok().flatten().is_some_and(|error| is_refusal(&error))
     }
 
     /// Sends the packets of `transmit`, which lie in `bytes`, and counts them. `sent` is set to the bytes of those that the
@@ -124,7 +152,7 @@ impl Shared {
         bytes: &[u8],
         sent: &mut usize,
     ) -> io::Result<()> {
-        let outcome = self.socket.try_send(peer, local_ip, transmit, bytes, sent);
+        let outcome = self.socket().try_send(peer, local_ip, transmit, bytes, sent);
         match &outcome {
             Ok(()) => {
                 self.counters.socket.send_calls.add(1);
@@ -179,7 +207,7 @@ impl Drop for RefusalsTold<'_> {
         if let Some(shared) = self.0
             && shared.refusal_listeners.fetch_sub(1, Ordering::AcqRel) == 1
         {
-            shared.socket.tell_refusals(false);
+            shared.socket().tell_refusals(false);
         }
     }
 }

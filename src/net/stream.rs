@@ -314,6 +314,27 @@ impl KcpStream {
         self.handle.session().network_changed()
     }
 
+    /// Goes on over another socket, which the application made, with Tokio or the standard library: the machine is in another network
+    /// now. The socket's options stay as they are. The session goes on as with [`network_changed`](Self::network_changed), which also
+    /// says whose peers follow; the old socket is closed at once.
+    ///
+    /// ```no_run
+    /// # use kcp9::KcpStream;
+    /// # fn switch(stream: &KcpStream) -> std::io::Result<()> {
+    /// // The address of the interface that has just come up.
+    /// stream.rebind(std::net::UdpSocket::bind("192.0.2.7:0")?)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` where the peer does not follow ([`KcpError::NotFollowed`]); `InvalidInput` where other streams share the socket
+    /// ([`KcpError::SocketShared`], for which there is [`KcpEndpoint::rebind`](crate::KcpEndpoint::rebind)) and for a socket that is
+    /// not of the same kind, IPv4 or IPv6 ([`KcpError::OtherFamily`]); those of the socket, and why the session has ended if it has.
+    /// The stream then keeps the socket that it has.
+    pub fn rebind(&self, socket: impl IntoUdpSocket) -> io::Result<()> {
+        self.handle.session().rebind(Socket::from_std(socket.into_udp_socket()?)?)
+    }
+
     /// A handle for statistics and control, which stays when the stream is given away.
     #[must_use]
     pub fn handle(&self) -> KcpHandle {
@@ -472,8 +493,8 @@ impl KcpStream {
 
     /// The UDP socket below, with its options. Other streams may share it.
     #[must_use]
-    pub fn socket(&self) -> KcpSocket<'_> {
-        KcpSocket::new(&self.handle.session().shared)
+    pub fn socket(&self) -> KcpSocket {
+        KcpSocket::new(Arc::clone(&self.handle.session().shared))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The UDP socket of a stream, listener or endpoint, as the application sees it: its options, and where it comes from.
 
-use std::{fmt, io, net::SocketAddr};
+use std::{fmt, io, net::SocketAddr, sync::Arc};
 
-use super::{shared::Shared, stats::EndpointStats};
+use super::{shared::Shared, socket::Socket, stats::EndpointStats};
 
 /// The UDP socket below a [`KcpStream`](crate::KcpStream), a [`KcpListener`](crate::KcpListener) or a
 /// [`KcpEndpoint`](crate::KcpEndpoint), with its options.
@@ -10,7 +10,8 @@ use super::{shared::Shared, stats::EndpointStats};
 /// All streams of a listener or endpoint share it: what is set here is set for all of them.
 ///
 /// On Unix it has a descriptor (`AsFd`, `AsRawFd`), on Windows a socket handle (`AsSocket`, `AsRawSocket`), for options that are not
-/// here. Do not read from it: the driver would not see what you take.
+/// here. Do not read from it: the driver would not see what you take. It is the socket as it was when this was made, and stays open as
+/// long as this lives, also when another took its place ([`rebind`](crate::KcpStream::rebind)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -23,14 +24,16 @@ use super::{shared::Shared, stats::EndpointStats};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy)]
-pub struct KcpSocket<'a> {
-    shared: &'a Shared,
+#[derive(Clone)]
+pub struct KcpSocket {
+    shared: Arc<Shared>,
+    socket: Arc<Socket>,
 }
 
-impl<'a> KcpSocket<'a> {
-    pub(super) const fn new(shared: &'a Shared) -> Self {
-        Self { shared }
+impl KcpSocket {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let socket = Arc::clone(&shared.socket());
+        Self { shared, socket }
     }
 
     /// The address that the socket is bound to.
@@ -38,7 +41,7 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// Those of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared.socket.local_addr()
+        self.socket.local_addr()
     }
 
     /// Counters of the socket and its driver, over all of its sessions.
@@ -53,7 +56,7 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// Those of the socket.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.shared.socket.options().set_recv_buffer_size(bytes)
+        self.socket.options().set_recv_buffer_size(bytes)
     }
 
     /// Asks the operating system for a send buffer of `bytes`. The system may grant less:
@@ -62,7 +65,7 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// Those of the socket.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.shared.socket.options().set_send_buffer_size(bytes)
+        self.socket.options().set_send_buffer_size(bytes)
     }
 
     /// Bytes of the receive buffer, as the operating system counts them. Linux reports twice what was granted, because it counts
@@ -71,7 +74,7 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// Those of the socket.
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
-        self.shared.socket.options().recv_buffer_size()
+        self.socket.options().recv_buffer_size()
     }
 
     /// Bytes of the send buffer, as the operating system counts them. Linux reports twice what was granted, because it counts its own
@@ -80,7 +83,7 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// Those of the socket.
     pub fn send_buffer_size(&self) -> io::Result<usize> {
-        self.shared.socket.options().send_buffer_size()
+        self.socket.options().send_buffer_size()
     }
 
     /// Sets the DSCP of every packet that the socket sends: 0 to 63, where 46 asks for expedited forwarding.
@@ -88,61 +91,43 @@ impl<'a> KcpSocket<'a> {
     /// # Errors
     /// `InvalidInput` for a larger one; those of the socket.
     pub fn set_dscp(&self, dscp: u8) -> io::Result<()> {
-        self.shared.socket.set_dscp(dscp)
+        self.socket.set_dscp(dscp)
     }
 }
 
-impl fmt::Debug for KcpSocket<'_> {
+impl fmt::Debug for KcpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KcpSocket").field("local_addr", &self.local_addr().ok()).finish_non_exhaustive()
     }
 }
 
-/// Gives a type that has `socket(&self) -> KcpSocket` the descriptor of that socket.
-macro_rules! has_descriptor {
-    ($type:ty) => {
-        #[cfg(unix)]
-        impl std::os::fd::AsFd for $type {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.socket().shared().socket.io().socket().as_fd()
-            }
-        }
-
-        #[cfg(unix)]
-        impl std::os::fd::AsRawFd for $type {
-            fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                self.socket().shared().socket.io().socket().as_raw_fd()
-            }
-        }
-
-        #[cfg(windows)]
-        impl std::os::windows::io::AsSocket for $type {
-            fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
-                self.socket().shared().socket.io().socket().as_socket()
-            }
-        }
-
-        #[cfg(windows)]
-        impl std::os::windows::io::AsRawSocket for $type {
-            fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
-                self.socket().shared().socket.io().socket().as_raw_socket()
-            }
-        }
-    };
-}
-pub(super) use has_descriptor;
-
-impl<'a> KcpSocket<'a> {
-    pub(super) const fn shared(self) -> &'a Shared {
-        self.shared
-    }
-
-    const fn socket(&self) -> Self {
-        *self
+#[cfg(unix)]
+impl std::os::fd::AsFd for KcpSocket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.io().socket().as_fd()
     }
 }
 
-has_descriptor!(KcpSocket<'_>);
+#[cfg(unix)]
+impl std::os::fd::AsRawFd for KcpSocket {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.socket.io().socket().as_raw_fd()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsSocket for KcpSocket {
+    fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
+        self.socket.io().socket().as_socket()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsRawSocket for KcpSocket {
+    fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
+        self.socket.io().socket().as_raw_socket()
+    }
+}
 
 /// A UDP socket that the application made: [`std::net::UdpSocket`] or [`tokio::net::UdpSocket`].
 ///

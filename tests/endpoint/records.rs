@@ -141,6 +141,23 @@ fn the_same_request_is_a_resend_for_a_minute_and_another_one_a_session_after_a_w
     assert!(server.take_accepted().is_some(), "after a minute it is a session");
 }
 
+#[test]
+fn what_has_expired_can_be_forgotten_although_no_packet_comes() {
+    let mut server = Host::accepting(address(1, 1), &KcpConfig::default());
+    assert_eq!(server.endpoint.expires_at(), None);
+    for (number, late) in [(1, 0), (2, 500)] {
+        server.receive_one(NOW + ms(late), client(number), &first_packet(7));
+        let session = server.take_accepted().unwrap();
+        server.close(NOW + ms(late), session);
+    }
+    for late in [0, 500] {
+        let at = NOW + ms(MINUTE_MS + late);
+        assert_eq!(server.endpoint.expires_at(), Some(at));
+        server.endpoint.forget_expired(at);
+    }
+    assert_eq!(server.endpoint.expires_at(), None);
+}
+
 /// A program that always has the same port and conv, and begins each session with the same bytes.
 #[test]
 fn a_client_that_had_an_answer_comes_back_with_the_same_request() {

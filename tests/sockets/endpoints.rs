@@ -119,9 +119,9 @@ async fn the_socket_has_a_descriptor() {
     let socket = UdpSocket::bind(ANY).unwrap();
     let (fd, addr) = (socket.as_raw_fd(), socket.local_addr().unwrap());
     let listener = KcpListener::from_socket(socket, KcpConfig::default()).unwrap();
-    assert_eq!((listener.as_raw_fd(), listener.endpoint().as_raw_fd()), (fd, fd));
-    assert_eq!(listener.socket().as_raw_fd(), fd);
-    let again: UdpSocket = listener.as_fd().try_clone_to_owned().unwrap().into();
+    let below = listener.socket();
+    assert_eq!((below.as_raw_fd(), listener.endpoint().socket().as_raw_fd()), (fd, fd));
+    let again: UdpSocket = below.as_fd().try_clone_to_owned().unwrap().into();
     assert_eq!((again.local_addr().unwrap(), listener.socket().local_addr().unwrap()), (addr, addr));
     let stream = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
     let below: UdpSocket = stream.socket().as_fd().try_clone_to_owned().unwrap().into();

@@ -30,6 +30,7 @@ mod noise;
 mod options;
 mod pauses;
 mod readiness;
+mod rebinds;
 mod records;
 mod restarts;
 mod runtimes;

@@ -25,7 +25,8 @@ impl Driver {
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<usize> {
         let shared = Arc::clone(&self.shared);
         let (mut count, mut bytes) = (0, 0);
-        let outcome = shared.socket.poll_recv(cx, |received| {
+        let socket = Arc::clone(&self.socket);
+        let outcome = socket.poll_recv(cx, |received| {
             let now = *now.get_or_insert_with(|| {
                 self.before_packets();
                 clock::now()

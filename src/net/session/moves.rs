@@ -4,7 +4,13 @@ use std::{io, net::SocketAddr, sync::Arc, vec::Vec};
 
 use super::{Session, state::PeerAddress};
 use crate::{
-    net::{clock, error::KcpError, socket},
+    net::{
+        clock,
+        error::KcpError,
+        handover::Next,
+        shared::Sharing,
+        socket::{self, Socket},
+    },
     proto::{Handle, Instant, RebindError, Transmit},
 };
 
@@ -16,13 +22,34 @@ impl Session {
 
     /// This end has another address.
     pub(in crate::net) fn network_changed(self: &Arc<Self>) -> io::Result<()> {
+        self.change_address(|| {})
+    }
+
+    /// Takes another socket for that of the session, which has it for itself.
+    pub(in crate::net) fn rebind(self: &Arc<Self>, socket: Socket) -> io::Result<()> {
+        if self.shared.sharing == Sharing::Many {
+            return Err(KcpError::SocketShared.into());
+        }
+        self.shared.check_family(&socket)?;
+        self.change_address(|| self.shared.replace_socket(socket))
+    }
+
+    /// The socket has another address, after `change`, which is not called if the peer does not follow.
+    fn change_address(self: &Arc<Self>, change: impl FnOnce()) -> io::Result<()> {
         self.act(|mut state, wakes| {
             let now = clock::now();
-            let outcome = state.connection.rebind(now).map_err(|error| match error {
-                RebindError::Closed => state.close_error(),
-                RebindError::NotFollowed => KcpError::NotFollowed.into(),
-            });
-            (outcome, self.transmit_at(state, now, wakes, false))
+            match state.connection.rebind(now) {
+                Ok(()) => {}
+                Err(RebindError::Closed) => return (Err(state.close_error()), Next::Wait(None)),
+                Err(RebindError::NotFollowed) => {
+                    return (Err(KcpError::NotFollowed.into()), Next::Wait(None));
+                }
+            }
+            change();
+            if let Some(end) = &state.end {
+                end.set_local(self.shared.socket().local_addr().ok());
+            }
+            (Ok(()), self.transmit_at(state, now, wakes, false))
         })
     }
 

@@ -104,6 +104,11 @@ impl Decryptor {
         self.kept.push_back((now + keep, peer));
     }
 
+    /// Until when the cipher is kept that is kept the shortest.
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        self.kept.front().map(|(until, _)| *until)
+    }
+
     /// Forgets the ciphers that were kept until now.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.kept.front().is_some_and(|(until, _)| *until <= now) {

@@ -16,8 +16,8 @@
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
 //! in the writer's own task.
 //!
-//! There is no clock in here and nothing to wait for: an endpoint has no deadlines. What it remembers has limits, and is
-//! forgotten when something else is looked up.
+//! There is no clock in here and nothing that must happen in time: an endpoint has no deadlines. What it remembers has limits, and is
+//! forgotten when something else is looked up, or when its caller wants the memory back ([`Endpoint::forget_expired`]).
 
 mod admission;
 mod asked;
@@ -51,7 +51,7 @@ pub use self::{
     routes::Handle,
     stats::RoutingStats,
 };
-use super::{ClosedRecord, Connection, Extensions, Instant, KcpConfig, Random};
+use super::{ClosedRecord, Connection, Extensions, Instant, KcpConfig, Random, time::earliest};
 use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
 
 /// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
@@ -443,6 +443,19 @@ impl Endpoint {
             self.asked.on_end(now, Duration::from_millis(record.resend_millis.into()));
         }
         true
+    }
+
+    /// When there is something for [`forget_expired`](Self::forget_expired) to forget. `None` if nothing is kept that expires.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Instant> {
+        earliest([self.records.expires_at(), self.decryptor.expires_at()])
+    }
+
+    /// Forgets what was remembered of sessions that ended more than a minute ago. Nobody has to call it: what has expired answers
+    /// nothing, and goes with the next packet of an unknown session. It gives the memory back where no such packet comes.
+    pub fn forget_expired(&mut self, now: Instant) {
+        self.records.expire(now);
+        self.decryptor.expire(now);
     }
 
     /// Remembers the packets of `connection` that would begin a session here if an attacker sent them back. To be called

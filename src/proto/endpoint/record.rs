@@ -151,7 +151,13 @@ impl Records {
         Some(record.judge(self.key, now, payloads))
     }
 
-    fn expire(&mut self, now: Instant) {
+    /// When the oldest record has lived its time.
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        self.records.front().map(|record| record.ended_at + LIFETIME)
+    }
+
+    /// Forgets the records that have lived their time.
+    pub(super) fn expire(&mut self, now: Instant) {
         while self.records.front().is_some_and(|record| record.ended_at + LIFETIME <= now) {
             self.forget_oldest();
         }
