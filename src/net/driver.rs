@@ -239,6 +239,7 @@ impl Driver {
     fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
         self.timers.remove(handle.index() as u32);
         self.shared.counters.state.sessions.set(self.endpoint.len());
+        self.plan_forgetting();
         self.end_linger(handle);
         self.sessions.remove(handle)
     }
@@ -312,6 +313,13 @@ impl Driver {
         if self.forget_at.is_some_and(|at| at <= now) {
             self.forget_at = None;
             self.endpoint.forget_expired(now);
+            self.plan_forgetting();
+        }
+    }
+
+    fn plan_forgetting(&mut self) {
+        if self.forget_at.is_none() {
+            self.forget_at = self.endpoint.expires_at().map(|at| at + FORGET_LATE);
         }
     }
 
@@ -409,9 +417,6 @@ impl Driver {
         let paused = self.recv_errors >= MAX_RECV_ERRORS;
         let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
-        if self.forget_at.is_none() {
-            self.forget_at = self.endpoint.expires_at().map(|at| at + FORGET_LATE);
-        }
         self.alarm.poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at]))
     }
 }

@@ -29,6 +29,8 @@ use crate::proto::{SessionSeed, Transmit};
 pub(super) struct Shared {
     /// Another one takes its place by [`Shared::replace_socket`].
     socket: ArcSwap<Socket>,
+    /// Another one has taken its place, and the driver does not know yet.
+    is_socket_new: AtomicBool,
     pub(super) counters: Counters,
     /// What the handles ask of the driver.
     pub(super) control: Control,
@@ -70,6 +72,7 @@ impl Shared {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
             socket: ArcSwap::from_pointee(socket),
+            is_socket_new: AtomicBool::new(false),
             counters: Counters::default(),
             control: Control::default(),
             sharing,
@@ -106,7 +109,17 @@ impl Shared {
         let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
         socket.tell_refusals(told);
         self.socket.store(Arc::new(socket));
+        self.is_socket_new.store(true, Ordering::Release);
         self.run_queue.wake_driver();
+    }
+
+    /// The socket that has taken the place of the one before since the last call. The driver reads it in every turn, and so not the
+    /// socket itself.
+    #[inline]
+    pub(super) fn take_new_socket(&self) -> Option<Arc<Socket>> {
+        let is_new =
+            self.is_socket_new.load(Ordering::Acquire) && self.is_socket_new.swap(false, Ordering::AcqRel);
+        is_new.then(|| self.socket.load_full())
     }
 
     /// The randomness of a new session.

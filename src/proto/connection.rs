@@ -5,7 +5,6 @@ mod datagrams;
 mod driver;
 mod ends;
 mod extension;
-mod extension_slot;
 mod input;
 mod moves;
 mod output;
@@ -22,15 +21,13 @@ use core::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 
-use self::{
-    ends::{Delivery, EndEvents},
-    extension_slot::ExtensionSlot,
-};
+use self::ends::{Delivery, EndEvents};
 use super::{
     arq::Arq,
     config::{KcpConfig, SessionSettings},
     datagrams::Datagrams,
     error::{CloseReason, ReadError, WriteError},
+    extension::ExtensionSlot,
     fec::FecEvent,
     pipeline::Pipeline,
     stats::{Counters, Stats},

@@ -7,11 +7,18 @@ use std::{
     sync::OnceLock,
 };
 
+use crate::go_peer;
+
 /// The environment variable with the folder of `ikcp.c` and `ikcp.h`.
 const LIBRARY: &str = "KCP9_IKCP";
 
+/// Live peers that are programs: kcp-go and, where its source is, ikcp.
+pub fn programs() -> impl Iterator<Item = PathBuf> {
+    go_peer::all().into_iter().chain(built())
+}
+
 /// The program, if the library's folder is named.
-pub fn built() -> Option<PathBuf> {
+fn built() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| env::var_os(LIBRARY).map(|library| build(Path::new(&library)))).clone()
 }

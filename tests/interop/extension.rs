@@ -32,7 +32,7 @@ use kcp9_relay::{Direction, Relay};
 use tokio::net::UdpSocket;
 
 use crate::{
-    c_peer,
+    c_peer::programs,
     echo::{self, OtherCrate, Server, within},
     go_peer,
     kcp_tokio_crate::KcpTokio,
@@ -208,11 +208,6 @@ const PATIENT: NoDelay = NoDelay::FAST;
 const PATIENT_FLAG: &str = "0,10,2,1";
 /// Segments of an echo of [`LEN`].
 const SEGMENTS: u64 = LEN as u64 / 1_400;
-
-/// Live peers that are programs: kcp-go and, where its source is, ikcp.
-fn programs() -> impl Iterator<Item = PathBuf> {
-    go_peer::all().into_iter().chain(c_peer::built())
-}
 
 /// The programs without FEC, and with, where they know it.
 fn cases() -> impl Iterator<Item = (PathBuf, bool)> {

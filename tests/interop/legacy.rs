@@ -18,7 +18,7 @@ use kcp9_relay::Relay;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    c_peer,
+    c_peer::programs,
     echo::{self, OtherCrate, Server, payload, within},
     go_peer::{self, Serving},
     kcp_tokio_crate::KcpTokio,
@@ -125,7 +125,7 @@ async fn eventually(what: &str, mut run: impl AsyncFnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn a_program_that_serves_gets_one_hello_and_accepts_one_session() {
-    for peer in go_peer::all().into_iter().chain(c_peer::built()) {
+    for peer in programs() {
         let what = format!("{} serves", peer.display());
         let run = async || {
             let server = go_peer::serve(&peer, "echo", &[]).await;
@@ -164,7 +164,7 @@ async fn kcp_tokio_gets_one_hello_and_accepts_one_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn a_program_that_connects_gets_no_extension_segment() {
-    for peer in go_peer::all().into_iter().chain(c_peer::built()) {
+    for peer in programs() {
         let what = format!("{} connects", peer.display());
         let server = Server::start(config()).await;
         let (relay, passed) = watching(server.addr);

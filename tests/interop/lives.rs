@@ -1,4 +1,4 @@
-//! How sessions with kcp-go begin, end and die: as far as KCP allows, as between two peers of ours. What it does not allow is in
+//! How sessions with kcp-go and ikcp begin, end and die: as far as KCP allows, as between two peers of ours. What it does not allow is in
 //! the table of `docs/extensions.md`, section 2.9.
 
 use std::{
@@ -12,6 +12,7 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
+    c_peer::programs,
     echo::{self, payload, within},
     go_peer,
 };
@@ -29,8 +30,8 @@ fn attentive() -> KcpConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn waiting_for_kcp_go_to_answer_ends_with_its_answer() {
-    for peer in go_peer::all() {
+async fn waiting_for_a_program_to_answer_ends_with_its_answer() {
+    for peer in programs() {
         let server = go_peer::serve(&peer, "echo", &[]).await;
         let relay = Relay::lossy(server.addr, 0.2).unwrap();
         for addr in [server.addr, relay.addr()] {
@@ -48,8 +49,8 @@ async fn waiting_for_kcp_go_to_answer_ends_with_its_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn a_kcp_go_server_that_speaks_first_is_heard() {
-    for peer in go_peer::all() {
+async fn a_program_that_speaks_first_is_heard() {
+    for peer in programs() {
         let server = go_peer::serve(&peer, "echo", &["--greet", "welcome"]).await;
         for loss in [0.0, 0.2] {
             let relay = Relay::lossy(server.addr, loss).unwrap();
@@ -64,8 +65,8 @@ async fn a_kcp_go_server_that_speaks_first_is_heard() {
 /// Everything arrives that was written, with and without `shutdown`, although a fifth of all packets is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn kcp_go_gets_all_that_a_stream_wrote_which_is_then_dropped() {
-    for peer in go_peer::all() {
+async fn a_program_gets_all_that_a_stream_wrote_which_is_then_dropped() {
+    for peer in programs() {
         for shuts_down in [true, false] {
             let server = go_peer::serve(&peer, "echo", &[]).await;
             let relay = Relay::lossy(server.addr, 0.2).unwrap();
@@ -92,8 +93,8 @@ async fn kcp_go_gets_all_that_a_stream_wrote_which_is_then_dropped() {
 /// 100 requests of one byte and their answers, each over a session of its own that ends with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn every_exchange_with_kcp_go_succeeds_through_losses() {
-    for peer in go_peer::all() {
+async fn every_exchange_with_a_program_succeeds_through_losses() {
+    for peer in programs() {
         let server = go_peer::serve(&peer, "echo", &[]).await;
         let relay = Relay::lossy(server.addr, 0.2).unwrap();
         let addr = relay.addr();
@@ -118,8 +119,8 @@ async fn every_exchange_with_kcp_go_succeeds_through_losses() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn a_quiet_session_with_kcp_go_lives_and_notices_when_it_is_killed() {
-    for peer in go_peer::all() {
+async fn a_quiet_session_with_a_program_lives_and_notices_when_it_is_killed() {
+    for peer in programs() {
         let server = go_peer::serve(&peer, "echo", &[]).await;
         let mut stream = KcpStream::connect(server.addr, attentive()).await.unwrap();
         for _ in 0..2 {
@@ -140,8 +141,8 @@ async fn a_quiet_session_with_kcp_go_lives_and_notices_when_it_is_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
-async fn a_killed_kcp_go_client_is_noticed_by_a_server_that_only_reads() {
-    for peer in go_peer::all() {
+async fn a_killed_program_is_noticed_by_a_server_that_only_reads() {
+    for peer in programs() {
         let listener = KcpListener::bind("127.0.0.1:0", attentive()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let client = go_peer::begin_to_drive(&peer, "sink", addr, &["--bytes", "100000000000"]);
@@ -153,7 +154,7 @@ async fn a_killed_kcp_go_client_is_noticed_by_a_server_that_only_reads() {
         let reading = async {
             loop {
                 match stream.read(&mut buffer).await {
-                    Ok(0) => panic!("kcp-go says no end"),
+                    Ok(0) => panic!("it cannot say an end"),
                     Ok(_) => {}
                     Err(error) => break error,
                 }

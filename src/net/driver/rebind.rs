@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use super::Driver;
-use crate::net::{error::KcpError, shared::Sharing};
+use crate::net::{error::KcpError, shared::Sharing, socket::Socket};
 
 impl Driver {
     /// Receives from the socket that the handles have set.
     #[inline]
     pub(super) fn take_socket(&mut self) {
-        if !Arc::ptr_eq(&self.shared.socket(), &self.socket) {
-            self.take_new_socket();
+        if let Some(socket) = self.shared.take_new_socket() {
+            self.rebind(socket);
         }
     }
 
     #[cold]
-    fn take_new_socket(&mut self) {
-        self.socket = Arc::clone(&self.shared.socket());
+    fn rebind(&mut self, socket: Arc<Socket>) {
+        self.socket = socket;
         self.endpoint.set_resets(!self.socket.shares_port());
         self.recv_errors = 0;
         self.unblock_all();

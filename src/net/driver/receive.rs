@@ -24,7 +24,7 @@ impl Driver {
     /// it was there.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<usize> {
         let shared = Arc::clone(&self.shared);
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes, mut all_known) = (0, 0, true);
         let socket = Arc::clone(&self.socket);
         let outcome = socket.poll_recv(cx, |received| {
             let now = *now.get_or_insert_with(|| {
@@ -33,7 +33,7 @@ impl Driver {
             });
             count += received.len.div_ceil(received.stride).max(1);
             bytes += received.len;
-            self.deliver(now, received);
+            all_known &= self.deliver(now, received);
         });
         match outcome {
             Poll::Pending => return None,
@@ -51,7 +51,8 @@ impl Driver {
                 }
             }
         }
-        if *self.endpoint.stats() != self.counted {
+        // Of packets for known sessions the endpoint counts nothing.
+        if !all_known {
             self.count_routed();
         }
         Some(bytes)
@@ -67,14 +68,18 @@ impl Driver {
         }
     }
 
-    /// Hands a batch of packets of one peer to their sessions.
-    fn deliver(&mut self, now: Instant, mut received: Received<'_>) {
+    /// Hands a batch of packets of one peer to their sessions. Returns whether all of them were for sessions that are known.
+    fn deliver(&mut self, now: Instant, mut received: Received<'_>) -> bool {
         let (peer, stride) = (received.peer, received.stride);
-        let Some(bytes) = received.bytes_mut() else { return };
+        let Some(bytes) = received.bytes_mut() else { return true };
+        let mut known = 0;
         self.endpoint.receive(peer, bytes, stride);
         while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {
             let run = match routed {
-                Routed::Session(run) => run,
+                Routed::Session(run) => {
+                    known += run.range.len();
+                    run
+                }
                 Routed::Incoming(incoming) => match self.accept(now, incoming, received.local_ip) {
                     Some(run) => run,
                     None => continue,
@@ -97,6 +102,8 @@ impl Driver {
             slot.session.receive(now, received.block, run.range, run.stride);
             self.sessions.mark_dirty(run.handle);
         }
+        // Not of a packet without bytes.
+        known == received.len && known > 0
     }
 
     /// Sends an answer of the endpoint. While the socket is full it is left out, as if it were lost: whoever asked asks again.

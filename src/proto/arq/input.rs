@@ -13,7 +13,7 @@ use super::{
 use crate::proto::{
     congestion::{LossCause, Lost},
     error::PacketError,
-    extension::{Extension, stands_alone},
+    extension::{ExtensionSlot, stands_alone},
     path::MAX_RTO,
     seq,
     time::Instant,
@@ -54,10 +54,12 @@ impl Arq {
         segments: &[u8],
         origin: Origin,
         place: Option<BlockPosition<'_>>,
-        mut extension: Option<&mut Extension>,
+        extension: &mut ExtensionSlot,
     ) -> Result<(), PacketError> {
         debug_assert!(place.is_none_or(|place| place.is_of(segments)));
-        if extension.as_ref().is_some_and(|extension| extension.requires_hello()) && !stands_alone(segments) {
+        let requires_hello =
+            !extension.is_at_rest() && extension.as_ref().is_some_and(|extension| extension.requires_hello());
+        if requires_hello && !stands_alone(segments) {
             return Ok(());
         }
         let mut echoed = None;
@@ -139,7 +141,9 @@ impl Arq {
         if heard {
             let echoed = echoed.filter(|_| origin == Origin::Received);
             self.after_input(now, &confirmed, skipped, echoed, is_new);
-            if let Some(extension) = extension.filter(|extension| !extension.is_settled()) {
+            if !extension.is_at_rest()
+                && let Some(extension) = extension.as_deref_mut().filter(|extension| !extension.is_settled())
+            {
                 self.tell_heard(now, extension, segments);
             }
         } else if confirmed.acked.segments > 0 {
@@ -315,7 +319,14 @@ mod tests {
     fn what_arrived_behind_losses_is_freed(segments: u32) {
         let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
         let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
-        arq.input(Instant::ZERO, &header(Command::Wins, 0, 0), Origin::Received, None, None).unwrap();
+        arq.input(
+            Instant::ZERO,
+            &header(Command::Wins, 0, 0),
+            Origin::Received,
+            None,
+            &mut ExtensionSlot::empty(),
+        )
+        .unwrap();
         let written: Vec<u8> = (0..segments as usize * arq.path.mss()).map(|i| (i % 251) as u8).collect();
         for batch in written.chunks(64 * arq.path.mss()) {
             assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
@@ -326,10 +337,23 @@ mod tests {
         // Most ACKs come in order; those of the newest segments come in reverse, as reordering may have it.
         let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
         for batch in arrived.chunks(100) {
-            arq.input(Instant::ZERO, &acks(batch.iter().copied()), Origin::Received, None, None).unwrap();
-        }
-        arq.input(Instant::ZERO, &acks((segments - 56..segments).rev()), Origin::Received, None, None)
+            arq.input(
+                Instant::ZERO,
+                &acks(batch.iter().copied()),
+                Origin::Received,
+                None,
+                &mut ExtensionSlot::empty(),
+            )
             .unwrap();
+        }
+        arq.input(
+            Instant::ZERO,
+            &acks((segments - 56..segments).rev()),
+            Origin::Received,
+            None,
+            &mut ExtensionSlot::empty(),
+        )
+        .unwrap();
         assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (segments, lost.len() as u32));
         assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
         let resent = sent(&mut arq);
@@ -338,8 +362,14 @@ mod tests {
         for (header, payload) in resent {
             assert_eq!(payload, &written[header.sn as usize * arq.path.mss()..][..arq.path.mss()]);
         }
-        arq.input(Instant::ZERO, &header(Command::Ack, lost[1], segments), Origin::Received, None, None)
-            .unwrap();
+        arq.input(
+            Instant::ZERO,
+            &header(Command::Ack, lost[1], segments),
+            Origin::Received,
+            None,
+            &mut ExtensionSlot::empty(),
+        )
+        .unwrap();
         assert_eq!(arq.queue.bytes.memory(), 0);
     }
 

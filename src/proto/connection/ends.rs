@@ -241,7 +241,8 @@ impl Connection {
     /// Draws the conclusions for the end from what has come in, was sent, or was called.
     #[inline]
     pub(super) fn check_ends(&mut self, now: Instant) {
-        let has_news = self.extension.as_ref().is_some_and(|extension| extension.ends.has_news());
+        let has_news = !self.extension.is_at_rest()
+            && self.extension.as_ref().is_some_and(|extension| extension.ends.has_news());
         if self.state != State::Established || has_news {
             self.conclude_ends(now);
         }

@@ -149,7 +149,7 @@ impl Connection {
     /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
     #[inline]
     pub(super) fn after_extension_input(&mut self) {
-        if self.extension.is_some() || self.awaits_peer {
+        if !self.extension.is_at_rest() || self.awaits_peer {
             self.heed_extension();
         }
     }
@@ -183,6 +183,9 @@ impl Connection {
     }
 
     pub(super) fn on_extension_timeout(&mut self, now: Instant, read_until: Instant) {
+        if self.extension.is_at_rest() {
+            return;
+        }
         let Some(extension) = self.extension.as_mut() else { return };
         if extension.on_timeout(now, &Conditions { read_until, ..self.arq.conditions() }) {
             self.arq.ask_window();
@@ -201,7 +204,11 @@ impl Connection {
         extension.fate().or_else(|| is_lost().then_some(CloseReason::Reset))
     }
 
+    #[inline]
     pub(super) fn extension_deadline(&self) -> Option<Instant> {
+        if self.extension.is_at_rest() {
+            return None;
+        }
         earliest(self.extension.as_ref()?.deadlines())
     }
 
@@ -215,7 +222,7 @@ impl Connection {
     /// Whether an extension segment is to be sent in a packet of its own.
     #[inline]
     pub(super) fn has_urgent_extension(&self) -> bool {
-        (!self.extension.is_idle() || self.arq.is_ping_due()) && self.finds_urgent_extension()
+        (!self.extension.is_at_rest() || self.arq.is_ping_due()) && self.finds_urgent_extension()
     }
 
     fn finds_urgent_extension(&self) -> bool {
@@ -225,7 +232,7 @@ impl Connection {
     /// Whether an extension segment may go with a packet of the stream.
     #[inline]
     pub(super) fn has_appendable_extension(&self) -> bool {
-        !self.extension.is_idle()
+        !self.extension.is_at_rest()
             && self.extension.as_ref().is_some_and(|extension| extension.has_appendable())
     }
 

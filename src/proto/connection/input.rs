@@ -135,7 +135,7 @@ impl Connection {
         }
         let (arq, extension) = (&mut self.arq, &mut self.extension);
         let outcome = self.pipeline.take_in(packet, place, conv, |segments, origin, place| {
-            arq.input(now, segments, origin, place, extension.as_deref_mut())
+            arq.input(now, segments, origin, place, extension)
         });
         match outcome {
             Ok(Some(packet)) => return self.receive_datagram(now, &packet),

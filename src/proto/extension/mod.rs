@@ -30,6 +30,7 @@ mod output;
 mod ping;
 mod seed;
 mod segment;
+mod slot;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub(in crate::proto) use self::{
     handshake::{Identity, Knowledge, MARK, MIN_ROOM, Role},
     seed::SessionId,
     segment::{Caps, Envelope, Fin, Segment, Subtype},
+    slot::ExtensionSlot,
 };
 use self::{
     end::FinOutcome,
@@ -411,6 +413,17 @@ impl Extension {
     #[inline]
     pub(in crate::proto) const fn is_settled(&self) -> bool {
         self.handshake.is_settled() && !self.ends.awaits_answer()
+    }
+
+    /// Whether there is nothing to send, to wait for or to conclude, and will not be before something is told to it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_settled()
+            && !self.is_urgent()
+            && !self.has_appendable()
+            && !self.ends.has_news()
+            && !self.has_moved()
+            && self.fate().is_none()
+            && self.deadlines().iter().all(Option::is_none)
     }
 
     /// Something with a right `una` was heard. `mark`: `frg` of the packet's last ACK, WASK or WINS. Nothing is to be done where

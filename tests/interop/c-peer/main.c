@@ -6,7 +6,8 @@
 //	c-peer serve
 //	c-peer drive --addr 127.0.0.1:PORT --bytes N
 //
-// serve echoes every session until a signal ends it. drive compares every byte
+// serve echoes every session until a signal ends it, and says first what --greet
+// names. drive compares every byte
 // that comes back. The library's files are not here; the build names their folder:
 //
 //	cc -O2 -I IKCP -o c-peer main.c IKCP/ikcp.c
@@ -36,6 +37,7 @@ static int sock;
 static struct session *sessions;
 static volatile sig_atomic_t stopped;
 static unsigned long accepted, refused, moved, failed;
+static const char *greeting = "";
 static char piece[PIECE], packet[PACKET];
 
 static void fail(const char *what) {
@@ -95,6 +97,8 @@ static void receive(int serves) {
 		if (!s && serves) {
 			s = begin(conv, from);
 			accepted++;
+			if (*greeting)
+				ikcp_send(s->kcp, greeting, strlen(greeting));
 		}
 		if (s && ikcp_input(s->kcp, packet, len) < 0)
 			refused++;
@@ -197,6 +201,8 @@ int main(int count, char **args) {
 			addr = args[i + 1];
 		else if (!strcmp(args[i], "--bytes"))
 			bytes = strtoul(args[i + 1], NULL, 10);
+		else if (!strcmp(args[i], "--greet"))
+			greeting = args[i + 1];
 		else if (!strcmp(args[i], "--timeout"))
 			timeout = atoi(args[i + 1]);
 	}
