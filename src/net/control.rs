@@ -13,7 +13,7 @@ pub(super) struct Control {
     /// The [`Request`] that goes furthest. The driver reads it in every turn, so it is not under a lock.
     asked: AtomicU8,
     /// Whether somebody waits for the driver to have no session.
-    watched: AtomicBool,
+    idle_awaited: AtomicBool,
     idle: WakeMutex<Idle>,
 }
 
@@ -60,7 +60,7 @@ impl Control {
             }
             since.get_or_insert(idle.times);
             idle.waiters.add(cx.waker(), wakes);
-            self.watched.store(true, Ordering::Release);
+            self.idle_awaited.store(true, Ordering::Release);
             Poll::Pending
         })
     }
@@ -69,8 +69,8 @@ impl Control {
 
     /// Whether somebody waits for a moment without a session.
     #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.watched.load(Ordering::Acquire)
+    pub(super) fn is_idle_awaited(&self) -> bool {
+        self.idle_awaited.load(Ordering::Acquire)
     }
 
     /// There is no session now, if `is_idle` says so. Who began to wait before that is woken.
@@ -80,7 +80,7 @@ impl Control {
             if is_idle() {
                 idle.times += 1;
                 idle.waiters.take_into(wakes);
-                self.watched.store(false, Ordering::Relaxed);
+                self.idle_awaited.store(false, Ordering::Relaxed);
             }
         });
     }

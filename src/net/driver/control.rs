@@ -40,7 +40,7 @@ impl Driver {
     /// Tells those who wait for it that there is no session.
     #[inline]
     pub(super) fn announce_idle(&self) {
-        if self.endpoint.is_empty() && self.shared.control.is_watched() {
+        if self.endpoint.is_empty() && self.shared.control.is_idle_awaited() {
             self.shared.control.announce_idle(|| !self.shared.run_queue.has_any());
         }
     }

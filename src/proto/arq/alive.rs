@@ -62,7 +62,7 @@ impl Arq {
 
     /// This end began the session.
     pub(in crate::proto) const fn set_connected(&mut self) {
-        self.alive.ghost.watch();
+        self.alive.ghost.enable();
     }
 
     /// The other end began the session. `peer_asks_after`: the silence after which it asks, as far as it has said.
@@ -79,7 +79,7 @@ impl Arq {
     ) {
         self.alive.is_confirmed = true;
         self.alive.has_clock = is_authenticated;
-        self.alive.ghost.unwatch();
+        self.alive.ghost.disable();
         match asks_first {
             Ok(()) => self.alive.keep_alive.lead(),
             Err(peer_asks_after) => self.alive.keep_alive.give_way(Some(peer_asks_after)),
@@ -159,7 +159,7 @@ impl Arq {
     #[cold]
     pub(super) fn doubt_peer(&mut self, now: Instant) {
         let rto = self.path.rtt().rto();
-        if self.alive.is_confirmed || self.alive.ghost.is_watched() {
+        if self.alive.is_confirmed || self.alive.ghost.is_enabled() {
             self.alive.keep_alive.ask_now(now, &self.path.liveness, rto);
         }
     }
@@ -167,7 +167,7 @@ impl Arq {
     /// Asks a peer that does not answer what is resent. A listener that has started again may acknowledge nothing of it, and
     /// then only its answer to a question shows that it has forgotten the session.
     pub(super) const fn ask_after_resends(&mut self) {
-        let asks = self.alive.is_confirmed || self.alive.ghost.is_watched();
+        let asks = self.alive.is_confirmed || self.alive.ghost.is_enabled();
         if asks && self.path.liveness.unanswered_sends() >= ASK_AFTER {
             self.ask();
         }

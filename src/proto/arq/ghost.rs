@@ -1,4 +1,4 @@
-//! Peers that have unwatched the session: the ghosts of legacy listeners.
+//! Peers that have forgotten the session: the ghosts of legacy listeners.
 //!
 //! A listener of kcp-go or tokio_kcp that is started again, or has timed a session out, opens a new session for any packet of
 //! it, whatever its numbers are. Such a *ghost* answers and acknowledges, but it expects segment 0 and never gets it: what is
@@ -30,8 +30,8 @@ const LATE_ANSWERS: Duration = Duration::from_secs(60);
 pub(super) struct Ghost {
     /// The first number: a `una` of the beginning.
     first_sn: u32,
-    /// Whether anybody looks for it.
-    is_watched: bool,
+    /// Whether it is looked for.
+    is_enabled: bool,
     /// Whether a `una` that is known would change anything here. It is read with every packet.
     needs_una: bool,
     /// From when on a `una` of the beginning is no late one. `None` before the peer's has left the first number.
@@ -45,21 +45,21 @@ pub(super) struct Ghost {
 impl Ghost {
     /// Nobody looks for a ghost yet.
     pub(super) const fn new(first_sn: u32) -> Self {
-        Self { first_sn, is_watched: false, needs_una: false, trusted_from: None, asked: None, suspect: None }
+        Self { first_sn, is_enabled: false, needs_una: false, trusted_from: None, asked: None, suspect: None }
     }
 
     /// This end has connected, so that its peer may be a listener that forgets.
-    pub(super) const fn watch(&mut self) {
-        self.is_watched = true;
+    pub(super) const fn enable(&mut self) {
+        self.is_enabled = true;
         self.needs_una = true;
     }
 
-    pub(super) const fn is_watched(&self) -> bool {
-        self.is_watched
+    pub(super) const fn is_enabled(&self) -> bool {
+        self.is_enabled
     }
 
     /// The peer is one that says so when it does not know a session: nobody needs to look for ghosts.
-    pub(super) const fn unwatch(&mut self) {
+    pub(super) const fn disable(&mut self) {
         *self = Self::new(self.first_sn);
     }
 
@@ -88,7 +88,7 @@ impl Ghost {
     /// A WINS came whose `una` is not the peer's. Returns whether the peer is a ghost.
     #[cold]
     pub(super) fn on_other_una(&mut self, now: Instant, una: u32, rto: Duration) -> bool {
-        let (true, Some(from), Some(asked)) = (self.is_watched, self.trusted_from, self.asked) else {
+        let (true, Some(from), Some(asked)) = (self.is_enabled, self.trusted_from, self.asked) else {
             return false;
         };
         if una != self.first_sn || now < from {
@@ -113,11 +113,11 @@ mod tests {
 
     fn beginning() -> Ghost {
         let mut ghost = Ghost::new(FIRST);
-        ghost.watch();
+        ghost.enable();
         ghost
     }
 
-    fn watched() -> Ghost {
+    fn begun() -> Ghost {
         let mut ghost = beginning();
         ghost.on_known_una(at(0), FIRST + 1);
         ghost
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn two_answers_to_questions_that_are_apart_tell_a_ghost() {
-        let mut ghost = watched();
+        let mut ghost = begun();
         ghost.on_ask(at(20_000));
         assert!(!ghost.on_other_una(at(20_100), FIRST, RTO));
         // Another answer to the same question, or to one that followed at once, says no more.
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_questions_are_an_rto_apart() {
-        let mut ghost = watched();
+        let mut ghost = begun();
         let rto = Duration::from_secs(2);
         ghost.on_ask(at(20_000));
         assert!(!ghost.on_other_una(at(20_100), FIRST, rto));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_known_una_clears_the_peer() {
-        let mut ghost = watched();
+        let mut ghost = begun();
         ghost.on_ask(at(20_000));
         assert!(!ghost.on_other_una(at(20_100), FIRST, RTO));
         assert!(ghost.needs_una());
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_for_is_late_and_tells_nothing() {
-        let mut ghost = watched();
+        let mut ghost = begun();
         assert!(!ghost.on_other_una(at(60_000), FIRST, RTO), "not asked");
         ghost.on_ask(at(1_000));
         assert!(!ghost.on_other_una(at(1_100), FIRST, RTO), "too soon after the beginning");
@@ -203,9 +203,9 @@ mod tests {
     fn nobody_looks_where_nothing_was_acknowledged_or_the_peer_connected() {
         let mut accepted = Ghost::new(FIRST);
         accepted.on_known_una(at(0), FIRST + 1);
-        let mut unwatched = watched();
-        unwatched.unwatch();
-        for mut ghost in [accepted, beginning(), unwatched] {
+        let mut disabled = begun();
+        disabled.disable();
+        for mut ghost in [accepted, beginning(), disabled] {
             for second in 10..20 {
                 ghost.on_ask(at(second * 1_000));
                 assert!(!ghost.on_other_una(at(second * 1_000 + 50), FIRST, RTO));

@@ -155,7 +155,7 @@ impl Connection {
     }
 
     fn heed_extension(&mut self) {
-        if let Some(reason) = self.extension_fate() {
+        if let Some(reason) = self.extension_close_reason() {
             self.close(reason);
             return;
         }
@@ -190,7 +190,7 @@ impl Connection {
         if extension.on_timeout(now, &Conditions { read_until, ..self.arq.conditions() }) {
             self.arq.ask_window();
         }
-        if let Some(reason) = self.extension_fate() {
+        if let Some(reason) = self.extension_close_reason() {
             self.close(reason);
         } else if self.extension.as_ref().is_some_and(|extension| extension.has_moved()) {
             self.follow_peer(now);
@@ -198,10 +198,10 @@ impl Connection {
     }
 
     /// Why the session must end, as far as the extensions know, if it must.
-    fn extension_fate(&self) -> Option<CloseReason> {
+    fn extension_close_reason(&self) -> Option<CloseReason> {
         let extension = self.extension.as_ref()?;
         let is_lost = || extension.has_ended_another() && self.arq.counters().segments.acks_received > 0;
-        extension.fate().or_else(|| is_lost().then_some(CloseReason::Reset))
+        extension.close_reason().or_else(|| is_lost().then_some(CloseReason::Reset))
     }
 
     #[inline]

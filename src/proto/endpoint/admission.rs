@@ -25,7 +25,7 @@ use crate::proto::{
 const FIRST_PACKETS: usize = 16_384;
 
 /// Packets of a new session among which its first PUSH and resends of its first packet are looked for: kcp-go's usual window.
-const WATCHED: u16 = 1_024;
+const EARLY_PACKETS: u16 = 1_024;
 
 /// What an endpoint that accepts sessions remembers.
 #[derive(Debug)]
@@ -66,10 +66,10 @@ impl Admission {
         }
     }
 
-    /// Packets of an accepted session that are to be watched: they may be a resend of the first, which is to be given to
+    /// Packets of an accepted session that are to be looked at: they may be a resend of the first, which is to be given to
     /// [`remember_resends`](Self::remember_resends), or hold the first PUSH, where that is not known.
-    pub(super) const fn watched(&self, first_push: FirstPush) -> u16 {
-        if self.authenticated || !first_push.is_known() { WATCHED } else { 0 }
+    pub(super) const fn early_packets(&self, first_push: FirstPush) -> u16 {
+        if self.authenticated || !first_push.is_known() { EARLY_PACKETS } else { 0 }
     }
 
     /// Whether [`remember_resends`](Self::remember_resends) has something to remember.

@@ -206,11 +206,11 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
-                if entry.watched > 0
+                if entry.early_packets > 0
                     && let Some(admission) = &mut self.admission
                 {
                     let run = &bytes[range.clone()];
-                    watch(entry, admission, run, self.key, &self.batch, &mut self.decryptor);
+                    look_at_early_packets(entry, admission, run, self.key, &self.batch, &mut self.decryptor);
                 }
                 return Some(Routed::Session(Run { handle, range, stride: self.batch.stride }));
             }
@@ -344,7 +344,8 @@ impl Endpoint {
             return None;
         }
         self.stats.accepted += 1;
-        let handle = self.routes.insert(route, Role::Accepted, admission.watched(first_push), first_push);
+        let handle =
+            self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
         let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
@@ -476,7 +477,7 @@ impl Endpoint {
 /// Looks at packets of a session that began a moment ago: for its first PUSH if it began with a HELLO, and for what might
 /// begin it once more.
 #[inline(never)]
-fn watch(
+fn look_at_early_packets(
     entry: &mut Entry,
     admission: &mut Admission,
     run: &[u8],
@@ -485,14 +486,14 @@ fn watch(
     decryptor: &mut Decryptor,
 ) {
     let packets = run.len().div_ceil(batch.stride);
-    entry.watched = entry.watched.saturating_sub(u16::try_from(packets).unwrap_or(u16::MAX));
+    entry.early_packets = entry.early_packets.saturating_sub(u16::try_from(packets).unwrap_or(u16::MAX));
     if !entry.first_push.is_known() {
         entry.first_push = FirstPush::find(key, batch.payloads(run));
     }
     if admission.remembers() {
         admission.remember_resends(run, batch, decryptor);
     } else if entry.first_push.is_known() {
-        entry.watched = 0;
+        entry.early_packets = 0;
     }
 }
 

@@ -57,8 +57,8 @@ pub(super) struct Entry {
     handle: Handle,
     pub(super) route: Route,
     pub(super) role: Role,
-    /// Packets to come that are [watched](super::admission::Admission::watched).
-    pub(super) watched: u16,
+    /// Packets to come that are [looked at](super::admission::Admission::early_packets).
+    pub(super) early_packets: u16,
     /// Its first PUSH, for its record.
     pub(super) first_push: FirstPush,
     /// The tag by which its packets are found from wherever they come; 0 if they are not.
@@ -96,7 +96,13 @@ impl Routes {
     }
 
     /// Adds a session. The route must be free.
-    pub(super) fn insert(&mut self, route: Route, role: Role, watched: u16, first_push: FirstPush) -> Handle {
+    pub(super) fn insert(
+        &mut self,
+        route: Route,
+        role: Role,
+        early_packets: u16,
+        first_push: FirstPush,
+    ) -> Handle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             (self.entries.len() - 1) as u32
@@ -104,7 +110,7 @@ impl Routes {
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
         self.entries[index as usize] =
-            Some(Entry { handle, route, role, watched, first_push, tag: 0, elsewhere: None });
+            Some(Entry { handle, route, role, early_packets, first_push, tag: 0, elsewhere: None });
         self.by_route.insert(route, index);
         handle
     }

@@ -149,7 +149,7 @@ pub(super) struct Handshake {
     pong_at: Option<Instant>,
     /// Until when the peer must be confirmed.
     confirm_by: Option<Instant>,
-    fate: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
 }
 
 impl Handshake {
@@ -180,7 +180,7 @@ impl Handshake {
             pong: None,
             pong_at: None,
             confirm_by: (required && !connects).then(|| now + settings.dead_timeout),
-            fate: None,
+            close_reason: None,
         }
     }
 
@@ -255,8 +255,8 @@ impl Handshake {
     }
 
     /// Why the session must end, if it must.
-    pub(super) const fn fate(&self) -> Option<CloseReason> {
-        self.fate
+    pub(super) const fn close_reason(&self) -> Option<CloseReason> {
+        self.close_reason
     }
 
     // ---- What comes in ----
@@ -335,7 +335,7 @@ impl Handshake {
             return Verdict::Dropped;
         }
         if !hello.fields.unknown.is_empty() {
-            self.fate = Some(CloseReason::HandshakeFailed(HandshakeError::UnknownField));
+            self.close_reason = Some(CloseReason::HandshakeFailed(HandshakeError::UnknownField));
             return Verdict::Dropped;
         }
         self.confirm(PeerInfo { id: hello.id, caps: hello.caps, keep_alive: None });
@@ -413,7 +413,7 @@ impl Handshake {
     pub(super) fn on_refused(&mut self) -> bool {
         let asks = self.knowledge == Knowledge::Asking;
         if asks {
-            self.fate = Some(CloseReason::Refused);
+            self.close_reason = Some(CloseReason::Refused);
         }
         asks
     }
@@ -460,7 +460,7 @@ impl Handshake {
         self.refusal = None;
         self.confirm_by = None;
         if self.required {
-            self.fate = Some(reason);
+            self.close_reason = Some(reason);
         }
     }
 
@@ -473,7 +473,7 @@ impl Handshake {
     /// Does what is due. Returns whether the peer's window is to be asked for.
     pub(super) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
         if self.confirm_by.take_if(|at| *at <= now).is_some() {
-            self.fate = Some(CloseReason::PeerLacksExtensions);
+            self.close_reason = Some(CloseReason::PeerLacksExtensions);
         }
         self.pong_at.take_if(|at| *at <= now);
         if self.hellos.at.take_if(|at| *at <= now).is_none() {

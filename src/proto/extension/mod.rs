@@ -227,13 +227,13 @@ impl Extension {
     }
 
     /// Why the session must end, if it must.
-    pub(in crate::proto) const fn fate(&self) -> Option<CloseReason> {
+    pub(in crate::proto) const fn close_reason(&self) -> Option<CloseReason> {
         if self.is_reset {
             return Some(CloseReason::Reset);
         }
-        match (self.handshake.fate(), self.aborted) {
+        match (self.handshake.close_reason(), self.aborted) {
             (None, Some(reason)) => Some(CloseReason::AbortedByPeer(reason)),
-            (fate, _) => fate,
+            (close_reason, _) => close_reason,
         }
     }
 
@@ -422,7 +422,7 @@ impl Extension {
             && !self.has_appendable()
             && !self.ends.has_news()
             && !self.has_moved()
-            && self.fate().is_none()
+            && self.close_reason().is_none()
             && self.deadlines().iter().all(Option::is_none)
     }
 

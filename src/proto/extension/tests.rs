@@ -160,7 +160,7 @@ fn both_ends_are_confirmed_after_three_packets() {
     assert_eq!(server.knowledge(), Knowledge::Confirmed);
     for end in [&client, &server] {
         assert_eq!(earliest(end.extension.deadlines()), None);
-        assert_eq!(end.extension.fate(), None);
+        assert_eq!(end.extension.close_reason(), None);
     }
 }
 
@@ -418,7 +418,7 @@ fn required_extensions_end_the_session_of_a_peer_without() {
     let mut client = End::with(Role::Connects, 1, &REQUIRED);
     client.send(at(0));
     client.hear(at(10), Some(0));
-    assert_eq!(client.extension.fate(), Some(CloseReason::PeerLacksExtensions));
+    assert_eq!(client.extension.close_reason(), Some(CloseReason::PeerLacksExtensions));
 
     let mut server = End::with(Role::Accepts, 2, &REQUIRED);
     assert!(server.extension.requires_hello());
@@ -427,9 +427,9 @@ fn required_extensions_end_the_session_of_a_peer_without() {
     server.receive(at(0), &hello);
     assert!(!server.extension.requires_hello());
     assert!(!server.extension.on_timeout(at(29_999), &BUSY));
-    assert_eq!(server.extension.fate(), None);
+    assert_eq!(server.extension.close_reason(), None);
     assert!(!server.extension.on_timeout(at(30_000), &BUSY));
-    assert_eq!(server.extension.fate(), Some(CloseReason::PeerLacksExtensions));
+    assert_eq!(server.extension.close_reason(), Some(CloseReason::PeerLacksExtensions));
 }
 
 #[test]
@@ -437,9 +437,9 @@ fn a_refusal_ends_an_asking_end_and_no_other() {
     let mut client = End::new(Role::Connects, 1);
     client.send(at(0));
     client.receive(at(10), &abort(tag_of(3), 5));
-    assert_eq!(client.extension.fate(), None, "another tag");
+    assert_eq!(client.extension.close_reason(), None, "another tag");
     client.receive(at(10), &abort(tag_of(1), 5));
-    assert_eq!(client.extension.fate(), Some(CloseReason::Refused));
+    assert_eq!(client.extension.close_reason(), Some(CloseReason::Refused));
 }
 
 #[test]
