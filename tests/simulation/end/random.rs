@@ -301,7 +301,7 @@ batches! {
 
 /// `cargo test --release --test simulation -- --ignored ten_thousand_sessions_end_in_agreement`
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test simulation end -- --ignored"]
 fn ten_thousand_sessions_end_in_agreement() {
     run(1_000_000..1_010_000);
 }
