@@ -360,7 +360,7 @@ fn sessions_begin_on_bad_paths() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test simulation begin -- --ignored"]
 fn sessions_begin_on_bad_paths_of_many_seeds() {
     MANY_SEEDS.for_each(begin_on_a_bad_path);
 }
@@ -389,7 +389,7 @@ fn both_ends_may_connect() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test simulation begin -- --ignored"]
 fn both_ends_may_connect_with_many_seeds() {
     MANY_SEEDS.for_each(both_connect);
 }
@@ -452,7 +452,7 @@ fn peers_without_extensions_notice_nothing() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test simulation begin -- --ignored"]
 fn peers_without_extensions_notice_nothing_with_many_seeds() {
     MANY_SEEDS.for_each(meet_a_legacy_peer);
 }
@@ -617,7 +617,7 @@ fn who_does_not_know_the_tag_changes_nothing() {
 }
 
 #[test]
-#[ignore = "seconds"]
+#[ignore = "seconds: cargo test --release --test simulation begin -- --ignored"]
 fn who_does_not_know_the_tag_changes_nothing_in_a_million_attempts() {
     forge(1_000_000);
 }
@@ -667,7 +667,7 @@ fn copies_of_the_handshake_that_come_late_change_nothing() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test simulation begin -- --ignored"]
 fn forged_and_late_copies_of_many_seeds() {
     for race in [forge_hellos, forge_into_a_legacy_session, repeat_the_handshake] {
         MANY_SEEDS.for_each(race);
