@@ -31,8 +31,9 @@ const TICKS: u64 = 1_024;
 pub(super) struct KeepAlive {
     /// The silence that is configured; `None` to never ask.
     configured: Option<Duration>,
-    /// The silence after which this session asks.
-    after: Option<Duration>,
+    /// The microseconds of silence after which this session asks. The deadline is looked at with every packet, and a `Duration` would
+    /// be converted each time.
+    after: Option<u64>,
     /// Microseconds between two ticks, a power of two.
     tick: u64,
     /// What sets this session apart from others: any part of `u32::MAX`.
@@ -62,9 +63,9 @@ impl KeepAlive {
     /// Asks first.
     pub(super) fn lead(&mut self) {
         let tick = Duration::from_micros(self.tick);
-        self.after = self
-            .configured
-            .map(|silence| silence - silence / 10 + tick + share(silence / SPREAD - tick, self.jitter));
+        self.after = self.configured.map(|silence| {
+            micros(silence - silence / 10 + tick + share(silence / SPREAD - tick, self.jitter))
+        });
     }
 
     /// Leaves it to the peer to ask, which does so after a silence of `peer_asks_after`, as far as it has said: this end
@@ -75,7 +76,7 @@ impl KeepAlive {
         self.after = self.configured.map(|silence| {
             let silence = peer_asks_after.unwrap_or(silence).clamp(silence, silence * 2);
             // Behind all that the peer may wait, with time for two of its questions to be lost.
-            silence + silence / 4 + tick + share(silence / (2 * SPREAD) - tick, self.jitter)
+            micros(silence + silence / 4 + tick + share(silence / (2 * SPREAD) - tick, self.jitter))
         });
     }
 
@@ -92,12 +93,12 @@ impl KeepAlive {
         match &self.asking {
             Some(asking) if asking.since > liveness.last_heard() => Some(asking.next),
             _ if liveness.unanswered_since().is_some() => None,
-            _ => self.after.map(|after| self.tick_before(liveness.last_heard() + after)),
+            _ => self.after.map(|after| self.tick_before(liveness.last_heard().as_micros() + after)),
         }
     }
 
-    fn tick_before(&self, at: Instant) -> Instant {
-        Instant::from_micros(at.as_micros() & !(self.tick - 1))
+    fn tick_before(&self, micros: u64) -> Instant {
+        Instant::from_micros(micros & !(self.tick - 1))
     }
 
     /// Whether the peer is to be asked now.
@@ -256,8 +257,8 @@ mod tests {
     fn the_longest_silence_overflows_nothing() {
         let day = Duration::from_secs(86_400);
         let mut keep_alive = KeepAlive::new(Some(day), u32::MAX);
-        assert!(keep_alive.after.unwrap() > day);
+        assert!(keep_alive.after.unwrap() > micros(day));
         keep_alive.give_way(Some(Duration::MAX));
-        assert!(keep_alive.after.unwrap() <= day * 3);
+        assert!(keep_alive.after.unwrap() <= micros(day * 3));
     }
 }
