@@ -191,9 +191,15 @@ fn a_session_outlives_a_pause_of_both_ends() {
 /// Patience ends: it is as long as the pause, within limits, and silence counts as before from then on.
 #[test]
 fn a_dead_peer_is_found_after_a_pause_too() {
-    let dead = Duration::from_secs(30);
     let (ms, seconds) = (Duration::from_millis, Duration::from_secs);
-    for (pause, patience) in [(ms(100), ms(500)), (seconds(10), seconds(10)), (seconds(90), dead)] {
+    for (dead, pause, patience) in [
+        (seconds(30), ms(100), ms(500)),
+        (seconds(30), seconds(10), seconds(10)),
+        (seconds(30), seconds(90), seconds(30)),
+        // A peer that has waited for three seconds may wait for as long again before it sends something.
+        (seconds(1), seconds(3), seconds(3)),
+        (seconds(1), seconds(90), seconds(5)),
+    ] {
         let mut connection = waiting(None, dead);
         let now = Instant::ZERO + dead + pause;
         connection.handle_pause(now, pause);

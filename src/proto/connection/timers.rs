@@ -46,8 +46,8 @@ impl Connection {
     /// was moved, or its threads were busy.
     ///
     /// The peer may have answered, and nobody heard it; or it was stopped as well. So it is given as much time again before its
-    /// silence ends the session, but at least half a second and at most
-    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout). How to notice: a deadline of
+    /// silence ends the session: whoever resends waits about as long again each time. But it gets at least half a second, and at most
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) or 5 seconds, whichever is longer. How to notice: a deadline of
     /// [`poll_timeout`](Self::poll_timeout) has long passed, and nobody asked before.
     ///
     /// ```
@@ -65,7 +65,8 @@ impl Connection {
     /// # Ok::<(), kcp9::proto::ConfigError>(())
     /// ```
     pub fn handle_pause(&mut self, now: Instant, pause: Duration) {
-        self.no_end_before = self.no_end_before.max(now + pause.min(self.dead_timeout).max(MIN_PATIENCE));
+        let most = self.dead_timeout.max(MAX_PATIENCE);
+        self.no_end_before = self.no_end_before.max(now + pause.clamp(MIN_PATIENCE, most));
     }
 
     /// Which timer fires next, and when: as [`poll_timeout`](Self::poll_timeout), with the reason. Of timers that fire at the
@@ -141,5 +142,7 @@ impl Connection {
 
 /// How much time a peer has at least after a pause of this end: a packet of each end and some delay in between.
 const MIN_PATIENCE: Duration = Duration::from_millis(500);
+/// After a pause of this end, a peer that waits for an answer may take so long to ask again, however impatient this end is else.
+const MAX_PATIENCE: Duration = Duration::from_secs(5);
 /// The timers that end the session, in the order of [`Connection::ends`].
 const ENDS: [Timer; 3] = [Timer::Linger, Timer::DeadPeer, Timer::Idle];
