@@ -12,14 +12,23 @@ use crate::{
     go_peer,
 };
 
-const LEN: usize = 10 << 20;
-const BYTES: &str = "10485760";
 const LOSS: f64 = 0.05;
 const KEY: &str = "0123456789abcdefFEDCBA9876543210";
 
 /// The ciphers of Debian's kcp-go.
 fn kinds() -> impl Iterator<Item = CipherKind> {
     CipherKind::all().filter(|kind| !kind.is_aead())
+}
+
+/// Bytes of an echo, each way. A Twofish crate that seals 2 MB/s on a core of its own needs half a minute for what the others move in
+/// one or two seconds.
+fn len(kind: CipherKind) -> usize {
+    if kind == CipherKind::Twofish { 2 << 20 } else { 10 << 20 }
+}
+
+/// A third of what the path loses on average.
+fn least_dropped(kind: CipherKind) -> u64 {
+    len(kind) as u64 / 42_000
 }
 
 fn config(kind: CipherKind, key: &str) -> KcpConfig {
@@ -36,8 +45,9 @@ async fn kcp_go_serves_every_cipher() {
             let server = go_peer::serve(&peer, "echo", &["--crypt", kind.name(), "--key", KEY]).await;
             let relay = Relay::lossy(server.addr, LOSS).unwrap();
             let what = format!("{}: serves {kind}, 5 % loss", peer.display());
-            echo::drive_ours(&what, relay.addr(), config(kind, KEY), LEN).await;
-            assert!(relay.counts().dropped() > 250, "{} packets lost", relay.counts().dropped());
+            echo::drive_ours(&what, relay.addr(), config(kind, KEY), len(kind)).await;
+            let dropped = relay.counts().dropped();
+            assert!(dropped > least_dropped(kind), "{dropped} packets lost");
         }
     }
 }
@@ -49,9 +59,11 @@ async fn kcp_go_connects_with_every_cipher() {
         for kind in kinds() {
             let server = Server::start(config(kind, KEY)).await;
             let relay = Relay::lossy(server.addr, LOSS).unwrap();
-            let flags = ["--bytes", BYTES, "--crypt", kind.name(), "--key", KEY];
+            let bytes = len(kind).to_string();
+            let flags = ["--bytes", &bytes, "--crypt", kind.name(), "--key", KEY];
             go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
-            assert!(relay.counts().dropped() > 250, "{} packets lost", relay.counts().dropped());
+            let dropped = relay.counts().dropped();
+            assert!(dropped > least_dropped(kind), "{dropped} packets lost");
         }
     }
 }
