@@ -4,13 +4,11 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     vec::Vec,
 };
-
-use arc_swap::ArcSwap;
 
 use super::{
     accept_queue::AcceptQueue,
@@ -28,7 +26,7 @@ use crate::proto::{SessionSeed, Transmit};
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Another one takes its place by [`Shared::replace_socket`].
-    socket: ArcSwap<Socket>,
+    socket: RwLock<Arc<Socket>>,
     /// Another one has taken its place, and the driver does not know yet.
     is_socket_new: AtomicBool,
     pub(super) counters: Counters,
@@ -71,7 +69,7 @@ impl Shared {
     ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
-            socket: ArcSwap::from_pointee(socket),
+            socket: RwLock::new(Arc::new(socket)),
             is_socket_new: AtomicBool::new(false),
             counters: Counters::default(),
             control: Control::default(),
@@ -87,10 +85,11 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The socket as it is now. It is not to be kept: see [`Shared::replace_socket`].
+    /// The socket as it is now. Tasks send over it at the same time; who wants to replace it waits for their system calls.
     #[inline]
-    pub(super) fn socket(&self) -> arc_swap::Guard<Arc<Socket>> {
-        self.socket.load()
+    pub(super) fn socket(&self) -> RwLockReadGuard<'_, Arc<Socket>> {
+        // Nothing panics while it holds this lock.
+        self.socket.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// # Errors
@@ -108,7 +107,10 @@ impl Shared {
     pub(super) fn replace_socket(&self, socket: Socket) {
         let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
         socket.tell_refusals(told);
-        self.socket.store(Arc::new(socket));
+        let mut place = self.socket.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *place, Arc::new(socket));
+        drop(place);
+        drop(before);
         self.is_socket_new.store(true, Ordering::Release);
         self.run_queue.wake_driver();
     }
@@ -119,7 +121,7 @@ impl Shared {
     pub(super) fn take_new_socket(&self) -> Option<Arc<Socket>> {
         let is_new =
             self.is_socket_new.load(Ordering::Acquire) && self.is_socket_new.swap(false, Ordering::AcqRel);
-        is_new.then(|| self.socket.load_full())
+        is_new.then(|| Arc::clone(&self.socket()))
     }
 
     /// The randomness of a new session.
