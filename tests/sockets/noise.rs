@@ -118,25 +118,28 @@ async fn no_session_is_accepted_for_a_million_random_packets() {
     withstand(CipherKind::Aes128Gcm, Framing::KcpGo, 1_000_000, 100_000).await;
 }
 
-/// What an honest client gets while random packets come, 100,000 a second and 1,000,000 in all, against what it gets
-/// alone just before. What else runs on the machine disturbs single rounds.
+/// What an honest client gets while random packets come, 100,000 a second and 250,000 in a round, against what it gets
+/// alone just before. What else runs on the machine disturbs single rounds, so one that is not disturbed is enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a minute: cargo test --release --test sockets -- --ignored honest_clients"]
 async fn honest_clients_keep_half_of_their_throughput_under_a_flood() {
-    const ROUNDS: u64 = 4;
+    const ROUNDS: usize = 8;
     let config = config(CipherKind::Aes128Gcm);
     let server = EchoServer::over(listen_with(config.clone()).await);
     let addr = server.addr;
     let mut best = 0.0_f64;
     for _ in 0..ROUNDS {
         let alone = echo_rate(addr, config.clone(), Duration::from_secs(1)).await;
-        let flooding = tokio::task::spawn_blocking(move || flood(addr, 1_000_000 / ROUNDS, 100_000));
+        let flooding = tokio::task::spawn_blocking(move || flood(addr, 250_000, 100_000));
         tokio::time::sleep(Duration::from_millis(200)).await;
         let flooded = echo_rate(addr, config.clone(), Duration::from_secs(1)).await;
         assert!(!flooding.is_finished(), "the flood ended before the measurement");
         flooding.await.unwrap();
         println!("alone {:.0} MB/s, under the flood {:.0} MB/s", alone / 1e6, flooded / 1e6);
         best = best.max(flooded / alone);
+        if best >= 0.5 {
+            break;
+        }
     }
     assert!(best >= 0.5, "never more than {:.0} %", best * 100.0);
 }
