@@ -7,7 +7,7 @@
 //! ```
 //!
 //! This file decides which of the two takes a segment, and how much the peer may send: the receive window and a limit on
-//! memory. [`reassembly`] is the ring of segments that wait for an earlier one. [`ready_queue`] is the payload in order.
+//! memory. [`reassembly`] has the segments that wait for an earlier one. [`ready_queue`] is the payload in order.
 //! Payload is copied once when it arrives, or not at all where it may stay in a [block](blocks), and once when it is read.
 //!
 //! Payload in order counts against the receive window until it is read. The exception is the fragments of a message whose end
@@ -102,7 +102,7 @@ impl RecvBuffer {
     }
 
     /// Segments that wait for an earlier one.
-    pub(super) const fn out_of_order(&self) -> u32 {
+    pub(super) fn out_of_order(&self) -> u32 {
         self.reassembly.count()
     }
 
@@ -180,7 +180,7 @@ impl RecvBuffer {
         if ahead > 0 && self.held_bytes() + payload.len() > self.memory_limit() {
             return Insert::Refused;
         }
-        let is_new = self.reassembly.insert(sn, ahead, frg, || self.buffers.copy_of(payload));
+        let is_new = self.reassembly.insert(sn, frg, || self.buffers.copy_of(payload));
         if !is_new {
             return Insert::Duplicate;
         }
@@ -214,7 +214,7 @@ impl RecvBuffer {
     // ---- The end ----
 
     /// The sn behind the last segment that has arrived, in order or not.
-    pub(super) const fn newest_end(&self) -> u32 {
+    pub(super) fn newest_end(&self) -> u32 {
         if self.reassembly.count() == 0 { self.nxt } else { self.newest.wrapping_add(1) }
     }
 
