@@ -123,7 +123,8 @@ pub use net::{
     SocketStats, WriteHalf,
 };
 pub use proto::{
-    ConfigError, CongestionControl, Extensions, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings, Stats,
+    ConfigError, CongestionControl, CookiePolicy, Extensions, KcpConfig, KcpConfigBuilder, NoDelay,
+    SessionSettings, Stats,
 };
 pub use proto::{congestion, fec};
 

@@ -22,7 +22,7 @@ use std::{
 
 use arbitrary::Arbitrary;
 use kcp9::{
-    KcpConfig,
+    CookiePolicy, KcpConfig,
     crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{
         ClosedRecord, Command, ConnectError, Connection, Endpoint, Extensions, Handle, Incoming, Instant,
@@ -48,6 +48,9 @@ struct Plan {
     one_per_address: bool,
     /// Whether the extensions are on.
     extensions: bool,
+    /// Whether few sessions may be half-open, and whether a cookie is asked for then.
+    few: bool,
+    cookies: bool,
     operations: Vec<Operation>,
 }
 
@@ -81,6 +84,8 @@ enum Operation {
         recorded: bool,
     },
     CloseAgain(u8),
+    /// A peer has shown that it hears.
+    Validated(u8),
     Wait(u16),
     StopAccepting,
 }
@@ -144,6 +149,7 @@ struct Model {
     keys: [Option<PacketCrypto>; 3],
     accept_key: usize,
     one_per_address: bool,
+    few: bool,
     now: Instant,
     nonce: u64,
     sessions: HashMap<Route, Session>,
@@ -179,6 +185,7 @@ fn segment(conv: u32, cmd: Command, sn: u32, payload: &[u8]) -> Vec<u8> {
 
 /// `frg` of extension segments.
 const HELLO: u8 = 1;
+const RETRY: u8 = 3;
 const ABORT: u8 = 6;
 const RESET: u8 = 7;
 const PING: u8 = 8;
@@ -203,6 +210,12 @@ impl Model {
         if let Some(crypto) = &keys[accept_key] {
             config = config.crypto(crypto.clone());
         }
+        if plan.few {
+            config = config.max_half_open(3).max_half_open_of_network(2).max_sessions(5);
+        }
+        if !plan.cookies {
+            config = config.cookies(CookiePolicy::Never);
+        }
         let config = config.build().unwrap();
         let endpoint = match plan.accepting {
             true => Endpoint::accepting(&config, &mut Constant),
@@ -216,6 +229,7 @@ impl Model {
             keys,
             accept_key,
             one_per_address: plan.one_per_address,
+            few: plan.few,
             now: Instant::ZERO,
             nonce: 0,
             sessions: HashMap::new(),
@@ -326,6 +340,8 @@ impl Model {
                         (Command::Extension, ABORT) => {
                             assert!(!self.endpoint.is_accepting() && rest.is_empty());
                         }
+                        // A field with a cookie.
+                        (Command::Extension, RETRY) => assert_eq!(rest.len(), 23),
                         _ => panic!("{header:?}"),
                     }
                     assert!(!self.sessions.contains_key(&(source, header.conv)));
@@ -379,6 +395,12 @@ impl Model {
         assert_eq!(accepted.replaced, before.map(|(_, handle)| handle));
         if let Some((other, handle)) = before {
             self.forget(other, handle);
+        }
+        if let Some(evicted) = accepted.evicted {
+            let route = self.sessions.iter().find(|(_, session)| session.handle == evicted);
+            let route = *route.expect("one that lives gives way").0;
+            assert!(self.sessions.remove(&route).is_some_and(|session| session.accepted));
+            self.old_handles.push(evicted);
         }
         let firsts = self.first_pushes(key, &decrypted[run.range.clone()], run.stride);
         if let Some(closed) = self.closed.get(&route).filter(|closed| closed.at + MEMORY > self.now) {
@@ -461,7 +483,15 @@ impl Model {
             + stats.dropped_no_hello
             + stats.dropped_recently_closed
             + stats.dropped_replayed
-            + stats.dropped_queue_full;
+            + stats.dropped_queue_full
+            + stats.dropped_max_sessions
+            + stats.dropped_max_half_open
+            + stats.dropped_max_half_open_of_network
+            + stats.dropped_no_cookie;
+        assert!(
+            self.endpoint.half_open() <= self.sessions.values().filter(|session| session.accepted).count()
+        );
+        assert!(!self.few || self.endpoint.half_open() <= 3);
         assert_eq!(dropped + self.handed_over, self.offered, "{stats:?}");
     }
 }
@@ -492,6 +522,12 @@ fuzz_target!(|plan: Plan| {
                 let index = usize::from(*nth) % run.old_handles.len().max(1);
                 if let Some(handle) = run.old_handles.get(index) {
                     assert!(!run.endpoint.close(run.now, *handle, None), "{handle:?} was closed before");
+                }
+            }
+            Operation::Validated(nth) => {
+                let nth = usize::from(*nth) % run.sessions.len().max(1);
+                if let Some(session) = run.sessions.values().nth(nth) {
+                    run.endpoint.validated(session.handle);
                 }
             }
             Operation::Wait(millis) => run.now += Duration::from_millis(u64::from(*millis % 8_192)),

@@ -2,9 +2,14 @@
 //!
 //! The driver pushes, [`KcpListener`](super::KcpListener) pops. The queue holds at most
 //! [`accept_backlog`](crate::KcpConfigBuilder::accept_backlog) sessions, so a flood of new peers takes no more memory than
-//! that. It also says how the listener ended, to whoever pushes or pops afterwards.
+//! that. A session that ends while it waits leaves the queue, unless its peer has sent something: its place is there for others. The queue also says how the listener
+//! ended, to whoever pushes or pops afterwards.
 
-use std::{collections::VecDeque, sync::Arc, task::Waker};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
 
 use super::{session::Session, waiters::Waiters, wake_list::WakeMutex};
 use crate::proto::KcpConfig;
@@ -18,7 +23,10 @@ pub(super) struct AcceptQueue {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The sessions that wait, and some that have ended. These no longer say that they wait.
     waiting: VecDeque<Arc<Session>>,
+    /// How many of them have ended.
+    ended_waiting: usize,
     /// Tasks that wait for a session.
     acceptors: Waiters,
     /// How the listener ended, if it has.
@@ -55,7 +63,7 @@ impl AcceptQueue {
         let capacity = self.config.accept_backlog();
         self.state.locked(|state, _| match state.ended {
             Some(_) => Admission::Ended,
-            None if state.waiting.len() >= capacity => Admission::Full,
+            None if state.waiting.len() - state.ended_waiting >= capacity => Admission::Full,
             None => Admission::Room,
         })
     }
@@ -69,6 +77,11 @@ impl AcceptQueue {
             if state.ended.is_some() {
                 return false;
             }
+            if state.ended_waiting > state.waiting.len() / 2 {
+                state.waiting.retain(|session| session.is_waiting.load(Ordering::Relaxed));
+                state.ended_waiting = 0;
+            }
+            session.is_waiting.store(true, Ordering::Relaxed);
             state.waiting.push_back(session);
             state.acceptors.take_into(wakes);
             true
@@ -81,8 +94,11 @@ impl AcceptQueue {
     /// How the listener ended.
     pub(super) fn pop(&self, waker: &Waker) -> Result<Option<Arc<Session>>, Ended> {
         self.state.locked(|mut state, wakes| {
-            if let Some(session) = state.waiting.pop_front() {
-                return Ok(Some(session));
+            while let Some(session) = state.waiting.pop_front() {
+                if session.is_waiting.swap(false, Ordering::Relaxed) {
+                    return Ok(Some(session));
+                }
+                state.ended_waiting -= 1;
             }
             if let Some(ended) = state.ended {
                 return Err(ended);
@@ -90,6 +106,17 @@ impl AcceptQueue {
             state.acceptors.add(waker, wakes);
             Ok(None)
         })
+    }
+
+    /// A session has ended. If it waits, it does so no longer, unless it has something to read.
+    pub(super) fn forget(&self, session: &Session) {
+        if session.is_waiting.load(Ordering::Relaxed) && !session.has_unread() {
+            self.state.locked(|mut state, _| {
+                if session.is_waiting.swap(false, Ordering::Relaxed) {
+                    state.ended_waiting += 1;
+                }
+            });
+        }
     }
 
     /// Takes no more sessions. Those that wait can still be popped.
@@ -112,6 +139,9 @@ impl AcceptQueue {
 
     /// Takes the sessions that nobody accepted.
     pub(super) fn take(&self) -> VecDeque<Arc<Session>> {
-        self.state.locked(|mut state, _| std::mem::take(&mut state.waiting))
+        self.state.locked(|mut state, _| {
+            state.ended_waiting = 0;
+            std::mem::take(&mut state.waiting)
+        })
     }
 }

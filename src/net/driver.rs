@@ -131,7 +131,7 @@ impl Driver {
     /// # Errors
     /// The operating system has no randomness to give.
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        let mut random = entropy::draw::<16>()?;
+        let mut random = entropy::draw::<{ Endpoint::RANDOM_BYTES }>()?;
         let mut endpoint = match &shared.accept_queue {
             Some(queue) => Endpoint::accepting(&queue.config, &mut random),
             None => Endpoint::new(&mut random),
@@ -205,7 +205,7 @@ impl Driver {
         }
         match outcome {
             Ok(handle) => {
-                self.sessions.insert(handle, session);
+                self.sessions.insert(handle, session, false);
                 self.shared.counters.state.sessions.set(self.endpoint.len());
                 Some(handle)
             }
@@ -239,9 +239,14 @@ impl Driver {
     fn remove(&mut self, handle: Handle) -> Option<Arc<Session>> {
         self.timers.remove(handle.index() as u32);
         self.shared.counters.state.sessions.set(self.endpoint.len());
+        self.shared.counters.state.half_open.set(self.endpoint.half_open());
         self.plan_forgetting();
         self.end_linger(handle);
-        self.sessions.remove(handle)
+        let session = self.sessions.remove(handle)?;
+        if let Some(queue) = &self.shared.accept_queue {
+            queue.forget(&session);
+        }
+        Some(session)
     }
 
     /// The stream of a session was dropped, and the session has something to deliver.
@@ -368,17 +373,33 @@ impl Driver {
                 }
                 Next::Remove => self.forget(now, handle),
             }
-            self.follow_moved(now, handle);
+            self.after_serving(now, handle);
         }
         self.sessions.drop_served(count);
     }
 
-    /// Has the endpoint know of a session that followed its peer to another address.
+    /// Has the endpoint know of a session that followed its peer to another address, or whose peer has shown that it hears this
+    /// end.
     #[inline]
-    fn follow_moved(&mut self, now: Instant, handle: Handle) {
-        if self.sessions.get(handle).is_some_and(|slot| slot.may_move) {
+    fn after_serving(&mut self, now: Instant, handle: Handle) {
+        let Some(slot) = self.sessions.get(handle) else { return };
+        let (may_move, half_open) = (slot.may_move, slot.half_open);
+        if may_move {
             self.follow_if_moved(now, handle);
         }
+        if half_open {
+            self.note_if_validated(handle);
+        }
+    }
+
+    #[cold]
+    fn note_if_validated(&mut self, handle: Handle) {
+        let Some(slot) = self.sessions.get_mut(handle).filter(|slot| slot.session.is_validated()) else {
+            return;
+        };
+        slot.half_open = false;
+        self.endpoint.validated(handle);
+        self.shared.counters.state.half_open.set(self.endpoint.half_open());
     }
 
     #[cold]

@@ -7,14 +7,19 @@ use crate::{
     proto::{Random, random_conv},
 };
 
-/// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail.
-pub(super) struct Drawn<const N: usize>([u8; N]);
+/// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail. Each is given
+/// out once.
+pub(super) struct Drawn<const N: usize> {
+    bytes: [u8; N],
+    given: usize,
+}
 
 impl<const N: usize> Random for Drawn<N> {
     fn fill(&mut self, bytes: &mut [u8]) {
-        for (byte, drawn) in bytes.iter_mut().zip(self.0) {
-            *byte = drawn;
-        }
+        let drawn = &self.bytes[self.given..];
+        assert!(bytes.len() <= drawn.len(), "more randomness is asked for than was drawn");
+        bytes.copy_from_slice(&drawn[..bytes.len()]);
+        self.given += bytes.len();
     }
 }
 
@@ -44,7 +49,7 @@ pub(super) fn conv() -> io::Result<u32> {
 
 /// Draws `N` random bytes.
 pub(super) fn draw<const N: usize>() -> io::Result<Drawn<N>> {
-    let mut drawn = Drawn([0; N]);
-    getrandom::fill(&mut drawn.0).map_err(io::Error::other)?;
-    Ok(drawn)
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(Drawn { bytes, given: 0 })
 }

@@ -32,6 +32,7 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`NoAnswer`](Self::NoAnswer) | `TimedOut` | the peer has not answered within the time that the caller gave |
 /// | [`EndpointClosed`](Self::EndpointClosed) | `ConnectionAborted` | the listener or endpoint was shut down or aborted, and the session with it |
 /// | [`Replaced`](Self::Replaced) | `ConnectionReset` | the peer began another session in its place |
+/// | [`Evicted`](Self::Evicted) | `ConnectionReset` | the peer did not answer, and the session gave way to another one |
 /// | [`ConvInUse`](Self::ConvInUse) | `AddrInUse` | the socket has a session with this peer and conv |
 /// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher |
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
@@ -80,6 +81,9 @@ pub enum KcpError {
     /// The peer began another session from the same address, and the listener allows only
     /// [one](crate::KcpConfigBuilder::one_session_per_address).
     Replaced,
+    /// The peer had not shown that it hears this end, nothing came from it for a second, and there were too many such sessions:
+    /// see [`max_half_open`](crate::KcpConfigBuilder::max_half_open).
+    Evicted,
     /// The socket already has a session with the same peer and conv.
     ConvInUse,
     /// The socket has a session with the same peer and another cipher. Their packets could not be told apart.
@@ -153,7 +157,7 @@ impl KcpError {
             Self::NoAnswer | Self::ShutdownTimeout { .. } => io::ErrorKind::TimedOut,
             Self::EndpointClosed => io::ErrorKind::ConnectionAborted,
             Self::NotFollowed => io::ErrorKind::Unsupported,
-            Self::Replaced => io::ErrorKind::ConnectionReset,
+            Self::Replaced | Self::Evicted => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
             // Not a kind that servers take for the failure of one client: they would accept again, for ever.
             Self::RuntimeGone | Self::ListenerClosed => io::ErrorKind::NotConnected,
@@ -229,6 +233,7 @@ impl fmt::Display for KcpError {
             Self::NoAnswer => "the peer has not answered in time",
             Self::EndpointClosed => "the endpoint or listener of the session was shut down",
             Self::Replaced => "the peer began another conversation from the same address",
+            Self::Evicted => "the peer did not answer, and the session gave way to another one",
             Self::ConvInUse => "the socket already has this conversation with this peer",
             Self::OtherCipher => {
                 "the socket has streams to this peer with another cipher, which it cannot tell apart"

@@ -43,6 +43,8 @@ pub(super) struct Session {
     pub(super) conv: u32,
     pub(super) shared: Arc<Shared>,
     scheduled: Scheduled,
+    /// It waits in the accept queue.
+    pub(super) is_waiting: AtomicBool,
     /// No stream refers to it any more, and the driver is to know. The state under the lock says so too.
     released: AtomicBool,
     /// The driver's name for it, once the driver knows it.
@@ -64,6 +66,7 @@ impl Session {
             conv: connection.conv(),
             shared,
             scheduled: Scheduled::new(),
+            is_waiting: AtomicBool::new(false),
             released: AtomicBool::new(false),
             handle: OnceLock::new(),
             handover: Handover::new(State::new(connection, PeerAddress { peer, local_ip })),
@@ -88,6 +91,16 @@ impl Session {
     /// Whether it has ended.
     pub(super) fn is_over(&self) -> bool {
         self.handover.locked(|state, _| state.connection.close_reason().is_some())
+    }
+
+    /// Whether something has arrived that was not read.
+    pub(super) fn has_unread(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.is_readable())
+    }
+
+    /// Whether its peer has shown that it hears this end.
+    pub(super) fn is_validated(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.is_validated())
     }
 
     /// Whether no stream refers to it any more.

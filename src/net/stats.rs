@@ -70,6 +70,10 @@ groups! {
         timeouts,
         /// Sessions that peers began.
         accepted,
+        /// Half-open sessions that gave way to others, because there were too many.
+        evicted,
+        /// Peers that were asked for a cookie before their session was accepted.
+        retries,
         /// Answers to packets of sessions that had ended, sent without a session.
         replies,
         /// Such answers that were not sent, because too many were.
@@ -96,6 +100,17 @@ groups! {
         recently_closed,
         /// Packets that would begin a session while too many wait to be accepted.
         backlog,
+        /// Packets that would begin a session while the socket has as many as
+        /// [`max_sessions`](crate::KcpConfigBuilder::max_sessions) allows.
+        max_sessions,
+        /// Packets that would begin a session while as many are half-open as
+        /// [`max_half_open`](crate::KcpConfigBuilder::max_half_open) allows.
+        max_half_open,
+        /// Packets that would begin a session while as many of the peer's network are half-open as
+        /// [`max_half_open_of_network`](crate::KcpConfigBuilder::max_half_open_of_network) allows.
+        max_half_open_of_network,
+        /// Packets that would begin a session, and whose sender is to return a cookie first.
+        no_cookie,
         /// Packets that their session could not read, or not to the end.
         malformed,
         /// Packets that had been received before.
@@ -105,7 +120,9 @@ groups! {
     state: EndpointState from EndpointGauges {
         /// Sessions that the driver serves now.
         sessions,
-        /// Those of them whose streams were dropped, and that still deliver what was written.
+        /// Those of them whose peers have not shown yet that they hear this end.
+        half_open,
+        /// Those whose streams were dropped, and that still deliver what was written.
         lingering,
     }
 }

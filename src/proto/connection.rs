@@ -13,6 +13,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod validation;
 
 pub(super) use self::record::{Ended, KnownPeer, PeerRecord};
 pub use self::{input::BatchDrops, moves::RebindError, output::Transmit, record::ClosedRecord};
@@ -51,6 +52,9 @@ pub enum Event {
     /// The peer is at this address now, and no longer at the one before. What [`Connection::poll_transmit`] returns from
     /// here on is for the new address: see [`Endpoint::moved`](super::Endpoint::moved).
     Moved(SocketAddr),
+    /// The peer has shown that it hears this end. This comes once, in a session of [`Connection::accept`], unless it was known from the
+    /// beginning. [`Endpoint::validated`](super::Endpoint::validated) is to be told.
+    Validated,
     /// Everything written before [`Connection::shutdown`] is acknowledged.
     Flushed,
     /// Nobody reads at the peer's end any more. What it had not acknowledged is given up, and writes fail.

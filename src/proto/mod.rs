@@ -43,7 +43,7 @@ mod wire;
 pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
-    config::{KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
+    config::{CookiePolicy, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
     congestion::CongestionControl,
     connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
     endpoint::{

@@ -34,6 +34,9 @@ pub enum Timer {
     Reset,
     /// The peer has been silent for [`keep_alive`](crate::KcpConfigBuilder::keep_alive), and is asked whether it is there.
     KeepAlive,
+    /// The peer has not shown that it hears this end, and is asked to: see
+    /// [`Connection::is_validated`](super::Connection::is_validated).
+    AddressValidation,
     /// After a shutdown, the session ends at the end of [`linger`](crate::KcpConfigBuilder::linger).
     Linger,
     /// The peer owes an answer and has been silent: the session ends after

@@ -71,6 +71,8 @@ pub(crate) struct Host {
     waiting: VecDeque<Handle>,
     /// Sessions that ended by another one of their address.
     pub(crate) replaced: Vec<Handle>,
+    /// Sessions that gave way to others.
+    pub(crate) evicted: Vec<Handle>,
     /// What the endpoint itself has to send.
     pub(crate) replies: Vec<Batch>,
     buffer: Vec<u8>,
@@ -97,6 +99,7 @@ impl Host {
             sessions: Vec::new(),
             waiting: VecDeque::new(),
             replaced: Vec::new(),
+            evicted: Vec::new(),
             replies: Vec::new(),
             buffer: vec![0; 65_536],
         }
@@ -197,8 +200,15 @@ impl Host {
             self.remove(replaced);
             self.replaced.push(replaced);
         }
+        if let Some(evicted) = accepted.evicted {
+            self.remove(evicted);
+            self.evicted.push(evicted);
+        }
         let seed = SessionSeed::new(&mut self.entropy);
-        let connection = Connection::accept(incoming.conv, &self.config, now, seed);
+        let mut connection = Connection::accept(incoming.conv, &self.config, now, seed);
+        if incoming.validated {
+            connection.set_validated();
+        }
         self.endpoint.follow(accepted.run.handle, &connection);
         self.insert(accepted.run.handle, connection);
         self.waiting.push_back(accepted.run.handle);
@@ -247,8 +257,10 @@ impl Host {
                 connection.handle_timeout(now);
             }
             while let Some(event) = connection.poll_event() {
-                if let Event::Moved(to) = event {
-                    replaced.extend(self.endpoint.moved(now, *handle, to).unwrap());
+                match event {
+                    Event::Moved(to) => replaced.extend(self.endpoint.moved(now, *handle, to).unwrap()),
+                    Event::Validated => self.endpoint.validated(*handle),
+                    _ => {}
                 }
             }
             if replaced.contains(handle) {

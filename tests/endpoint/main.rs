@@ -1,6 +1,7 @@
 //! Many sessions behind one [`Endpoint`](kcp9::proto::Endpoint), on virtual time and without sockets: what begins a
 //! session, floods, replays, takeovers, and whole transfers over bad paths. A failure of a random test prints its seed.
 
+mod amplification;
 mod beginnings;
 #[cfg(feature = "aead")]
 mod ciphers;
@@ -13,6 +14,7 @@ mod host;
 #[cfg(feature = "aead")]
 mod moves;
 mod network;
+mod openings;
 #[cfg(feature = "aead")]
 mod records;
 #[cfg(feature = "aead")]

@@ -71,6 +71,24 @@ async fn kcp_go_connects_to_an_echo() {
     }
 }
 
+/// Each client has shown nothing when its first answer leaves, so that hardly more than the request's own bytes may be sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn the_first_answers_to_kcp_go_may_be_lost() {
+    for peer in go_peer::all() {
+        for stream in ["true", "false"] {
+            let server = Server::start(echo::config()).await;
+            let relay = Relay::lossy(server.addr, 0.2).unwrap();
+            let began = Instant::now();
+            let flags = ["--bytes", "100000", "--msg", "20", "--conns", "200", "--stream", stream];
+            go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(20), "{}: {took:?}", name(&peer, stream));
+            assert!(relay.counts().dropped() > 200, "{} packets lost", relay.counts().dropped());
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
 async fn kcp_go_serves_a_sink() {

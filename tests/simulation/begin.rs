@@ -175,7 +175,7 @@ fn a_handshake_takes_one_round_trip_and_holds_no_data_back() {
     let counts = [(CLIENT, HELLO), (SERVER, ANSWER), (CLIENT, PONG)];
     assert_eq!(counts.map(|(side, subtype)| count(&simulation, side, subtype)), [1; 3]);
     assert_eq!(events(&simulation, CLIENT), [Event::Connected]);
-    assert_eq!(events(&simulation, SERVER), []);
+    assert_eq!(events(&simulation, SERVER), [Event::Validated]);
 }
 
 #[test]
@@ -237,11 +237,14 @@ fn a_server_that_speaks_first_is_heard() {
         simulation.run_until(LIMIT, |simulation| {
             simulation.ends[SERVER].connection.stats().udp.packets_received > 0
         });
-        simulation.server().writer = Writer::bulk(5_000);
-        simulation.run_until(LIMIT, |simulation| simulation.flows[SERVER].read == 5_000);
+        // As much as three times its HELLO.
+        simulation.server().writer = Writer::bulk(3_000);
+        simulation.run_until(LIMIT, |simulation| simulation.flows[SERVER].read == 3_000);
         let waited = simulation.now - Instant::ZERO;
         let first = [0, 200, 600, 1_400][lost];
-        assert!(waited <= ms(first) + 3 * DELAY, "{lost} lost: {waited:?}");
+        // Later HELLOs are short, so that the greeting goes in more than one flight.
+        let flights = if lost < 2 { 1 } else { 2 };
+        assert!(waited <= ms(first) + (1 + 2 * flights) * DELAY, "{lost} lost: {waited:?}");
         simulation.complete(LIMIT);
         assert!(is_confirmed(&simulation, CLIENT) && is_confirmed(&simulation, SERVER));
     }
@@ -335,7 +338,7 @@ fn begin_on_a_bad_path(seed: u64) {
     simulation.run_until(LIMIT, |simulation| simulation.is_complete() && is_confirmed(simulation, CLIENT));
     simulation.run_for(Duration::from_secs(120));
     assert_eq!(events(&simulation, CLIENT), [Event::Connected], "seed {seed}");
-    assert_eq!(events(&simulation, SERVER), [], "seed {seed}");
+    assert_eq!(events(&simulation, SERVER), [Event::Validated], "seed {seed}");
     let lost = simulation.ends[CLIENT].link.counts.lost;
     assert!(is_confirmed(&simulation, SERVER) || lost > 0, "seed {seed}");
     for side in [CLIENT, SERVER] {
@@ -412,6 +415,8 @@ fn meet_a_legacy_peer(seed: u64) {
     };
     let mut simulation = simulation(seed, kinds, configs, links);
     let lengths = [any_length(&mut rng), any_length(&mut rng)];
+    // Without a HELLO, a session begins with data.
+    let lengths = [lengths[0].max(u64::from(!connects)), lengths[1]];
     for (end, length) in simulation.ends.iter_mut().zip(lengths) {
         end.writer = Writer { shutdown: rng.chance(0.5), ..Writer::bulk(length) };
     }
@@ -531,7 +536,7 @@ fn forge_hellos(seed: u64) {
     // Of what draws its token anew, something may be lost as well. Then it shows at the next occasion.
     let lost: u64 = simulation.ends.iter().map(|end| end.link.counts.lost).sum();
     assert!(is_confirmed(&simulation, SERVER) || lost > 0, "seed {seed}: {stats:?}");
-    assert_eq!(events(&simulation, SERVER), [], "seed {seed}");
+    assert_eq!(events(&simulation, SERVER), [Event::Validated], "seed {seed}");
 }
 
 #[test]

@@ -34,7 +34,12 @@ pub(crate) fn begun(seed: u64, configs: [&KcpConfig; 2], link: &LinkSettings) ->
             if side == CLIENT {
                 Connection::connect(conv, configs[side], now, own)
             } else {
-                Connection::accept(conv, configs[side], now, own)
+                let mut server = Connection::accept(conv, configs[side], now, own);
+                if configs.iter().any(|config| config.extensions() == Extensions::Off) {
+                    // It has accepted a client that says nothing at first, or is of another kind, which sends as it likes.
+                    server.set_validated();
+                }
+                server
             }
         });
     // To a peer without extensions, a segment of them is none at all.

@@ -29,6 +29,7 @@ mod moves;
 mod noise;
 mod options;
 mod pauses;
+mod public_port;
 mod readiness;
 mod rebinds;
 mod records;

@@ -79,7 +79,7 @@ hello_vector("hello_padded", KA + pad, keep_alive=KEEP_ALIVE, written=True, padd
 add("answer", seg(ANSWER, 128, 5000, tag(CID), 1, hello(SID, 1000, field(0x03, TOK))), kind="answer", wnd=128, ts=5000,
     tag=tag(CID), una=1, version=1, oldest=1, caps=0, id=SID.hex(), echo_ts=1000, token=TOKEN, written=True)
 add("retry", seg(RETRY, 0, 1000, tag(CID), 0, COOKIE_FIELD), kind="retry", wnd=0, ts=1000, tag=tag(CID), una=0,
-    cookie=COOKIE.hex())
+    cookie=COOKIE.hex(), written=True)
 hello_vector("hello_cookie", KA + COOKIE_FIELD, ts=1200, keep_alive=KEEP_ALIVE, cookie=COOKIE.hex(), written=True, padded=0)
 for name, subtype, wnd, ts, ident, una, end, flags in [
     ("fin", FIN, 127, 2000, SID, 7, 42, 0),

@@ -70,7 +70,7 @@ mod tests {
     use crate::{net::entropy, proto::Endpoint};
 
     fn handles(count: u16) -> Vec<Handle> {
-        let mut endpoint = Endpoint::new(&mut entropy::draw::<16>().unwrap());
+        let mut endpoint = Endpoint::new(&mut entropy::draw::<{ Endpoint::RANDOM_BYTES }>().unwrap());
         (0..count).map(|port| endpoint.connect(([127, 0, 0, 1], 1 + port).into(), 1, None).unwrap()).collect()
     }
 

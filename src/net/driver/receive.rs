@@ -132,7 +132,10 @@ impl Driver {
             }
         }
         let local_ip = answerable(local_ip);
-        let connection = Connection::accept(incoming.conv, &queue.config, now, shared.seed());
+        let mut connection = Connection::accept(incoming.conv, &queue.config, now, shared.seed());
+        if incoming.validated {
+            connection.set_validated();
+        }
         let tag = connection.followed_tag();
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
         if !queue.push(Arc::clone(&session)) {
@@ -147,11 +150,15 @@ impl Driver {
         if let Some(replaced) = accepted.replaced.and_then(|replaced| self.remove(replaced)) {
             replaced.fail(KcpError::Replaced);
         }
+        if let Some(evicted) = accepted.evicted.and_then(|evicted| self.remove(evicted)) {
+            evicted.fail(KcpError::Evicted);
+        }
         if let Some(tag) = tag {
             self.endpoint.follow_tag(accepted.run.handle, tag);
         }
-        self.sessions.insert(accepted.run.handle, session);
+        self.sessions.insert(accepted.run.handle, session, !incoming.validated);
         shared.counters.state.sessions.set(self.endpoint.len());
+        shared.counters.state.half_open.set(self.endpoint.half_open());
         self.count_routed();
         Some(accepted.run)
     }
@@ -173,6 +180,16 @@ impl Driver {
             (&counters.dropped.recently_closed, now.dropped_recently_closed, before.dropped_recently_closed),
             (&counters.dropped.replayed, now.dropped_replayed, before.dropped_replayed),
             (&counters.dropped.backlog, now.dropped_queue_full, before.dropped_queue_full),
+            (&counters.dropped.max_sessions, now.dropped_max_sessions, before.dropped_max_sessions),
+            (&counters.dropped.max_half_open, now.dropped_max_half_open, before.dropped_max_half_open),
+            (
+                &counters.dropped.max_half_open_of_network,
+                now.dropped_max_half_open_of_network,
+                before.dropped_max_half_open_of_network,
+            ),
+            (&counters.dropped.no_cookie, now.dropped_no_cookie, before.dropped_no_cookie),
+            (&counters.driver.evicted, now.evicted, before.evicted),
+            (&counters.driver.retries, now.retries, before.retries),
             (&counters.driver.replies, now.replies_sent, before.replies_sent),
             (&counters.driver.replies_limited, now.replies_limited, before.replies_limited),
         ] {

@@ -28,13 +28,15 @@ pub(super) struct Slot {
     pub(super) idle: bool,
     /// Whether packets of it came from another address than its peer's, and it has not decided whether it follows.
     pub(super) may_move: bool,
+    /// Whether its peer has still to show that it hears this end.
+    pub(super) half_open: bool,
     pub(super) served_at: Instant,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
 }
 
 impl Sessions {
-    pub(super) fn insert(&mut self, handle: Handle, session: Arc<Session>) {
+    pub(super) fn insert(&mut self, handle: Handle, session: Arc<Session>, half_open: bool) {
         if self.slots.len() <= handle.index() {
             self.slots.resize_with(handle.index() + 1, || None);
         }
@@ -46,6 +48,7 @@ impl Sessions {
             blocked: false,
             idle: false,
             may_move: false,
+            half_open,
             served_at: Instant::ZERO,
             lingering: None,
         };

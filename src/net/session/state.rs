@@ -145,7 +145,7 @@ impl State {
                     self.after_shutdown();
                 }
                 // Nobody waits for these. The stats show them.
-                Event::Fec(_) | Event::Connected => {}
+                Event::Fec(_) | Event::Connected | Event::Validated => {}
                 Event::Moved(peer) => self.follow(peer),
                 Event::Closed(reason) => {
                     // Nobody answers what could not be sent: that is the better reason.

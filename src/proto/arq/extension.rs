@@ -43,7 +43,7 @@ impl Arq {
         if let Some(end) = taken.end {
             self.recv.set_end(end);
         }
-        if taken.moved {
+        if taken.moved || taken.retried {
             self.change_path(now);
         }
         if !taken.vouched {
@@ -97,7 +97,7 @@ impl Arq {
     pub(in crate::proto) fn envelope(&mut self, now: Instant) -> Envelope {
         let wnd = self.recv.free_window().min(u16::MAX.into()) as u16;
         self.told_window = wnd.into();
-        Envelope { conv: self.conv, wnd, ts: now.as_ts(), una: self.recv.nxt() }
+        Envelope { conv: self.conv, wnd, ts: self.ts(now), una: self.recv.nxt() }
     }
 
     pub(in crate::proto) fn conditions(&self) -> Conditions {
@@ -115,7 +115,8 @@ impl Arq {
         }
     }
 
-    /// The session goes on over another path. What is in flight is sent again, as fast as the new path's window lets it.
+    /// The session goes on over another path, or begins anew on this one. What is in flight is sent again, as fast as the new path's
+    /// window lets it.
     #[cold]
     pub(in crate::proto) fn change_path(&mut self, now: Instant) {
         self.path.begin_anew(&self.congestion_control, &self.nodelay, now);

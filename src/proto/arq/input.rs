@@ -62,6 +62,9 @@ impl Arq {
         if requires_hello && !stands_alone(segments) {
             return Ok(());
         }
+        if self.path.validation.is_pending() {
+            self.look_for_echo(segments);
+        }
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.path.min_rtt());
         let mut skipped = false;
@@ -105,8 +108,9 @@ impl Arq {
             heard |= self.note_una(header.una, header.wnd, origin);
             let mut news = false;
             if header.cmd == Command::Ack {
-                echoed = Some(header.ts);
-                if let Some(segment) = self.buffer.ack(header.sn, header.ts, &mut confirmed) {
+                let ts = header.ts.wrapping_sub(self.ts_base);
+                echoed = Some(ts);
+                if let Some(segment) = self.buffer.ack(header.sn, ts, &mut confirmed) {
                     news = true;
                     let range = StreamRange { position: segment.position, len: segment.len };
                     if !arrived.join(range) {
@@ -122,7 +126,8 @@ impl Arq {
                     self.counters.segments.acks_received += 1;
                     // A repeated ACK is not a later one. A path may duplicate it, and a forger would.
                     if news && self.nodelay.resend > 0 {
-                        skipped |= self.buffer.skip_before(header.sn, header.ts, self.nodelay.resend);
+                        let ts = header.ts.wrapping_sub(self.ts_base);
+                        skipped |= self.buffer.skip_before(header.sn, ts, self.nodelay.resend);
                     }
                 }
                 Command::Push => {

@@ -34,6 +34,7 @@ mod probe;
 mod recv_buffer;
 mod send_buffer;
 mod send_queue;
+mod validation;
 mod window_update;
 
 use core::time::Duration;
@@ -115,6 +116,8 @@ pub(super) struct Arq {
     told_window: u32,
     /// `frg` of the ACK, WASK and WINS segments that are sent: it tells the peer whether this end knows the extensions.
     mark: u8,
+    /// What `ts` has beyond the time: see [`Arq::ts`].
+    ts_base: u32,
     /// `sn` of the WASK and WINS segments that are sent: 0 until something was heard, then 1. kcp-go's listener takes a segment
     /// with the `sn` 0 of another conversation for the beginning of a new one, which replaces the one it has of that address.
     control_sn: u32,
@@ -158,6 +161,7 @@ impl Arq {
             tell_window: false,
             told_window: u32::MAX,
             mark: 0,
+            ts_base: 0,
             control_sn: 0,
             window_update: WindowUpdate::default(),
             early_at: None,
@@ -279,7 +283,10 @@ impl Arq {
     /// Whether a segment waits that the window has room for. Delayed writes do not count.
     pub(super) fn has_sendable(&self) -> bool {
         let delayed = self.flush_at.is_some() && self.queue.unsent() < self.path.mss();
-        self.queue.unsent() > 0 && !delayed && self.has_window()
+        self.queue.unsent() > 0
+            && !delayed
+            && self.has_window()
+            && self.path.validation.blocked_at().is_none()
     }
 
     /// Whether nothing is in flight, and nothing waits that may be sent before the next deadline.
@@ -355,6 +362,7 @@ impl Arq {
         }
         self.ask_silent_peer(now);
         self.tell_window |= self.window_update.on_timeout(now);
+        self.path.validation.on_timeout(now);
         if self.early_at.is_some_and(|at| at <= now) {
             self.early_due = true;
         }
@@ -363,7 +371,7 @@ impl Arq {
     }
 
     /// The timers, in the order of [`deadlines`](Self::deadlines). Of several that fire at once, the first is named.
-    pub(super) const TIMERS: [Timer; 9] = [
+    pub(super) const TIMERS: [Timer; 10] = [
         Timer::Ack,
         Timer::WindowProbe,
         Timer::EarlyResend,
@@ -373,6 +381,7 @@ impl Arq {
         Timer::Rto,
         Timer::WindowUpdate,
         Timer::KeepAlive,
+        Timer::AddressValidation,
     ];
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -381,7 +390,7 @@ impl Arq {
     }
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(super) fn deadlines(&self) -> [Option<Instant>; 9] {
+    pub(super) fn deadlines(&self) -> [Option<Instant>; 10] {
         [
             self.acks.deadline(),
             self.probe.deadline(),
@@ -392,6 +401,7 @@ impl Arq {
             self.next_rto(),
             self.window_update.deadline(),
             self.alive.keep_alive.deadline(&self.path.liveness),
+            self.path.validation.deadline(),
         ]
     }
 

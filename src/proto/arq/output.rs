@@ -22,6 +22,8 @@ pub(in crate::proto) struct Flush {
     /// The window and the `una` that every segment of the run carries.
     wnd: u16,
     una: u32,
+    /// Payload bytes of a full segment.
+    pub(super) mss: usize,
     sent_any: bool,
     /// New data waits until it fills [`CORKED_SEGMENTS`] segments. What does not fill one segment waits in any case.
     corked: bool,
@@ -35,6 +37,7 @@ impl Arq {
             corked: corked && self.buffer.unacked() > 0,
             wnd: self.recv.free_window().min(u16::MAX.into()) as u16,
             una: self.recv.nxt(),
+            mss: self.path.mss(),
             ..Flush::default()
         }
     }
@@ -206,7 +209,7 @@ impl Arq {
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        let mss = self.path.mss();
+        let mss = flush.mss;
         // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
         let begins = flush.sent.segments == 0;
         let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };
@@ -265,7 +268,7 @@ impl Arq {
         self.path.liveness.on_send(now);
         let segment = self.buffer.get(sn);
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
-        let end = self.emit_header(Command::Push, frg, now.as_ts(), sn, len, out, at, flush);
+        let end = self.emit_header(Command::Push, frg, self.ts(now), sn, len, out, at, flush);
         self.queue.bytes.copy_to(position, &mut out[end..end + len as usize]);
         // A writer at full speed will write again as much as is sent.
         self.queue.bytes.prefetch_for_append(len as usize);
@@ -286,14 +289,14 @@ impl Arq {
             self.counters.segments.window_probes += 1;
             // Nobody reads the time in it. But without it, the packet would be equal to the one before, and a replay window
             // would drop it.
-            at = self.emit_header(Command::Wask, self.mark, now.as_ts(), self.control_sn, 0, out, at, flush);
+            at = self.emit_header(Command::Wask, self.mark, self.ts(now), self.control_sn, 0, out, at, flush);
         }
         if self.tell_window && fits(out, at, 0) {
             self.tell_window = false;
             if flush.wnd > 0 {
                 self.window_update.on_wins(now, self.path.rtt().smoothed() + self.nodelay.interval);
             }
-            at = self.emit_header(Command::Wins, self.mark, now.as_ts(), self.control_sn, 0, out, at, flush);
+            at = self.emit_header(Command::Wins, self.mark, self.ts(now), self.control_sn, 0, out, at, flush);
         }
         at
     }

@@ -46,6 +46,11 @@ impl SendQueue {
         self.pending.len()
     }
 
+    /// Whether the next segment is (a part of) a message, which has its size already.
+    pub(super) fn is_message_next(&self) -> bool {
+        self.pending.front().is_some_and(|front| front.fragment > 0)
+    }
+
     /// Adds bytes of the stream.
     pub(super) fn push_stream(&mut self, bytes: &[u8]) {
         match self.pending.back_mut() {

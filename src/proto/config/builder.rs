@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{
-    Code, KcpConfig, NoDelay, SessionSettings,
+    Code, CookiePolicy, KcpConfig, NoDelay, SessionSettings,
     limits::{MAX_DATAGRAM_QUEUE, check, check_duration, check_mtu, fec_code},
 };
 use crate::{
@@ -240,6 +240,36 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Sessions that a listener has at most: 1 to 16,777,216, default 1,048,576. When there are as many, a session that is half-open
+    /// and idle gives way to a new one; else the new one is refused, and its client tries again. A session takes 3 to 5 KiB while it
+    /// is idle.
+    pub const fn max_sessions(mut self, sessions: usize) -> Self {
+        self.config.max_sessions = sessions;
+        self
+    }
+
+    /// Half-open sessions that a listener has at most: 1 to 16,777,216, default 65,536. A session is *half-open* until its peer has
+    /// shown that it receives what is sent to its address, which takes a round trip; anybody can send a first packet in the name of
+    /// somebody else. When there are as many, the oldest gives way from whose peer nothing came for a second; else the new
+    /// session is refused, and its client tries again. Other sessions are never touched.
+    pub const fn max_half_open(mut self, sessions: usize) -> Self {
+        self.config.max_half_open = sessions;
+        self
+    }
+
+    /// The same for one network, which is one IPv4 address or 64 bits of an IPv6 address: default 1,024. Many users may stand behind
+    /// one address: those whose sessions are not half-open do not count.
+    pub const fn max_half_open_of_network(mut self, sessions: usize) -> Self {
+        self.config.max_half_open_of_network = sessions;
+        self
+    }
+
+    /// When a listener asks a peer for a cookie before it accepts a session. Default [`CookiePolicy::UnderLoad`].
+    pub const fn cookies(mut self, policy: CookiePolicy) -> Self {
+        self.config.cookies = policy;
+        self
+    }
+
     /// Whether a listener ends a session when its peer begins another conversation from the same address, as kcp-go does.
     /// Default off: conversations live side by side, and the former session of a peer that came back ends by a timeout.
     pub const fn one_session_per_address(mut self, one: bool) -> Self {
@@ -282,6 +312,13 @@ impl KcpConfigBuilder {
             silence.map_or(Ok(()), |silence| check_duration(field, silence, min_wait, max_wait))?;
         }
         check("accept_backlog", config.accept_backlog as u64, 1, 65_536)?;
+        for (field, sessions) in [
+            ("max_sessions", config.max_sessions),
+            ("max_half_open", config.max_half_open),
+            ("max_half_open_of_network", config.max_half_open_of_network),
+        ] {
+            check(field, sessions as u64, 1, 1 << 24)?;
+        }
         check("reply_limit", config.reply_limit.into(), 0, 1_000_000)?;
         let code = config.code.as_ref().map(|code| (code.0.data_shards(), code.0.parity_shards()));
         if code.unwrap_or_default() != settings.fec {
@@ -318,6 +355,9 @@ mod tests {
             ("idle_timeout", |b| b.idle_timeout(Some(Duration::ZERO))),
             ("accept_backlog", |b| b.accept_backlog(0)),
             ("reply_limit", |b| b.reply_limit(1_000_001)),
+            ("max_sessions", |b| b.max_sessions(0)),
+            ("max_half_open", |b| b.max_half_open((1 << 24) + 1)),
+            ("max_half_open_of_network", |b| b.max_half_open_of_network(0)),
             ("replay_window", |b| b.replay_window(65_537)),
             ("datagram_queue", |b| b.datagram_queue((64 << 20) + 1)),
             ("fec data", |b| b.fec(0, 3)),

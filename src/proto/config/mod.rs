@@ -1,6 +1,7 @@
 //! The configuration of sessions. It is checked when it is built, so that no other code meets an invalid value.
 
 mod builder;
+mod cookies;
 pub(crate) mod limits;
 mod nodelay;
 mod settings;
@@ -8,7 +9,9 @@ mod settings;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-pub use self::{builder::KcpConfigBuilder, nodelay::NoDelay, settings::SessionSettings};
+pub use self::{
+    builder::KcpConfigBuilder, cookies::CookiePolicy, nodelay::NoDelay, settings::SessionSettings,
+};
 use super::{
     congestion::CongestionControl,
     extension::Extensions,
@@ -51,6 +54,10 @@ pub struct KcpConfig {
     pub(crate) one_session_per_address: bool,
     pub(crate) extensions: Extensions,
     pub(crate) reply_limit: u32,
+    pub(crate) max_sessions: usize,
+    pub(crate) max_half_open: usize,
+    pub(crate) max_half_open_of_network: usize,
+    pub(crate) cookies: CookiePolicy,
 }
 
 impl Default for KcpConfig {
@@ -83,6 +90,13 @@ impl Default for KcpConfig {
             extensions: Extensions::Preferred,
             // Enough to tell 60,000 peers of a restart within a minute.
             reply_limit: 1_000,
+            // What a server with 4 GiB for them can have.
+            max_sessions: 1 << 20,
+            // 65,536 openings in each round trip.
+            max_half_open: 65_536,
+            // 10,000 openings a second of one network at 100 ms.
+            max_half_open_of_network: 1_024,
+            cookies: CookiePolicy::UnderLoad,
         }
     }
 }
@@ -251,6 +265,30 @@ impl KcpConfig {
     #[must_use]
     pub const fn reply_limit(&self) -> u32 {
         self.reply_limit
+    }
+
+    /// Sessions that a listener has at most.
+    #[must_use]
+    pub const fn max_sessions(&self) -> usize {
+        self.max_sessions
+    }
+
+    /// Sessions of a listener whose peers have not shown yet that they hear it: at most so many.
+    #[must_use]
+    pub const fn max_half_open(&self) -> usize {
+        self.max_half_open
+    }
+
+    /// As [`max_half_open`](Self::max_half_open), of one network.
+    #[must_use]
+    pub const fn max_half_open_of_network(&self) -> usize {
+        self.max_half_open_of_network
+    }
+
+    /// When a listener asks a peer for a cookie before it accepts a session.
+    #[must_use]
+    pub const fn cookies(&self) -> CookiePolicy {
+        self.cookies
     }
 
     /// Whether the extensions are spoken.

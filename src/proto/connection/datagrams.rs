@@ -92,11 +92,17 @@ impl Connection {
     }
 
     /// Writes as many of the queued datagrams as one GSO send takes: all as long as the first one, but the last may be shorter.
-    pub(super) fn transmit_datagrams(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+    /// No packet is longer than `mtu`.
+    pub(super) fn transmit_datagrams(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        mtu: usize,
+    ) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.out_of_band_head(), self.pipeline.tail());
         let (conv, max) = (self.conv(), self.datagram_room());
-        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
-        let mut size = self.settings.mtu;
+        let room = buf.len().min(MAX_BATCH_BYTES.max(mtu));
+        let mut size = mtu;
         let mut len = 0;
         let mut count = 0;
         while count < MAX_BATCH && len + size <= room {

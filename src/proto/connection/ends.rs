@@ -17,7 +17,7 @@ use crate::proto::{
     time::Instant,
 };
 
-/// Events of the end that [`Connection::poll_event`] has not returned yet, one bit each. They are rare, so that one look at all of
+/// Rare events that [`Connection::poll_event`] has not returned yet, one bit each. They are rare, so that one look at all of
 /// them is enough for a session that goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct EndEvents(u8);
@@ -29,6 +29,7 @@ impl EndEvents {
     pub(super) const FINISHED: Self = Self(4);
     pub(super) const CLOSED: Self = Self(8);
     pub(super) const MOVED: Self = Self(16);
+    pub(super) const VALIDATED: Self = Self(32);
 
     pub(super) const fn add(&mut self, event: Self) {
         self.0 |= event.0;
@@ -224,6 +225,9 @@ impl Connection {
         let events = &mut self.end_events;
         if events.take(EndEvents::MOVED) {
             return self.extension.as_mut()?.take_moved().map(Event::Moved);
+        }
+        if events.take(EndEvents::VALIDATED) {
+            return Some(Event::Validated);
         }
         if events.take(EndEvents::FINISHED) {
             return Some(Event::Finished);

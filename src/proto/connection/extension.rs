@@ -83,11 +83,13 @@ impl Connection {
     ) -> Self {
         let mut connection = Self::starting_at(conv, config, now, first_sn);
         connection.arq.set_accepted(None);
+        connection.arq.begin_validation();
         connection.begin_extension(Role::Accepts, config, now, seed);
         connection
     }
 
     fn begin_extension(&mut self, role: Role, config: &KcpConfig, now: Instant, seed: SessionSeed) {
+        self.arq.set_ts_base(seed.ts_base());
         let room = config.mtu().saturating_sub(self.around_extension());
         if config.extensions == Extensions::Off || room < MIN_ROOM {
             return;
@@ -163,9 +165,13 @@ impl Connection {
             && extension.is_confirmed()
             && !self.arq.is_confirmed()
         {
+            let is_followed = extension.is_followed();
             self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
-            if extension.is_followed() {
+            if is_followed {
                 self.arq.introduce_itself();
+            }
+            if self.arq.is_validating() {
+                self.set_validated();
             }
         }
         if self.awaits_peer && self.arq.has_heard() {
@@ -238,15 +244,20 @@ impl Connection {
 
     /// Bytes of a packet in front of and behind an extension segment that stands alone. It takes no FEC header: it is sent
     /// again sooner than parity would come, and a peer without extensions never finds it in a group.
-    fn around_extension(&self) -> usize {
+    pub(super) fn around_extension(&self) -> usize {
         self.pipeline.crypto_head() + self.pipeline.tail()
     }
 
-    /// Writes the next extension segment that has a packet of its own.
+    /// Writes the next extension segment that has a packet of its own, of `mtu` bytes at most.
     #[cold]
-    pub(super) fn transmit_extension(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn transmit_extension(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        mtu: usize,
+    ) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
-        let out = buf.get_mut(head..self.settings.mtu.saturating_sub(tail))?;
+        let out = buf.get_mut(head..mtu.saturating_sub(tail))?;
         let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
         let extension = self.extension.as_mut()?;
         if self.arq.take_ping_due() {

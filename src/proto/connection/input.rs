@@ -124,6 +124,10 @@ impl Connection {
         packet: &[u8],
         place: Option<BlockPosition<'_>>,
     ) -> Result<(), PacketError> {
+        let validating = self.arq.is_validating();
+        if validating {
+            self.arq.note_received(packet.len());
+        }
         let udp = &mut self.arq.counters_mut().udp;
         udp.packets_received += 1;
         udp.bytes_received += packet.len() as u64;
@@ -137,6 +141,9 @@ impl Connection {
         let outcome = self.pipeline.take_in(packet, place, conv, |segments, origin, place| {
             arq.input(now, segments, origin, place, extension)
         });
+        if validating && !self.arq.is_validating() {
+            self.after_validation();
+        }
         match outcome {
             Ok(Some(packet)) => return self.receive_datagram(now, &packet),
             Err(PacketError::Replayed) => self.arq.counters_mut().udp.replayed += 1,

@@ -1,7 +1,7 @@
 //! What a connection sends: batches of packets, laid out for one system call.
 
 use super::{Connection, State};
-use crate::proto::time::Instant;
+use crate::proto::{time::Instant, wire::HEADER_LEN};
 
 /// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
 pub(super) const MAX_BATCH: usize = 64;
@@ -39,35 +39,53 @@ impl Connection {
     /// something is in flight, it holds back less than 16 segments of written data, and the rest that does not fill a
     /// segment. A call that is not corked must follow soon.
     pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
+        if self.arq.is_validating() {
+            return self.transmit_unvalidated(now, buf);
+        }
+        self.transmit_within(now, buf, corked, self.settings.mtu)
+    }
+
+    /// As [`transmit`](Self::transmit). No packet is longer than `mtu`, which may be less than the session's.
+    #[inline]
+    pub(super) fn transmit_within(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        corked: bool,
+        mtu: usize,
+    ) -> Option<Transmit> {
         self.extension.look();
         if let State::Closed(reason) = self.state {
             if self.has_urgent_extension() {
-                return self.transmit_extension(now, buf);
+                return self.transmit_extension(now, buf, mtu);
             }
             if !self.answers_resends(reason) {
                 return None;
             }
         } else {
             if self.has_urgent_extension()
-                && let Some(transmit) = self.transmit_extension(now, buf)
+                && let Some(transmit) = self.transmit_extension(now, buf, mtu)
             {
                 return Some(transmit);
             }
             if self.datagrams.is_turn()
-                && let Some(transmit) = self.transmit_datagrams(now, buf)
+                && let Some(transmit) = self.transmit_datagrams(now, buf, mtu)
             {
                 return Some(transmit);
             }
         }
-        self.pipeline.skip_parity_over(self.settings.mtu);
+        self.pipeline.skip_parity_over(mtu);
         self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
-        let room = buf.len().min(MAX_BATCH_BYTES.max(self.settings.mtu));
-        let mut size = self.settings.mtu;
+        let room = buf.len().min(MAX_BATCH_BYTES.max(mtu));
+        let mut size = mtu;
         let mut len = 0;
         let mut count = 0;
         let extends = self.has_appendable_extension();
         let mut flush = self.arq.begin_flush(now, corked);
+        if mtu < self.settings.mtu {
+            flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
+        }
         // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.
         while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
             let packet = if let Some(parity) = self.pipeline.parity_len() {
@@ -107,10 +125,10 @@ impl Connection {
         }
         if count == 0 {
             return if self.datagrams.has_unsent() {
-                self.transmit_datagrams(now, buf)
+                self.transmit_datagrams(now, buf, mtu)
             } else if self.has_urgent_extension() {
                 // Nothing is left before the end of the stream.
-                self.transmit_extension(now, buf)
+                self.transmit_extension(now, buf, mtu)
             } else {
                 None
             };

@@ -18,7 +18,10 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
-        earliest([self.arq.next_timeout(), self.lifetime(), self.extension_deadline()])
+        match self.arq.blocked_at() {
+            None => earliest([self.arq.next_timeout(), self.lifetime(), self.extension_deadline()]),
+            Some(_) => self.timers().map(|(_, at)| at).min(),
+        }
     }
 
     /// Does what is due at `now`. Calling it early is harmless.
@@ -100,13 +103,19 @@ impl Connection {
         self.timers().filter(move |(_, at)| *at <= now).map(|(timer, _)| timer)
     }
 
-    /// The timers that are set. An instant at the end of the clock never comes.
+    /// The timers that are set. An instant at the end of the clock never comes. What was due when no more might be sent waits until
+    /// more may be.
     fn timers(&self) -> impl Iterator<Item = (Timer, Instant)> {
         let ends = ENDS.into_iter().zip(self.ends());
         let all =
             ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines())).chain(self.extension_timers());
         let lives = !matches!(self.state, State::Closed(_));
-        all.filter_map(move |(timer, at)| Some((timer, at.filter(|at| lives && *at < Instant::NEVER)?)))
+        let blocked_at = self.arq.blocked_at();
+        let waits = move |timer, at| blocked_at.is_some_and(|since| at <= since) && !ENDS.contains(&timer);
+        all.filter_map(move |(timer, at)| {
+            let at = at.filter(|at| lives && *at < Instant::NEVER && !waits(timer, *at))?;
+            Some((timer, at))
+        })
     }
 
     /// Why the session ends at `now`, if it does. Everything that arrived before is handed in.

@@ -77,7 +77,7 @@ impl Limits {
 }
 
 /// The part of an address that one host can have many of in all: 32 bits of IPv4, 64 of IPv6.
-fn network(ip: IpAddr) -> u64 {
+pub(super) fn network(ip: IpAddr) -> u64 {
     match ip.to_canonical() {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
         IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,

@@ -10,7 +10,8 @@
 //! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
 //! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
-//!    replay (`admission`). Then the caller is asked ([`Routed::Incoming`]).
+//!    replay (`admission`). There must be room for it, and its peer may be asked for a cookie first (`openings`, `half_open`,
+//!    `cookie`). Then the caller is asked ([`Routed::Incoming`]).
 //!
 //! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
@@ -22,11 +23,14 @@
 mod admission;
 mod asked;
 mod batch;
+mod cookie;
 mod decryptor;
+mod half_open;
 mod hash;
 mod known;
 mod limit;
 mod moves;
+mod openings;
 mod record;
 mod routed;
 mod routes;
@@ -39,7 +43,9 @@ use self::{
     admission::{Admission, Beginning},
     asked::Asked,
     batch::Batch,
+    cookie::Cookies,
     decryptor::Decryptor,
+    half_open::HalfOpen,
     hash::HashKey,
     limit::Limits,
     record::{FirstPush, Records, Verdict},
@@ -51,7 +57,7 @@ pub use self::{
     routes::Handle,
     stats::RoutingStats,
 };
-use super::{ClosedRecord, Connection, Extensions, Instant, KcpConfig, Random, time::earliest};
+use super::{ClosedRecord, Connection, CookiePolicy, Extensions, Instant, KcpConfig, Random, time::earliest};
 use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
 
 /// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
@@ -128,6 +134,10 @@ pub struct Endpoint {
     decryptor: Decryptor,
     /// Where sessions are accepted, or were.
     admission: Option<Admission>,
+    half_open: HalfOpen,
+    max_sessions: usize,
+    cookies: Cookies,
+    cookie_policy: CookiePolicy,
     batch: Batch,
     /// What [`accept`](Self::accept) would accept.
     offered: Option<Offer>,
@@ -148,25 +158,38 @@ struct Offer {
     incoming: Incoming,
     range: Range<usize>,
     first_push: FirstPush,
+    /// The session that gives way to it.
+    gives_way: Option<Handle>,
 }
 
 impl Endpoint {
+    /// Bytes of randomness that an endpoint takes when it is made.
+    #[doc(hidden)]
+    pub const RANDOM_BYTES: usize = 32;
+
     /// An endpoint that accepts no sessions. `random` must be unpredictable: it keeps peers from choosing addresses and
     /// convs that make the endpoint slow.
     #[must_use]
     pub fn new(random: &mut dyn Random) -> Self {
-        Self::with_admission(None, HashKey::new(random))
+        Self::with_admission(None, random)
     }
 
     /// An endpoint that accepts sessions. `config` is that of every session accepted: the endpoint decrypts with its
     /// cipher, and keeps its rule of how many sessions an address may have. `random` as for [`new`](Self::new).
     #[must_use]
     pub fn accepting(config: &KcpConfig, random: &mut dyn Random) -> Self {
-        Self::with_admission(Some(config), HashKey::new(random))
+        Self::with_admission(Some(config), random)
     }
 
-    fn with_admission(config: Option<&KcpConfig>, key: HashKey) -> Self {
+    fn with_admission(config: Option<&KcpConfig>, random: &mut dyn Random) -> Self {
+        let key = HashKey::new(random);
+        let defaults = KcpConfig::default();
+        let limits = config.unwrap_or(&defaults);
         Self {
+            half_open: HalfOpen::new(limits.max_half_open(), limits.max_half_open_of_network(), key),
+            max_sessions: limits.max_sessions(),
+            cookies: Cookies::new(random),
+            cookie_policy: limits.cookies(),
             routes: Routes::new(key),
             decryptor: Decryptor::new(config.and_then(|config| config.crypto().cloned()), key),
             admission: config.map(|config| Admission::new(config, key)),
@@ -206,6 +229,9 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
+                if entry.half_open {
+                    self.half_open.note_heard(now, handle);
+                }
                 if entry.early_packets > 0
                     && let Some(admission) = &mut self.admission
                 {
@@ -258,8 +284,8 @@ impl Endpoint {
             let allowed = self.limits.take_record(now);
             return self.answer(now, conv, answer, cause_len, allowed).map(Routed::Reply);
         }
-        if let Some(incoming) = self.offer(conv, bytes, range.clone()) {
-            return Some(Routed::Incoming(incoming));
+        if let Some(routed) = self.offer(now, conv, bytes, range.clone()) {
+            return Some(routed);
         }
         let refuses = self.admission.as_ref().is_some_and(Admission::refuses);
         let resets = self.extensions && self.resets;
@@ -290,7 +316,7 @@ impl Endpoint {
     }
 
     /// Offers a run of an unknown conversation to the caller, if it begins a session.
-    fn offer(&mut self, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Incoming> {
+    fn offer(&mut self, now: Instant, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Routed> {
         let source = self.batch.source;
         let packets = range.len().div_ceil(self.batch.stride);
         let dropped = packets as u64;
@@ -304,10 +330,15 @@ impl Endpoint {
         let run = &bytes[range.clone()];
         match admission.judge(run, &self.batch, &mut self.decryptor) {
             Beginning::New { by_hello } => {
-                let incoming = Incoming { source, conv, packets, by_hello };
+                let validated = match self.look_for_cookie(now, conv, run, by_hello) {
+                    Ok(validated) => validated,
+                    Err(reply) => return reply.map(Routed::Reply),
+                };
+                let gives_way = self.make_room(now, validated, dropped).ok()?;
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
-                self.offered = Some(Offer { incoming, range, first_push });
-                Some(incoming)
+                let incoming = Incoming { source, conv, packets, by_hello, validated };
+                self.offered = Some(Offer { incoming, range, first_push, gives_way });
+                Some(Routed::Incoming(incoming))
             }
             Beginning::None { replayed } => {
                 self.stats.dropped_replayed += replayed as u64;
@@ -335,7 +366,7 @@ impl Endpoint {
     ///
     /// `None` when there is no such session, or it was accepted or refused before.
     pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
-        let Offer { incoming, range, first_push } = self.offered.take()?;
+        let Offer { incoming, range, first_push, gives_way } = self.offered.take()?;
         let route = (incoming.source, incoming.conv);
         let admission = self.admission.as_mut()?;
         if self.routes.find(&route).is_some() {
@@ -349,7 +380,11 @@ impl Endpoint {
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
         let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
-        Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced })
+        let evicted = gives_way.filter(|handle| self.evict(*handle));
+        if !incoming.validated && self.routes.set_half_open(handle, true) {
+            self.half_open.insert(now, handle, incoming.source.ip());
+        }
+        Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced, evicted })
     }
 
     /// Refuses the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`], and counts
@@ -425,7 +460,10 @@ impl Endpoint {
     /// no session. A session that the peer begins anew with the same address and conv is offered after 3 seconds.
     pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
         let Some(entry) = self.routes.remove(handle) else { return false };
-        let Entry { route, role, first_push, .. } = entry;
+        let Entry { route, role, first_push, half_open, .. } = entry;
+        if half_open {
+            self.half_open.remove(handle);
+        }
         // An endpoint that accepts nothing need not know what begins no session, only what it answers.
         let answers = record.is_some_and(|record| record.peer != PeerRecord::Legacy);
         if role == Role::Connected {

@@ -59,6 +59,8 @@ pub(super) struct Entry {
     pub(super) role: Role,
     /// Packets to come that are [looked at](super::admission::Admission::early_packets).
     pub(super) early_packets: u16,
+    /// Its peer has not shown yet that it hears this end.
+    pub(super) half_open: bool,
     /// Its first PUSH, for its record.
     pub(super) first_push: FirstPush,
     /// The tag by which its packets are found from wherever they come; 0 if they are not.
@@ -109,8 +111,16 @@ impl Routes {
         });
         let handle = Handle { index, serial: self.next_serial };
         self.next_serial = self.next_serial.wrapping_add(1);
-        self.entries[index as usize] =
-            Some(Entry { handle, route, role, early_packets, first_push, tag: 0, elsewhere: None });
+        self.entries[index as usize] = Some(Entry {
+            handle,
+            route,
+            role,
+            early_packets,
+            half_open: false,
+            first_push,
+            tag: 0,
+            elsewhere: None,
+        });
         self.by_route.insert(route, index);
         handle
     }
@@ -199,6 +209,13 @@ impl Routes {
         self.by_route.remove(&(before, conv));
         self.by_route.insert((to, conv), handle.index);
         Some(before)
+    }
+
+    /// Sets whether the peer of a session has still to show that it hears this end; returns whether that is a change.
+    pub(super) fn set_half_open(&mut self, handle: Handle, half_open: bool) -> bool {
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
+        let entry = entry.filter(|entry| entry.handle == handle && entry.half_open != half_open);
+        entry.map(|entry| entry.half_open = half_open).is_some()
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {

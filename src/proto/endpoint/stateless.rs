@@ -7,12 +7,14 @@
 //! |---|---|---|
 //! | PING | RESET | its sender has a session with this address that is not known here: this end was restarted |
 //! | HELLO, and no sessions are accepted any more | ABORT | its sender need not wait for a timeout |
+//! | HELLO without a cookie, where one is asked for | RETRY | its sender is to show that it receives what is sent to its address |
 //!
 //! Only a peer that has heard this end sends PING. So nothing is answered to a session that may only be beginning, nor to a
 //! peer without extensions, whose listener would take the answer for a session.
 
 use alloc::vec::Vec;
 
+use super::cookie::COOKIE_LEN;
 use crate::{
     crypto::PacketCrypto,
     proto::{
@@ -24,8 +26,8 @@ use crate::{
 
 /// The window that an answer tells, in segments: enough to send what is left, and nothing more is to come.
 const WINDOW: u16 = 32;
-/// The longest answer: a segment with 8 bytes.
-const MAX_LEN: usize = HEADER_LEN + 8;
+/// The longest answer: a segment with a cookie and the three bytes in front of it.
+const MAX_LEN: usize = HEADER_LEN + 3 + COOKIE_LEN;
 
 /// What an endpoint itself answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Answer {
     FinAck { fin: Fin, tag: u32, una: u32 },
     /// To anything, with the tag of the peer.
     Abort { reason: u16, tag: u32 },
+    /// To a HELLO without a cookie, with its tag and `ts`.
+    Retry { cookie: [u8; COOKIE_LEN], tag: u32, ts: u32 },
 }
 
 impl Answer {
@@ -66,7 +70,7 @@ impl Answer {
     /// Of several answers to a run of packets, the one of the highest rank is sent: it says what the others would, or more.
     pub(super) const fn rank(&self) -> u8 {
         match self {
-            Self::Reset { .. } | Self::Fin { .. } => 0,
+            Self::Reset { .. } | Self::Fin { .. } | Self::Retry { .. } => 0,
             Self::Ack { .. } => 1,
             Self::FinAck { .. } => 2,
             Self::Abort { .. } => 3,
@@ -87,6 +91,7 @@ impl Answer {
             Self::Fin { fin, tag, una } => Envelope { una, ..envelope }.write_fin(fin, tag, out),
             Self::FinAck { fin, tag, una } => Envelope { una, ..envelope }.write_fin_ack(fin, tag, out),
             Self::Abort { reason, tag } => envelope.write_abort(reason, tag, out),
+            Self::Retry { cookie, tag, ts } => Envelope { ts, ..envelope }.write_retry(&cookie, tag, out),
         }
     }
 }
@@ -141,12 +146,13 @@ mod tests {
         stateless.packet().to_vec()
     }
 
-    const ANSWERS: [(Answer, usize); 5] = [
+    const ANSWERS: [(Answer, usize); 6] = [
         (Answer::Reset { token: 9, tag: 8, ts: 7 }, 32),
         (Answer::Ack { sn: 1, ts: 2, una: 3, mark: 0x60 }, 24),
         (Answer::FinAck { fin: Fin { end: 4, no_reader: true }, tag: 5, una: 4 }, 32),
         (Answer::Abort { reason: 5, tag: 6 }, 24),
         (Answer::Fin { fin: Fin { end: 9, no_reader: false }, tag: 5, una: 4 }, 32),
+        (Answer::Retry { cookie: [3; COOKIE_LEN], tag: 7, ts: 6 }, 47),
     ];
 
     #[test]
@@ -190,6 +196,10 @@ mod tests {
         check(4, |header, segment| {
             assert_eq!(segment, Some(Segment::Fin(Fin { end: 9, no_reader: false })));
             assert_eq!((header.ts, header.sn, header.una), (77, 5, 4));
+        });
+        check(5, |header, segment| {
+            assert_eq!(segment, Some(Segment::Retry(&[3; COOKIE_LEN])));
+            assert_eq!((header.ts, header.sn, header.wnd, header.una), (6, 7, 0, 0));
         });
     }
 }

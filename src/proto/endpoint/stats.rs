@@ -29,6 +29,18 @@ pub struct RoutingStats {
     /// Dropped: they would have begun a session, but too many wait to be accepted
     /// ([`Refusal::QueueFull`](super::Refusal::QueueFull)).
     pub dropped_queue_full: u64,
+    /// Dropped: they would have begun a session, but there are [`max_sessions`](crate::KcpConfigBuilder::max_sessions), and none gave way.
+    pub dropped_max_sessions: u64,
+    /// The same for [`max_half_open`](crate::KcpConfigBuilder::max_half_open).
+    pub dropped_max_half_open: u64,
+    /// The same for [`max_half_open_of_network`](crate::KcpConfigBuilder::max_half_open_of_network).
+    pub dropped_max_half_open_of_network: u64,
+    /// Dropped: they would have begun a session, but their sender is to return a cookie first.
+    pub dropped_no_cookie: u64,
+    /// Half-open sessions that gave way to others.
+    pub evicted: u64,
+    /// HELLOs that were answered by a cookie, and must come again with it.
+    pub retries: u64,
     /// Sent in answer to packets that were dropped: see [`Routed::Reply`](super::Routed::Reply).
     pub replies_sent: u64,
     /// Answers that were not sent, because too many were.

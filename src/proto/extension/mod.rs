@@ -39,13 +39,15 @@ mod vectors;
 use alloc::boxed::Box;
 use core::{net::SocketAddr, time::Duration};
 
+#[cfg(test)]
+pub(in crate::proto) use self::fields::Fields;
 pub use self::seed::SessionSeed;
 pub(in crate::proto) use self::{
     elsewhere::probe_tag,
     end::Ends,
     handshake::{Identity, Knowledge, MARK, MIN_ROOM, Role},
     seed::SessionId,
-    segment::{Caps, Envelope, Fin, Segment, Subtype},
+    segment::{Caps, Envelope, Fin, Hello, Segment, Subtype},
     slot::ExtensionSlot,
 };
 use self::{
@@ -55,8 +57,6 @@ use self::{
     ping::{Ping, ResetEcho, Token},
     seed::Secret,
 };
-#[cfg(test)]
-pub(in crate::proto) use self::{fields::Fields, segment::Hello};
 use super::{
     arq::Origin,
     error::{AbortReason, CloseReason},
@@ -129,10 +129,13 @@ pub(in crate::proto) struct Taken {
     pub(in crate::proto) end: Option<u32>,
     /// The peer has found this end at its new address.
     pub(in crate::proto) moved: bool,
+    /// The peer has dropped what was sent so far, and takes it from here on.
+    pub(in crate::proto) retried: bool,
 }
 
 impl Taken {
-    const NOTHING: Self = Self { vouched: false, answers: false, rtt: None, end: None, moved: false };
+    const NOTHING: Self =
+        Self { vouched: false, answers: false, rtt: None, end: None, moved: false, retried: false };
     const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
 
     /// An answer after `rtt`, if that is a sample of the round-trip time.
@@ -354,7 +357,8 @@ impl Extension {
     fn take(&mut self, now: Instant, segment: &Segment<'_>, conditions: &Conditions) -> Taken {
         match segment {
             Segment::Hello(_) | Segment::Answer(_) => Taken::VOUCHED,
-            Segment::Retry(_) | Segment::Reset(_) => Taken::NOTHING,
+            Segment::Retry(_) => Taken { retried: true, ..Taken::NOTHING },
+            Segment::Reset(_) => Taken::NOTHING,
             Segment::Fin(fin) => {
                 let outcome = self.ends.on_fin(*fin, conditions.newest);
                 if outcome == FinOutcome::Refused {
@@ -485,6 +489,15 @@ pub(in crate::proto) fn is_beginning(payload: &[u8]) -> bool {
     match Segment::parse(Subtype::Hello, &header, body) {
         Ok(Segment::Hello(hello)) => hello.is_version_spoken() && hello.fields.unknown.is_empty(),
         _ => false,
+    }
+}
+
+/// The HELLO of a packet that [begins](is_beginning) a session, with its `ts`.
+pub(in crate::proto) fn hello_of(payload: &[u8]) -> Option<(u32, Hello<'_>)> {
+    let (header, body) = only_segment(payload)?;
+    match Segment::parse(Subtype::from_byte(header.frg)?, &header, body) {
+        Ok(Segment::Hello(hello)) => Some((header.ts, hello)),
+        _ => None,
     }
 }
 

@@ -41,6 +41,11 @@ impl SessionSeed {
     pub(super) const fn secret(&self) -> Secret {
         self.secret
     }
+
+    /// Where the times of the session's segments begin.
+    pub(in crate::proto) fn ts_base(&self) -> u32 {
+        self.secret.hash(Purpose::Clock, 0) as u32
+    }
 }
 
 impl fmt::Debug for SessionSeed {
@@ -99,6 +104,8 @@ pub(in crate::proto) enum Purpose {
     Move = 4,
     /// The tokens of PINGs from a socket that took another's place.
     Rebind = 5,
+    /// What `ts` begins with.
+    Clock = 6,
 }
 
 impl Secret {

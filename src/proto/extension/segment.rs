@@ -293,6 +293,15 @@ impl Envelope {
         envelope.write(Subtype::Reset, tag, &token.to_le_bytes(), out)
     }
 
+    /// The cookie that the next HELLO is to carry. `self.ts` is that of the HELLO which is answered.
+    pub(in crate::proto) fn write_retry(self, cookie: &[u8], tag: u32, out: &mut [u8]) -> Option<usize> {
+        let envelope = Self { wnd: 0, una: 0, ..self };
+        let mut writer = FieldWriter::new(out.get_mut(HEADER_LEN..)?);
+        writer.field(kind::COOKIE, cookie);
+        let len = writer.finish()?;
+        Some(envelope.seal(Subtype::Retry, tag, out, len))
+    }
+
     pub(in crate::proto) fn write_ping(self, token: u64, tag: u32, out: &mut [u8]) -> Option<usize> {
         self.write(Subtype::Ping, tag, &token.to_le_bytes(), out)
     }

@@ -9,6 +9,7 @@ mod min_rtt;
 mod pacer;
 mod rtt;
 mod timeout_budget;
+mod validation;
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -17,6 +18,7 @@ pub use self::min_rtt::MinRtt;
 pub(super) use self::{
     liveness::Liveness,
     rtt::{MAX_RTO, RttEstimator},
+    validation::AddressValidation,
 };
 use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
@@ -40,6 +42,7 @@ pub(super) struct Path {
     rtt: RttEstimator,
     min_rtt: MinRtt,
     pub(super) liveness: Liveness,
+    pub(super) validation: AddressValidation,
     pacer: Pacer,
     timeout_budget: TimeoutBudget,
     delivery_rate: DeliveryRate,
@@ -93,6 +96,7 @@ impl Path {
             rtt: RttEstimator::default(),
             min_rtt: MinRtt::default(),
             liveness: Liveness::new(now),
+            validation: AddressValidation::default(),
             pacer: Pacer::new(now),
             timeout_budget: TimeoutBudget::new(now),
             delivery_rate: DeliveryRate::default(),
@@ -103,7 +107,8 @@ impl Path {
         path
     }
 
-    /// The session goes on over another path, of which nothing is known. What is known of the peer stays.
+    /// The session goes on over another path, of which nothing is known but that the peer hears this end there. What is known of
+    /// the peer stays.
     pub(super) fn begin_anew(&mut self, control: &CongestionControl, nodelay: &NoDelay, now: Instant) {
         let path = Self::new(control, nodelay, self.mss(), now);
         let liveness = core::mem::replace(&mut self.liveness, Liveness::new(now));

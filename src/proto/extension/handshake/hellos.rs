@@ -38,6 +38,8 @@ pub(super) struct Hellos {
     pub(super) long: u8,
     /// When the last ones were sent.
     pub(super) sent: [Option<Instant>; REMEMBERED],
+    /// The `ts` of each of these.
+    pub(super) sent_ts: [u32; REMEMBERED],
     /// Something was heard from the peer.
     pub(super) heard: bool,
     /// The peer marks its segments, or used this end's tag.
@@ -90,7 +92,8 @@ impl Hellos {
 
     /// When the HELLO of the time `ts` was sent, if it was one of the last.
     pub(super) fn sent_at(&self, ts: u32) -> Option<Instant> {
-        self.sent.into_iter().flatten().find(|sent| sent.as_ts() == ts)
+        let mut sent = self.sent.into_iter().zip(self.sent_ts);
+        sent.find_map(|(at, sent_ts)| at.filter(|_| sent_ts == ts))
     }
 
     /// It is time for a HELLO, or for what takes its place. Returns whether the peer's window is to be asked for.
@@ -115,10 +118,12 @@ impl Hellos {
         waits && !conditions.in_flight
     }
 
-    /// A HELLO is sent.
-    pub(super) fn on_sent(&mut self, now: Instant) {
+    /// A HELLO is sent with this `ts`.
+    pub(super) fn on_sent(&mut self, now: Instant, ts: u32) {
         self.sent.rotate_right(1);
         self.sent[0] = Some(now);
+        self.sent_ts.rotate_right(1);
+        self.sent_ts[0] = ts;
         self.turns += 1;
         self.long = self.long.saturating_sub(1);
     }

@@ -87,7 +87,7 @@ impl Handshake {
             self.hellos.plan(now, conditions);
         }
         let len = written?;
-        self.hellos.on_sent(now);
+        self.hellos.on_sent(now, envelope.ts);
         let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
         Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
     }

@@ -1,0 +1,71 @@
+//! What a connection sends to an address that has not shown that it hears this end: see
+//! [`AddressValidation`](crate::proto::path::AddressValidation).
+
+use super::{Connection, Transmit, ends::EndEvents};
+use crate::proto::{time::Instant, wire::HEADER_LEN};
+
+impl Connection {
+    /// Whether the peer has shown that it receives what is sent to its address. In a session of [`connect`](Self::connect) or
+    /// [`new`](Self::new) that is taken for granted. In a session of [`accept`](Self::accept), whose first packet anybody may have
+    /// sent in the peer's name, it takes a round trip.
+    ///
+    /// Before, [`poll_transmit`](Self::poll_transmit) returns no more than three times the bytes that came, and ten times with
+    /// what asks the peer to show it. What cannot be sent for that waits.
+    #[must_use]
+    pub const fn is_validated(&self) -> bool {
+        !self.arq.is_validating()
+    }
+
+    /// The peer's address is known to be its own, as [`Incoming::validated`](crate::proto::Incoming::validated) says.
+    pub fn set_validated(&mut self) {
+        if self.arq.is_validating() {
+            self.arq.finish_validation();
+            self.end_events.add(EndEvents::VALIDATED);
+        }
+    }
+
+    /// Notes that the address was validated by what has just come in.
+    #[cold]
+    pub(super) fn after_validation(&mut self) {
+        self.end_events.add(EndEvents::VALIDATED);
+    }
+
+    /// As [`transmit`](Self::transmit), for a peer that has not shown that it hears this end: one packet, as long as it may be.
+    #[cold]
+    pub(super) fn transmit_unvalidated(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        let mtu = self.settings.mtu;
+        let around = self.around_extension();
+        let allowance = self.arq.allowance().min(mtu);
+        let before = self.arq.pushes_sent();
+        // Nothing waits here for a later call: it might not be allowed any more then.
+        let mut transmit = None;
+        if allowance >= HEADER_LEN + around && buf.len() >= mtu {
+            transmit = self.transmit_within(now, &mut buf[..allowance], false, allowance);
+        }
+        let mut asks = self.arq.pushes_sent() > before;
+        if transmit.is_none() && self.close_reason().is_none() {
+            self.arq.note_idle(now, false);
+            let waits = self.arq.waits()
+                || self.has_urgent_extension()
+                || self.datagrams.has_unsent()
+                || self.due_timers(now).next().is_some();
+            self.arq.note_idle(now, waits && allowance < mtu);
+            transmit = self.transmit_probe(now, buf);
+            asks = true;
+        }
+        if let Some(Transmit { len, .. }) = transmit {
+            self.arq.note_sent(now, len, asks);
+        }
+        transmit
+    }
+
+    fn transmit_probe(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
+        let out = buf.get_mut(head..head + HEADER_LEN)?;
+        let len = self.arq.fill_probe(now, out, head + tail);
+        if len == 0 {
+            return None;
+        }
+        self.encrypt(buf.get_mut(..head + len + tail)?, head + len + tail, false)
+    }
+}

@@ -1,0 +1,195 @@
+//! Whether the peer receives what is sent to its address, and how little is sent before that is known.
+//!
+//! The source address of a UDP packet is easily forged. Who sends a few bytes in the name of a victim must not have it sent many.
+//! So a session that a peer has begun sends little until the peer has shown that it hears this end:
+//!
+//! * Three times the bytes that came from there, as QUIC does ([`AMPLIFICATION`]). What is cut from a stream is cut to fit. A
+//!   message that cannot be cut may go once, as long as that makes no more than [`MESSAGE`] bytes.
+//! * Whatever is lost of that: a *probe* after each RTO, which doubles up to 3 s. It is an empty PUSH, 24 bytes, so no longer than what
+//!   came. With the probes, no more than ten times the bytes that came are sent ([`AMPLIFICATION_IN_ALL`]), or where a message
+//!   went, [`MESSAGE_IN_ALL`].
+//!
+//! # What shows that the peer hears
+//!
+//! An ACK returns the `ts` of the PUSH that it acknowledges. The clock of a session begins at a random value, so nobody can
+//! foretell that `ts` who does not read what is sent. `una`, the window and `sn` begin at known values and show nothing. Peers
+//! with our extensions show it by the tag of this end, before long.
+//!
+//! # The probe
+//!
+//! It has the `sn` before the first one that is not acknowledged. The peer has received that, or it is the one before the first of
+//! all. Each implementation of KCP acknowledges such a PUSH, with its `ts`, and takes nothing else from it. So a peer whose
+//! first answer was lost, whose application writes nothing, or who waits for a message that may not go yet, shows in one round
+//! trip that it hears.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::proto::{time::Instant, wire::HEADER_LEN};
+
+/// So many times the bytes that came may be sent.
+const AMPLIFICATION: u64 = 3;
+/// The same with the probes.
+const AMPLIFICATION_IN_ALL: u64 = 10;
+/// Most bytes with a message that cannot be cut, unless more came: what leaves room for probes.
+const MESSAGE: u64 = 1_200;
+/// The same with the probes.
+const MESSAGE_IN_ALL: u64 = 1_400;
+/// The longest wait between two probes.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+/// The times of so many packets are known. Few are sent before the peer is heard.
+const REMEMBERED: usize = 8;
+
+/// Whether the peer has shown that it hears this end.
+#[derive(Debug, Default)]
+pub(in crate::proto) struct AddressValidation(Option<Box<Pending>>);
+
+/// It has not.
+#[derive(Debug)]
+struct Pending {
+    /// Bytes of packets that came from there.
+    received: u64,
+    sent: u64,
+    /// Packets that were sent and that the peer acknowledges, and the times in the last of them: `ts`, from a random base.
+    questions: usize,
+    times: [u32; REMEMBERED],
+    /// Since when something waits for more bytes than may be sent.
+    blocked_at: Option<Instant>,
+    /// A message was sent that was longer than what was left.
+    message_sent: bool,
+    /// Whether a probe is to be sent, when the next one is, and how long the one after that waits.
+    probe_due: bool,
+    /// The packet that is about to be sent is a probe.
+    probing: bool,
+    probe_at: Option<Instant>,
+    wait: Duration,
+}
+
+impl AddressValidation {
+    /// The peer has begun the session, and anybody may have done so in its name.
+    pub(in crate::proto) fn begin(&mut self) {
+        self.0 = Some(Box::new(Pending {
+            received: 0,
+            sent: 0,
+            questions: 0,
+            times: [0; REMEMBERED],
+            blocked_at: None,
+            message_sent: false,
+            probe_due: false,
+            probing: false,
+            probe_at: None,
+            wait: Duration::ZERO,
+        }));
+    }
+
+    /// Whether it is still to be shown.
+    #[inline]
+    pub(in crate::proto) const fn is_pending(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The peer has shown it.
+    pub(in crate::proto) fn finish(&mut self) {
+        self.0 = None;
+    }
+
+    /// Since when something waits for more bytes than may be sent. What was due by then is sent when more may be.
+    pub(in crate::proto) fn blocked_at(&self) -> Option<Instant> {
+        self.0.as_ref()?.blocked_at
+    }
+
+    /// When a probe is to be sent, if one is.
+    pub(in crate::proto) fn deadline(&self) -> Option<Instant> {
+        self.0.as_ref()?.probe_at
+    }
+
+    /// A packet of `bytes` came.
+    pub(in crate::proto) fn on_received(&mut self, bytes: usize) {
+        if let Some(pending) = &mut self.0 {
+            pending.received += bytes as u64;
+            pending.blocked_at = None;
+        }
+    }
+
+    /// Whether the peer has shown by an ACK of this `ts` that it hears. From here on it has.
+    pub(in crate::proto) fn on_echo(&mut self, ts: u32) -> bool {
+        let known = |pending: &Pending| {
+            let known = pending.questions.min(REMEMBERED);
+            pending.times[..known].contains(&ts)
+        };
+        self.0.take_if(|pending| known(pending)).is_some()
+    }
+
+    /// How many bytes the next packet may have; no limit where all is shown. `is_message`: what is sent next is a message that cannot
+    /// be cut.
+    pub(in crate::proto) fn allowance(&self, is_message: bool) -> usize {
+        let Some(pending) = &self.0 else { return usize::MAX };
+        let mut limit = pending.received * AMPLIFICATION;
+        if is_message && !pending.message_sent {
+            limit = limit.max(MESSAGE);
+        }
+        usize::try_from(limit.saturating_sub(pending.sent)).unwrap_or(usize::MAX)
+    }
+
+    /// A packet of `bytes` is sent with the time `ts`. `asks`: an ACK to it is to come.
+    pub(in crate::proto) fn on_sent(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        ts: u32,
+        asks: bool,
+        rto: Duration,
+    ) {
+        let Some(pending) = &mut self.0 else { return };
+        pending.sent += bytes as u64;
+        let is_probe = core::mem::take(&mut pending.probing);
+        pending.message_sent |= !is_probe && pending.sent > pending.received * AMPLIFICATION;
+        if pending.wait.is_zero() {
+            pending.wait = rto;
+        }
+        if asks {
+            pending.times[pending.questions % REMEMBERED] = ts;
+            pending.questions += 1;
+        }
+        if asks || pending.probe_at.is_none() {
+            pending.probe_at = Some(now + pending.wait);
+        }
+    }
+
+    /// Nothing more is sent now; `blocked`: although something waits.
+    pub(in crate::proto) fn on_idle(&mut self, now: Instant, blocked: bool) {
+        let Some(pending) = &mut self.0 else { return };
+        pending.blocked_at = blocked.then_some(now);
+        // No ACK is to come. The sooner one is asked for, the sooner the rest can go.
+        pending.probe_due |= blocked && pending.questions == 0;
+    }
+
+    /// Has a probe sent whose time has come.
+    pub(in crate::proto) fn on_timeout(&mut self, now: Instant) {
+        if let Some(pending) = &mut self.0
+            && pending.probe_at.is_some_and(|at| at <= now)
+        {
+            pending.probe_due = true;
+            pending.wait = (pending.wait * 2).min(MAX_WAIT);
+            pending.probe_at = None;
+        }
+    }
+
+    /// Whether a probe is to be sent, in a packet of its own that has `around` bytes more.
+    pub(in crate::proto) fn is_probe_due(&self, around: usize) -> bool {
+        self.0.as_ref().is_some_and(|pending| {
+            let bytes = (HEADER_LEN + around) as u64;
+            let by_message = if pending.message_sent { MESSAGE_IN_ALL } else { 0 };
+            let limit = by_message.max(pending.received * AMPLIFICATION_IN_ALL);
+            pending.probe_due && pending.sent + bytes <= limit
+        })
+    }
+
+    /// A probe is sent.
+    pub(in crate::proto) fn on_probe(&mut self) {
+        if let Some(pending) = &mut self.0 {
+            pending.probe_due = false;
+            pending.probing = true;
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What is sent to an address in whose name somebody else began a session, and what its true owner waits for.
+
+use kcp9::{
+    KcpConfig, KcpConfigBuilder,
+    proto::{Command, Connection, Extensions, HEADER_LEN, Instant, SegmentHeader, Segments, SessionSeed},
+};
+use kcp9_simulator::{Rng, ms};
+
+use crate::host::{Batch, Entropy, Host, address, client, push, segment};
+
+const CONV: u32 = 7;
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+fn settings() -> KcpConfigBuilder {
+    KcpConfig::builder().extensions(Extensions::Preferred)
+}
+
+/// A server whose application writes as much as it can to whoever comes.
+struct Server {
+    host: Host,
+    sent: Vec<(Instant, Vec<u8>)>,
+}
+
+impl Server {
+    fn new(config: KcpConfigBuilder) -> Self {
+        Self { host: Host::accepting(address(1, 1), &config.build().unwrap()), sent: Vec::new() }
+    }
+
+    fn run(&mut self, from: u64, until: u64, message: Option<&[u8]>) {
+        for millis in from..until {
+            let now = at(millis);
+            for connection in self.host.connections() {
+                match message {
+                    Some(message) => while connection.send(now, message).is_ok() {},
+                    None => while connection.write(now, &[7; 4_096]).is_ok() {},
+                }
+            }
+            for Batch { bytes, stride, .. } in self.host.drive(now) {
+                self.sent.extend(bytes.chunks(stride).map(|packet| (now, packet.to_vec())));
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sent.iter().map(|(_, packet)| packet.len()).sum()
+    }
+}
+
+/// Segments of what was sent.
+fn headers(packets: &[(Instant, Vec<u8>)]) -> Vec<SegmentHeader> {
+    packets.iter().flat_map(|(_, packet)| Segments::new(packet).flatten().map(|(header, _)| header)).collect()
+}
+
+#[test]
+fn a_forged_push_draws_three_times_its_bytes_at_once_and_ten_times_in_all() {
+    for len in [1, 5, 100, 600, 1_376] {
+        let mut server = Server::new(settings());
+        let packet = push(CONV, 0, 0, &vec![1; len]);
+        server.host.receive_one(at(0), client(1), &packet);
+        server.run(0, 1, None);
+        assert!(server.bytes() <= 3 * packet.len(), "{} to {}", server.bytes(), packet.len());
+        // It is of use: an ACK and what else there is room for.
+        assert!(server.bytes() + HEADER_LEN >= 3 * packet.len(), "{} to {}", server.bytes(), packet.len());
+        let flight = server.sent.len();
+        server.run(1, 60_000, None);
+        assert!(server.bytes() <= 10 * packet.len(), "{} to {}", server.bytes(), packet.len());
+        let later = &server.sent[flight..];
+        assert!(later.iter().all(|(_, later)| later.len() <= packet.len()), "longer than what came");
+        let times: Vec<_> = later.iter().map(|(at, _)| *at).collect();
+        assert!(times.len() >= 4, "{times:?}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= ms(390)), "no backoff: {times:?}");
+        assert_eq!(
+            server.host.connections().filter(|end| end.close_reason().is_none()).count(),
+            0,
+            "it dies"
+        );
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_cut_goes_once_within_1400_bytes() {
+    for (message, goes) in [(1_000, true), (1_176, true), (1_177, false), (1_376, false)] {
+        let mut server = Server::new(settings().stream(false));
+        let packet = push(CONV, 0, 0, b"!");
+        server.host.receive_one(at(0), client(1), &packet);
+        server.run(0, 60_000, Some(&vec![1; message]));
+        let payload = headers(&server.sent).iter().filter(|header| header.len > 0).count();
+        assert_eq!(payload, usize::from(goes), "{message} bytes");
+        assert!(server.bytes() <= 1_400, "{} for {message}", server.bytes());
+    }
+}
+
+#[test]
+fn nothing_but_an_echoed_time_shows_that_the_peer_hears() {
+    let mut rng = Rng::new(3);
+    for seed in 0..200 {
+        let mut server = Server::new(settings());
+        server.host.receive_one(at(0), client(1), &push(CONV, 0, 0, b"request"));
+        server.run(0, 1, None);
+        let sent = headers(&server.sent);
+        let (first, last) = (sent.iter().find(|header| header.len > 0).unwrap(), sent.last().unwrap());
+        let mut received = 31;
+        for step in 0..50 {
+            let cmd = *rng.choose(&[Command::Ack, Command::Wins, Command::Wask, Command::Push]);
+            let guess = rng.next() as u32;
+            let header = SegmentHeader {
+                cmd,
+                wnd: *rng.choose(&[0, 1, 128, u16::MAX]),
+                // What a forger can know: the numbers, and its own clock.
+                ts: *rng.choose(&[0, 1, step, guess]),
+                sn: rng.within(0..=u64::from(last.sn)) as u32,
+                una: rng.within(0..=u64::from(last.sn) + 2) as u32,
+                ..*first
+            };
+            let header = SegmentHeader { len: 0, ..header };
+            received += HEADER_LEN;
+            server.host.receive_one(at(1), client(1), &header.to_bytes());
+        }
+        server.run(1, 20_000, None);
+        let session = server.host.take_accepted().unwrap();
+        assert!(!server.host.connection(session).is_validated(), "seed {seed}");
+        assert!(server.bytes() <= 10 * received, "seed {seed}: {}", server.bytes());
+        // The same with what it has not read: the time of any transmission.
+        let echoed = *headers(&server.sent).iter().rfind(|header| header.cmd == Command::Push).unwrap();
+        let ack = SegmentHeader { cmd: Command::Ack, len: 0, una: 0, ..echoed };
+        server.host.receive_one(at(20_000), client(1), &ack.to_bytes());
+        server.run(20_000, 20_001, None);
+        assert!(server.host.connection(session).is_validated(), "seed {seed}");
+        assert_eq!(server.host.endpoint.half_open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_times_of_a_session_begin_where_nobody_can_foretell() {
+    let mut bases = std::collections::HashSet::new();
+    for number in 1..500 {
+        let mut server = Server::new(settings());
+        server.host = Host::accepting(address(number, 1), &KcpConfig::default());
+        server.host.receive_one(at(0), client(1), &push(CONV, 0, 0, b"request"));
+        server.run(0, 1, None);
+        assert!(bases.insert(headers(&server.sent).iter().find(|header| header.len > 0).unwrap().ts));
+    }
+}
+
+/// A client of another kind: it sends no HELLO, and does nothing for the sake of the server.
+struct Legacy {
+    connection: Connection,
+    read: usize,
+}
+
+/// A request of `request` bytes and an answer of `answer`, while what `lose` says is lost; returns how long it took.
+fn exchange(
+    config: &KcpConfigBuilder,
+    request: usize,
+    answer: usize,
+    mut lose: impl FnMut(usize, bool) -> bool,
+) -> u64 {
+    let off = config.clone().extensions(Extensions::Off).build().unwrap();
+    let mut legacy = Legacy { connection: Connection::new(CONV, &off, at(0)), read: 0 };
+    let mut host = Host::accepting(address(1, 1), &config.clone().build().unwrap());
+    legacy.connection.write(at(0), &vec![1; request]).unwrap();
+    let (mut buffer, mut written, mut came) = (vec![0; 65_536], 0, 0);
+    let mut under_way: Vec<(u64, bool, Vec<u8>)> = Vec::new();
+    let mut count = [0; 2];
+    let delay = 20;
+    for millis in 0..60_000 {
+        let now = at(millis);
+        let due: Vec<_> = under_way.extract_if(.., |(due, ..)| *due <= millis).collect();
+        for (_, to_server, mut packet) in due {
+            if to_server {
+                host.receive_one(now, client(1), &packet);
+            } else {
+                legacy.connection.handle_packet(now, &mut packet).unwrap();
+            }
+        }
+        if legacy.connection.poll_timeout().is_some_and(|at| at <= now) {
+            legacy.connection.handle_timeout(now);
+        }
+        while let Ok(read) = legacy.connection.read(&mut buffer) {
+            legacy.read += read;
+        }
+        if legacy.read == answer {
+            return millis;
+        }
+        for connection in host.connections() {
+            while let Ok(read) = connection.read(&mut buffer) {
+                came += read;
+            }
+            while came == request && written < answer {
+                let Ok(more) = connection.write(now, &vec![2; answer - written]) else { break };
+                written += more;
+            }
+        }
+        let mut packets: Vec<(bool, Vec<u8>)> = Vec::new();
+        while let Some(transmit) = legacy.connection.poll_transmit(now, &mut buffer) {
+            packets
+                .extend(buffer[..transmit.len].chunks(transmit.stride).map(|packet| (true, packet.to_vec())));
+        }
+        for Batch { bytes, stride, .. } in host.drive(now) {
+            packets.extend(bytes.chunks(stride).map(|packet| (false, packet.to_vec())));
+        }
+        for (to_server, packet) in packets {
+            let number = &mut count[usize::from(to_server)];
+            if !lose(*number, to_server) {
+                under_way.push((millis + delay, to_server, packet));
+            }
+            *number += 1;
+        }
+    }
+    panic!("{request} bytes were not answered by {answer}: {} came", legacy.read);
+}
+
+#[test]
+fn a_small_request_of_a_client_without_extensions_gets_its_answer_in_two_round_trips() {
+    for stream in [true, false] {
+        for (request, answer) in [(1, 10), (1, 1_000), (1, 100_000), (600, 100_000), (1_376, 3_000)] {
+            let took = exchange(&settings().stream(stream), request, answer, |_, _| false);
+            let free = exchange(&settings().stream(stream), 1_376, answer, |_, _| false);
+            assert!(took <= free + 60, "{request} for {answer}: {took} ms, and {free} ms");
+        }
+    }
+}
+
+#[test]
+fn a_lost_first_answer_costs_a_round_trip_and_not_the_session() {
+    for stream in [true, false] {
+        for lost in 1..=8 {
+            for (request, answer) in [(1, 1), (1, 1_000), (40, 1_376), (600, 20_000)] {
+                let lose = |number: usize, to_server: bool| !to_server && number < lost;
+                let took = exchange(&settings().stream(stream), request, answer, lose);
+                // A probe after each RTO, which doubles up to 3 s.
+                let limit = [700, 700, 1_500, 3_500, 6_500, 9_500, 12_500, 15_500][lost - 1];
+                assert!(took <= limit, "{lost} lost, {request} for {answer}: {took} ms");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_exchange_through_loss_hangs() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let (request, answer) = (rng.size(1..=2_000), rng.size(1..=20_000));
+        let config = settings().stream(rng.chance(0.5));
+        let config = if rng.chance(0.3) { config.fec(4, 2) } else { config };
+        let loss = rng.within(5..=20) as f64 / 100.0;
+        let took = exchange(&config, request, answer, |_, _| rng.chance(loss));
+        assert!(took < 30_000, "seed {seed}: {took} ms");
+    }
+}
+
+#[test]
+fn a_forged_hello_draws_no_more_than_three_times_its_bytes_and_a_few_probes() {
+    let config = settings().build().unwrap();
+    let mut forger = Connection::connect(CONV, &config, at(0), SessionSeed::new(&mut Entropy(Rng::new(9))));
+    let mut buffer = vec![0; 65_536];
+    let hello = forger.poll_transmit(at(0), &mut buffer).unwrap();
+    let mut server = Server::new(settings());
+    server.host.receive_one(at(0), client(1), &buffer[..hello.len]);
+    server.run(0, 60_000, None);
+    assert!(server.bytes() <= 4 * hello.len, "{}", server.bytes());
+    assert!(server.bytes() >= 2 * hello.len, "a peer of ours waits for nothing: {}", server.bytes());
+}
+
+#[test]
+fn a_session_that_only_takes_is_validated_by_its_probe() {
+    let off = settings().extensions(Extensions::Off).build().unwrap();
+    let mut legacy = Connection::new(CONV, &off, at(0));
+    let mut host = Host::accepting(address(1, 1), &settings().build().unwrap());
+    legacy.write(at(0), b"data").unwrap();
+    let mut buffer = vec![0; 65_536];
+    for millis in 0..1_000 {
+        let now = at(millis);
+        if legacy.poll_timeout().is_some_and(|at| at <= now) {
+            legacy.handle_timeout(now);
+        }
+        while let Some(transmit) = legacy.poll_transmit(now, &mut buffer) {
+            host.receive(now, client(1), buffer[..transmit.len].to_vec(), transmit.stride);
+        }
+        for Batch { bytes, stride, .. } in host.drive(now) {
+            for packet in bytes.chunks(stride) {
+                legacy.handle_packet(now, &mut packet.to_vec()).unwrap();
+            }
+        }
+        assert_eq!(host.endpoint.half_open() == 0, millis > 200, "at {millis} ms");
+    }
+    assert_eq!(legacy.readable_bytes(), 0, "the probe carries nothing");
+}
+
+#[test]
+fn a_probe_is_nothing_to_a_session_begun_anew() {
+    // It does not begin one.
+    let mut host = Host::accepting(address(1, 1), &settings().build().unwrap());
+    host.receive_one(at(0), client(1), &segment(CONV, Command::Push, u32::MAX));
+    assert_eq!(host.take_accepted(), None);
+}
