@@ -65,6 +65,9 @@ const MAX_TURNS: usize = 16;
 const MAX_BYTES: usize = 256 << 10;
 /// Deadlines that one turn serves.
 const MAX_TIMEOUTS: usize = 256;
+/// The same while packets wait to be received. The ACK that makes a resend needless may be among them: where many sessions begin at
+/// once, sending all of that again before reading on makes them wait for each other for seconds.
+const MAX_TIMEOUTS_WHILE_RECEIVING: usize = 4;
 /// How many receive calls may fail in a row before the driver pauses. It goes on after the pause, whatever the error.
 const MAX_RECV_ERRORS: u32 = 16;
 /// The pause.
@@ -278,9 +281,10 @@ impl Driver {
         self.shared.counters.state.lingering.set(self.lingering.count());
     }
 
-    /// Marks the sessions dirty whose deadlines have come.
-    fn expire_timers(&mut self, now: Instant) {
-        for _ in 0..MAX_TIMEOUTS {
+    /// Marks the sessions dirty whose deadlines have come; few of them while packets wait to be received.
+    fn expire_timers(&mut self, now: Instant, receiving: bool) {
+        let most = if receiving { MAX_TIMEOUTS_WHILE_RECEIVING } else { MAX_TIMEOUTS };
+        for _ in 0..most {
             let Some(index) = self.timers.pop_expired(now) else { break };
             self.shared.counters.driver.timeouts.add(1);
             if let Some(handle) = self.sessions.handle_at(index as usize) {
@@ -469,7 +473,7 @@ impl Future for Driver {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
                 this.reading.note(now, received.is_none());
-                this.expire_timers(now);
+                this.expire_timers(now, received.is_some());
                 this.trim_idle(now);
                 this.forget_expired(now);
                 this.serve_dirty(now);
