@@ -1,0 +1,233 @@
+//! The client: it begins the sessions, holds them, and tells what that cost.
+
+use std::{
+    io,
+    net::SocketAddr,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use kcp9::{KcpEndpoint, KcpStream};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout},
+    sync::Barrier,
+    time,
+};
+
+use crate::{
+    options::{BACKLOG, Options},
+    process,
+    server::Figures,
+};
+
+/// Memory is looked at this long after the last packet: sessions that became idle have given back by then what they keep for more.
+const SETTLE: Duration = Duration::from_secs(4);
+
+/// The server process.
+struct Server {
+    child: Child,
+    ask: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Server {
+    async fn start() -> io::Result<(Self, SocketAddr)> {
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        // With the same flags.
+        command.arg("serve").args(std::env::args_os().skip(1));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let (Some(ask), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("the server has no pipes"));
+        };
+        let mut server = Self { child, ask, answers: BufReader::new(stdout).lines() };
+        let addr = server.line().await?.parse().map_err(io::Error::other)?;
+        Ok((server, addr))
+    }
+
+    async fn line(&mut self) -> io::Result<String> {
+        self.answers.next_line().await?.ok_or_else(|| io::Error::other("the server has ended"))
+    }
+
+    async fn figures(&mut self) -> io::Result<Figures> {
+        self.ask.write_all(b"\n").await?;
+        Ok(serde_json::from_str(&self.line().await?)?)
+    }
+}
+
+/// What the sessions' tasks have in common.
+struct Crowd {
+    echo: usize,
+    every: Option<Duration>,
+    opened: AtomicUsize,
+    echoed: AtomicUsize,
+    failed: AtomicUsize,
+    /// Where they wait for each other: before the second echo, and before they are held.
+    barrier: Barrier,
+}
+
+/// Begins the sessions; returns whether none failed.
+pub(crate) async fn run(options: &Options) -> io::Result<bool> {
+    let (mut server, addr) = Server::start().await?;
+    let endpoint = KcpEndpoint::bind("127.0.0.1:0").await?;
+    let config = options.config()?;
+    let (server_before, client_before) = (server.figures().await?, process::resident());
+    let crowd = Arc::new(Crowd {
+        echo: options.echo,
+        every: options.every.map(Duration::from_secs),
+        opened: AtomicUsize::new(0),
+        echoed: AtomicUsize::new(0),
+        failed: AtomicUsize::new(0),
+        barrier: Barrier::new(options.sessions + 1),
+    });
+
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..options.sessions)
+        .map(|number| {
+            let stream = endpoint.connect(addr, config.clone());
+            tokio::spawn(session(stream, number, options.timeout(), Arc::clone(&crowd)))
+        })
+        .collect();
+    let progress = progress(options);
+    let watch = async {
+        loop {
+            progress.set_position(crowd.opened.load(Ordering::Relaxed) as u64);
+            time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        _ = crowd.barrier.wait() => {}
+        () = watch => {}
+    }
+    let open = start.elapsed();
+    progress.finish_and_clear();
+
+    let start = Instant::now();
+    let echoed = options.echo > 0;
+    crowd.barrier.wait().await;
+    let echo = start.elapsed();
+
+    time::sleep(SETTLE).await;
+    let (server_idle, client_idle) = (server.figures().await?, process::resident());
+    time::sleep(Duration::from_secs(options.hold)).await;
+    let server_held = server.figures().await?;
+    let held = (server_held.cpu_s - server_idle.cpu_s, server_held.wakeups - server_idle.wakeups);
+    let per_second = |figure: f64| (options.hold > 0).then(|| figure / options.hold as f64);
+    let per_session = |after: u64, before: u64| after.saturating_sub(before) / options.sessions as u64;
+    let failed =
+        crowd.failed.load(Ordering::Relaxed) + usize::from(server_held.sessions != options.sessions as u64);
+    for task in tasks {
+        task.abort();
+    }
+    let report = json!({
+        "sessions": options.sessions,
+        "failed": failed,
+        "open_s": open.as_secs_f64(),
+        "echo_s": echoed.then_some(echo.as_secs_f64()),
+        "server_pid": server.child.id(),
+        "server_rss_bytes_per_session": per_session(server_idle.rss, server_before.rss),
+        "client_rss_bytes_per_session": per_session(client_idle, client_before),
+        "server_cpu_percent_idle": per_second(held.0 * 100.0),
+        "server_wakeups_per_s_idle": per_second(held.1 as f64),
+        "limits": {
+            "max_sessions": config.max_sessions(),
+            "max_half_open": config.max_half_open(),
+            "accept_backlog": BACKLOG,
+        },
+    });
+    println!("{report}");
+    Ok(failed == 0)
+}
+
+/// One session: opened, echoed once more, and held.
+async fn session(
+    stream: io::Result<KcpStream>,
+    number: usize,
+    timeout: Duration,
+    crowd: Arc<Crowd>,
+) -> io::Result<()> {
+    let stream = match stream {
+        Ok(stream) => open(stream, number, timeout, &crowd).await,
+        Err(error) => Err(error),
+    };
+    crowd.opened.fetch_add(1, Ordering::Relaxed);
+    crowd.barrier.wait().await;
+    let stream = match stream {
+        Ok(mut stream) => time::timeout(timeout, echo(&mut stream, number, &crowd))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map(|()| stream),
+        Err(error) => Err(error),
+    };
+    if stream.is_err() {
+        crowd.failed.fetch_add(1, Ordering::Relaxed);
+    }
+    crowd.barrier.wait().await;
+    let mut stream = stream?;
+    let Some(every) = crowd.every else {
+        return Err(stream.closed().await.into());
+    };
+    // Not all in the same moment.
+    time::sleep(every.mul_f64(number as f64 / crowd.barrier_size())).await;
+    let mut interval = time::interval(every);
+    loop {
+        interval.tick().await;
+        if let Err(error) = echo(&mut stream, number, &crowd).await {
+            crowd.failed.fetch_add(1, Ordering::Relaxed);
+            return Err(error);
+        }
+    }
+}
+
+impl Crowd {
+    fn barrier_size(&self) -> f64 {
+        self.opened.load(Ordering::Relaxed).max(1) as f64
+    }
+}
+
+async fn open(
+    mut stream: KcpStream,
+    number: usize,
+    timeout: Duration,
+    crowd: &Crowd,
+) -> io::Result<KcpStream> {
+    if crowd.echo == 0 {
+        stream.connected(timeout).await?;
+    } else {
+        let echo = time::timeout(timeout, echo(&mut stream, number, crowd)).await;
+        echo.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    }
+    Ok(stream)
+}
+
+/// Writes, and reads the same back.
+async fn echo(stream: &mut KcpStream, number: usize, crowd: &Crowd) -> io::Result<()> {
+    if crowd.echo == 0 {
+        return Ok(());
+    }
+    let sent = vec![number as u8; crowd.echo];
+    let mut echoed = vec![0; crowd.echo];
+    stream.write_all(&sent).await?;
+    stream.read_exact(&mut echoed).await?;
+    if sent != echoed {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    crowd.echoed.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+fn progress(options: &Options) -> ProgressBar {
+    if options.json {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} sessions, {elapsed}");
+    let progress = ProgressBar::new(options.sessions as u64);
+    progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    progress
+}

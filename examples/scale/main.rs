@@ -1,0 +1,52 @@
+//! How many sessions one server carries, and at what cost: a server process and a client process on this machine.
+//!
+//! ```text
+//! scale --sessions 100000 --echo 64            # all at once, each with an echo
+//! scale --sessions 100000 --hold 60            # then idle for a minute
+//! scale --sessions 100000 --echo 64 --every 10 --hold 60
+//! ```
+//!
+//! The client begins all sessions at once over one socket, and each writes its `--echo` bytes without waiting. It starts the server
+//! as a process of its own and asks it for its figures, so that what either of them takes is not mixed up with the other. One
+//! line of JSON tells the outcome:
+//!
+//! | field | what it is |
+//! |---|---|
+//! | `sessions`, `failed` | asked for; not opened, or not echoed |
+//! | `open_s` | from the first `connect` until each session has its echo, or without `--echo`, its server's answer |
+//! | `echo_s` | one more echo of each, all at once |
+//! | `server_pid` | the server, for `perf top -p` and the like, while this runs |
+//! | `server_rss_bytes_per_session`, `client_rss_bytes_per_session` | resident memory more than before the first session, with the tasks of this program, once all are idle |
+//! | `server_cpu_percent_idle`, `server_wakeups_per_s_idle` | of one core, and of the socket's task, during `--hold` |
+//! | `limits` | what the listener was configured with: `max_sessions`, `max_half_open`, `accept_backlog` |
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod client;
+#[path = "../common/encryption.rs"]
+mod encryption;
+mod options;
+mod process;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::options::{Arguments, Command};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { command, options } = Arguments::parse();
+    let outcome = match command {
+        Some(Command::Serve) => server::serve(&options).await.map(|()| true),
+        None => client::run(&options).await,
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("scale: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The command line.
+
+use std::{io, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use kcp9::{CookiePolicy, KcpConfig};
+
+use crate::encryption::{Crypt, Encryption};
+
+/// How many sessions one server carries, and at what cost
+#[derive(Debug, Parser)]
+#[command(name = "scale", version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) options: Options,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub(crate) enum Command {
+    /// What the client starts: prints its address, and its figures for each line that it reads
+    #[command(hide = true)]
+    Serve,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Sessions, which are begun all at once
+    #[arg(long, value_name = "N", default_value_t = 10_000, global = true)]
+    pub(crate) sessions: usize,
+    /// Bytes that each session has echoed; without it, a session waits for the answer to its HELLO only
+    #[arg(long, value_name = "BYTES", default_value_t = 0, global = true)]
+    pub(crate) echo: usize,
+    /// How long the sessions are held then
+    #[arg(long, value_name = "SECS", default_value_t = 0, global = true)]
+    pub(crate) hold: u64,
+    /// While they are held, each has an echo once in this time
+    #[arg(long, value_name = "SECS", requires = "echo", global = true)]
+    pub(crate) every: Option<u64>,
+    /// After how much silence a session asks for its peer; 0 for never
+    #[arg(long, value_name = "SECS", default_value_t = 0, global = true)]
+    keep_alive: u64,
+    /// Give up after this
+    #[arg(long, value_name = "SECS", default_value_t = 300, global = true)]
+    timeout: u64,
+    /// Print the JSON line only
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    encryption: Encryption,
+}
+
+/// Half-open sessions that the server takes, and sessions that may wait to be accepted.
+pub(crate) const BACKLOG: usize = 65_536;
+
+impl Options {
+    /// The settings of every session. The limits hold what is asked for, and no more.
+    pub(crate) fn config(&self) -> io::Result<KcpConfig> {
+        let keep_alive = Some(self.keep_alive).filter(|secs| *secs > 0).map(Duration::from_secs);
+        let config = KcpConfig::builder()
+            .crypto(self.encryption.packet_crypto(Crypt(None))?)
+            .keep_alive(keep_alive)
+            .max_sessions(self.sessions.max(1))
+            .max_half_open(BACKLOG)
+            // All come from one address.
+            .max_half_open_of_network(BACKLOG)
+            .cookies(CookiePolicy::UnderLoad)
+            .accept_backlog(BACKLOG);
+        config.build().map_err(io::Error::other)
+    }
+
+    pub(crate) const fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
