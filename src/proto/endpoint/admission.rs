@@ -21,7 +21,7 @@ use crate::proto::{
     replay::ReplayWindow,
 };
 
-/// How many packets that began a session are remembered, at least: they take at most 512 KiB.
+/// How many packets that began a session are remembered, at least, and as many that this end sent: each take at most 512 KiB.
 const FIRST_PACKETS: usize = 16_384;
 
 /// Packets of a new session among which its first PUSH and resends of its first packet are looked for: kcp-go's usual window.
@@ -34,7 +34,11 @@ pub(super) struct Admission {
     pub(super) open: bool,
     /// Whether only a holder of the key can make a packet. Without that, remembering packets would stop no attacker.
     authenticated: bool,
+    /// Packets of others.
     first_packets: ReplayWindow,
+    /// Packets of sessions that were begun here, which somebody may send back. They have a memory of their own, so that an endpoint
+    /// which begins many sessions forgets none of the others' for that.
+    sent_first: ReplayWindow,
     /// Whether a HELLO begins a session.
     takes_hello: bool,
     /// Whether the first PUSH does.
@@ -60,6 +64,7 @@ impl Admission {
             open: true,
             authenticated: config.crypto().is_some_and(|crypto| crypto.cipher().is_authenticated()),
             first_packets: ReplayWindow::new(FIRST_PACKETS),
+            sent_first: ReplayWindow::new(FIRST_PACKETS),
             takes_hello: config.extensions() != Extensions::Off,
             takes_push: config.extensions() != Extensions::Required,
             latest: config.one_session_per_address().then(|| Map::with_hasher(key)),
@@ -131,12 +136,16 @@ impl Admission {
     /// Whether a packet that begins a session was never seen; remembers it.
     fn is_new(&mut self, packet: &[u8], source: SocketAddr, decryptor: &mut Decryptor) -> bool {
         let identity = decryptor.authentic_identity(source, packet);
-        identity.is_none_or(|identity| self.first_packets.insert(identity))
+        identity.is_none_or(|identity| self.is_new_identity(identity))
     }
 
-    /// Remembers a packet that would begin a session.
-    pub(super) fn remember(&mut self, identity: u64) {
-        self.first_packets.insert(identity);
+    fn is_new_identity(&mut self, identity: u64) -> bool {
+        !self.sent_first.contains(identity) && self.first_packets.insert(identity)
+    }
+
+    /// Remembers a packet that was sent from here and would begin a session.
+    pub(super) fn remember_sent(&mut self, identity: u64) {
+        self.sent_first.insert(identity);
     }
 
     /// Makes `handle` the session of `address`. Returns the one before, which ends by that.
@@ -154,6 +163,28 @@ impl Admission {
                 // Gives the memory of a crowd back.
                 *latest = Map::with_hasher(*latest.hasher());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many steps, which do nothing that few do not")]
+    fn as_many_first_packets_of_others_are_remembered_as_is_said_whatever_is_sent() {
+        let mut admission = Admission::new(&KcpConfig::default(), HashKey::for_tests());
+        for identity in 1..=FIRST_PACKETS as u64 {
+            assert!(admission.is_new_identity(identity));
+            admission.remember_sent(1 << 40 | identity);
+            admission.remember_sent(1 << 41 | identity);
+        }
+        for identity in 1..=FIRST_PACKETS as u64 {
+            assert!(!admission.is_new_identity(identity), "{identity}");
+        }
+        for sent in FIRST_PACKETS as u64 / 2 + 1..=FIRST_PACKETS as u64 {
+            assert!(!admission.is_new_identity(1 << 40 | sent), "{sent}: it was sent from here");
         }
     }
 }

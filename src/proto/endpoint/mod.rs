@@ -507,7 +507,7 @@ impl Endpoint {
     /// As [`remember_sent`](Self::remember_sent), of what [`Connection::take_sent_first`] has returned.
     pub(crate) fn remember_first_packets(&mut self, identities: &[u64]) {
         if let Some(admission) = &mut self.admission {
-            identities.iter().for_each(|identity| admission.remember(*identity));
+            identities.iter().for_each(|identity| admission.remember_sent(*identity));
         }
     }
 }
