@@ -295,8 +295,8 @@ impl Connection {
         }
     }
 
-    /// Takes the next whole message (in stream mode: what one segment carried). It is not copied when its segments
-    /// arrived in order.
+    /// Takes the next whole message (in stream mode: what one segment carried). It holds no more than four times its own memory,
+    /// however long it is kept: where its segments arrived in order and it is long enough, it is not copied.
     ///
     /// # Errors
     /// As [`read`](Self::read), and [`ReadError::UnexpectedEof`] once where the stream ends within a message.

@@ -6,8 +6,8 @@
 //! * Payload that arrived out of order brings the buffer that it waited in.
 //! * Payload in a [block](super::blocks) of received packets stays there, if the application reads bytes.
 //!
-//! [`recv`](ReadyQueue::recv) hands out a message without a copy where it lies in one chunk. It never hands out a part of a
-//! block: a message that the application keeps would hold the whole block.
+//! [`recv`](ReadyQueue::recv) hands out a message without a copy where it fills a good part of one chunk. Else the message is
+//! copied: one that the application keeps would hold the whole chunk, or even a block.
 //!
 //! Beside the bytes stands a queue of the segments that they came in. It knows where messages end.
 
@@ -26,6 +26,8 @@ use crate::proto::arq::{high_water_mark::HighWaterMark, send_queue::MAX_FRAGMENT
 
 /// Capacity of the chunks that payload is copied into.
 const CHUNK: usize = 16 * 1_024;
+/// A message that is handed out without a copy is at least this part of the memory that it holds.
+const LEAST_PART: usize = 4;
 /// Drained chunks of that kind that are kept for later payload, however few were in use recently.
 const MIN_SPARE: usize = 4;
 
@@ -294,8 +296,15 @@ impl ReadyQueue {
             }
         }
         let message = match self.chunks.front_mut() {
-            // An empty message must not refer to a chunk: it may be kept for long.
-            Some(Chunk::Copied(front) | Chunk::Segment(front)) if len > 0 && front.len() >= len => {
+            // It may be kept for long.
+            Some(Chunk::Copied(front)) if front.len() >= len && len >= CHUNK / LEAST_PART => {
+                let message = front.split_to(len).freeze();
+                if front.is_empty() {
+                    self.remove_drained(buffers);
+                }
+                message
+            }
+            Some(Chunk::Segment(front)) if front.len() >= len && len * LEAST_PART > front.capacity() => {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
                     self.remove_drained(buffers);

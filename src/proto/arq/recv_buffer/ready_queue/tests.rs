@@ -81,19 +81,37 @@ impl Batch {
 }
 
 #[test]
-fn a_message_in_one_chunk_is_handed_out_without_a_copy() {
-    let mut reader = Reader::new();
-    for (frg, payload) in [(2, b"one "), (1, b"two "), (0, b"last")] {
-        assert!(reader.recv().is_none(), "the message has not ended");
-        reader.push(frg, payload);
+fn a_long_message_in_one_chunk_is_handed_out_without_a_copy_and_a_short_one_holds_no_chunk() {
+    for len in [CHUNK / LEAST_PART / 3, CHUNK / LEAST_PART / 3 + 1] {
+        let mut reader = Reader::new();
+        let payload = vec![7; len];
+        for frg in [2, 1, 0] {
+            assert!(reader.recv().is_none(), "the message has not ended");
+            reader.push(frg, &payload);
+        }
+        reader.push(0, b"next");
+        let Some(Chunk::Copied(chunk)) = reader.queue.chunks.front() else { panic!("{:?}", reader.queue) };
+        let memory = chunk.as_ptr();
+        let message = reader.recv().unwrap();
+        assert_eq!(message, payload.repeat(3));
+        assert_eq!(message.as_ptr() == memory, message.len() * LEAST_PART >= CHUNK, "{}", message.len());
+        assert_eq!(reader.recv().unwrap(), b"next"[..]);
+        assert_eq!((reader.queue.segments(), reader.queue.bytes()), (0, 0));
     }
-    reader.push(0, b"next");
-    let Some(Chunk::Copied(chunk)) = reader.queue.chunks.front() else { panic!("{:?}", reader.queue) };
-    let memory = chunk.as_ptr();
-    let message = reader.recv().unwrap();
-    assert_eq!((&message[..], message.as_ptr()), (&b"one two last"[..], memory));
-    assert_eq!(reader.recv().unwrap(), b"next"[..]);
-    assert_eq!((reader.queue.segments(), reader.queue.bytes()), (0, 0));
+}
+
+#[test]
+fn a_message_in_a_buffer_of_its_own_is_handed_out_with_it_unless_that_is_much_longer() {
+    for len in [1_000, 100] {
+        let mut reader = Reader::new();
+        let mut buffer = BytesMut::with_capacity(1_400);
+        buffer.extend_from_slice(&vec![7; len]);
+        let memory = buffer.as_ptr();
+        reader.queue.push_buffer(buffer, 0, &mut reader.buffers);
+        reader.buffers.copy_of(b"");
+        let message = reader.recv().unwrap();
+        assert_eq!((message.len(), message.as_ptr() == memory), (len, len == 1_000));
+    }
 }
 
 #[test]
