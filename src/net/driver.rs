@@ -65,9 +65,13 @@ const MAX_TURNS: usize = 16;
 const MAX_BYTES: usize = 256 << 10;
 /// Deadlines that one turn serves.
 const MAX_TIMEOUTS: usize = 256;
-/// The same while packets wait to be received. The ACK that makes a resend needless may be among them: where many sessions begin at
-/// once, sending all of that again before reading on makes them wait for each other for seconds.
-const MAX_TIMEOUTS_WHILE_RECEIVING: usize = 4;
+/// The least that a turn serves in which packets were received. More may wait, and the ACK that makes a resend needless may be among
+/// them: where many sessions begin at once, sending all of that again before reading on makes them wait for each other for seconds.
+const MIN_TIMEOUTS: usize = 4;
+/// For so many packets received, a turn serves one deadline more.
+const PACKETS_FOR_A_TIMEOUT: usize = 4;
+/// A session whose end has come is looked at again so much later, if what arrived before it is not read yet.
+const UNREAD_RETRY: Duration = Duration::from_millis(10);
 /// How many receive calls may fail in a row before the driver pauses. It goes on after the pause, whatever the error.
 const MAX_RECV_ERRORS: u32 = 16;
 /// The pause.
@@ -281,9 +285,11 @@ impl Driver {
         self.shared.counters.state.lingering.set(self.lingering.count());
     }
 
-    /// Marks the sessions dirty whose deadlines have come; few of them while packets wait to be received.
-    fn expire_timers(&mut self, now: Instant, receiving: bool) {
-        let most = if receiving { MAX_TIMEOUTS_WHILE_RECEIVING } else { MAX_TIMEOUTS };
+    /// Marks the sessions dirty whose deadlines have come; few of them in a turn in which `packets` were received.
+    fn expire_timers(&mut self, now: Instant, packets: Option<usize>) {
+        let most = packets.map_or(MAX_TIMEOUTS, |packets| {
+            (packets / PACKETS_FOR_A_TIMEOUT).clamp(MIN_TIMEOUTS, MAX_TIMEOUTS)
+        });
         for _ in 0..most {
             let Some(index) = self.timers.pop_expired(now) else { break };
             self.shared.counters.driver.timeouts.add(1);
@@ -363,6 +369,9 @@ impl Driver {
                         self.idle.push_back((now + IDLE_MEMORY, handle));
                     }
                     match deadline {
+                        Some(at) if at <= now && self.reading.until < now => {
+                            self.timers.set(handle.index() as u32, now + UNREAD_RETRY);
+                        }
                         Some(at) => self.timers.set(handle.index() as u32, at),
                         None => self.timers.remove(handle.index() as u32),
                     }
@@ -473,7 +482,7 @@ impl Future for Driver {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
                 this.reading.note(now, received.is_none());
-                this.expire_timers(now, received.is_some());
+                this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
                 this.trim_idle(now);
                 this.forget_expired(now);
                 this.serve_dirty(now);
@@ -481,7 +490,7 @@ impl Future for Driver {
             }
             this.announce_idle();
             if received.is_some() || this.sessions.dirty_count() > 0 {
-                bytes += received.unwrap_or(0);
+                bytes += received.map_or(0, |batch| batch.bytes);
                 if bytes < MAX_BYTES {
                     continue;
                 }

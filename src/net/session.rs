@@ -95,7 +95,7 @@ impl Session {
 
     /// Whether something has arrived that was not read.
     pub(super) fn has_unread(&self) -> bool {
-        self.handover.locked(|state, _| state.connection.is_readable())
+        self.handover.locked(|state, _| state.connection.has_unread())
     }
 
     /// Whether its peer has shown that it hears this end.

@@ -7,8 +7,10 @@
 //! A datagram is copied once, into a chunk of memory that it shares with others, and is handed out by reference. Each queue has
 //! two chunks, which take turns. A chunk is used again if nothing refers to it when its turn comes. So steady state allocates
 //! nothing where no more than a chunk's worth waits.
+//!
+//! Most sessions exchange no datagrams, or none at the moment. These have no queues.
 
-use alloc::collections::VecDeque;
+use alloc::{boxed::Box, collections::VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
@@ -24,22 +26,25 @@ const CHUNK: usize = 16 * 1_024;
 pub(super) struct Datagrams {
     /// Bytes that each queue may hold, [`COST`] included; 0 where no datagrams are exchanged.
     limit: usize,
-    unsent: Queue,
-    unread: Queue,
+    queues: Option<Box<Queues>>,
     /// The last batch had datagrams, so that the next one is the stream's.
     stream_first: bool,
     stats: DatagramStats,
 }
 
+#[derive(Debug, Default)]
+struct Queues {
+    unsent: Queue,
+    unread: Queue,
+}
+
 impl Datagrams {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            unsent: Queue::default(),
-            unread: Queue::default(),
-            stream_first: false,
-            stats: DatagramStats::default(),
-        }
+        Self { limit, queues: None, stream_first: false, stats: DatagramStats::default() }
+    }
+
+    fn queues(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
     }
 
     pub(super) const fn is_enabled(&self) -> bool {
@@ -50,7 +55,8 @@ impl Datagrams {
 
     /// Queues a datagram to be sent.
     pub(super) fn send(&mut self, datagram: &[u8]) {
-        self.stats.dropped_unsent += self.unsent.push(datagram, self.limit);
+        let limit = self.limit;
+        self.stats.dropped_unsent += self.queues().unsent.push(datagram, limit);
     }
 
     /// Whether datagrams are next to be sent. Their batches take turns with those of the stream, so that neither holds up the
@@ -61,7 +67,7 @@ impl Datagrams {
 
     /// Whether datagrams wait to be sent.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.unsent.datagrams.is_empty()
+        self.queues.as_ref().is_some_and(|queues| !queues.unsent.datagrams.is_empty())
     }
 
     /// The stream had its turn.
@@ -71,19 +77,20 @@ impl Datagrams {
 
     /// Drops datagrams longer than `max`, and returns the length of the next one to be sent.
     pub(super) fn next_len(&mut self, max: usize) -> Option<usize> {
+        let queue = &mut self.queues.as_mut()?.unsent;
         loop {
-            let len = self.unsent.datagrams.front()?.len();
+            let len = queue.datagrams.front()?.len();
             if len <= max {
                 return Some(len);
             }
-            self.unsent.pop();
+            queue.pop();
             self.stats.dropped_unsent += 1;
         }
     }
 
     /// Takes the next datagram to be sent.
     pub(super) fn take(&mut self) -> Option<Bytes> {
-        let datagram = self.unsent.pop()?;
+        let datagram = self.queues.as_mut()?.unsent.pop()?;
         self.stream_first = true;
         self.stats.sent += 1;
         Some(datagram)
@@ -98,32 +105,47 @@ impl Datagrams {
             return false;
         }
         self.stats.received += 1;
-        self.stats.dropped_unread += self.unread.push(datagram, self.limit);
+        let limit = self.limit;
+        self.stats.dropped_unread += self.queues().unread.push(datagram, limit);
         true
     }
 
     pub(super) fn read(&mut self) -> Option<Bytes> {
-        self.unread.pop()
+        self.queues.as_mut()?.unread.pop()
+    }
+
+    /// Whether a datagram waits for its reader.
+    #[cfg(feature = "tokio")]
+    pub(super) fn has_unread(&self) -> bool {
+        self.queues.as_ref().is_some_and(|queues| !queues.unread.datagrams.is_empty())
     }
 
     /// Drops what was not sent.
     pub(super) fn drop_unsent(&mut self) {
-        self.stats.dropped_unsent += self.unsent.datagrams.len() as u64;
-        self.unsent = Queue::default();
+        if let Some(queues) = &mut self.queues {
+            self.stats.dropped_unsent += queues.unsent.datagrams.len() as u64;
+            queues.unsent = Queue::default();
+        }
     }
 
     /// Drops what was not read.
     pub(super) fn drop_unread(&mut self) {
-        self.stats.dropped_unread += self.unread.datagrams.len() as u64;
-        self.unread = Queue::default();
+        if let Some(queues) = &mut self.queues {
+            self.stats.dropped_unread += queues.unread.datagrams.len() as u64;
+            queues.unread = Queue::default();
+        }
     }
 
     // ---- Both ----
 
     /// Frees the memory that is kept for further datagrams.
     pub(super) fn trim(&mut self) {
-        self.unsent.trim();
-        self.unread.trim();
+        let Some(queues) = &mut self.queues else { return };
+        queues.unsent.trim();
+        queues.unread.trim();
+        if queues.unsent.datagrams.is_empty() && queues.unread.datagrams.is_empty() {
+            self.queues = None;
+        }
     }
 
     pub(super) const fn stats(&self) -> DatagramStats {
@@ -131,8 +153,9 @@ impl Datagrams {
     }
 
     pub(super) fn queue_state(&self) -> DatagramQueueState {
+        let Some(queues) = &self.queues else { return DatagramQueueState::default() };
         let [unsent_bytes, unread_bytes] =
-            [&self.unsent, &self.unread].map(|queue| queue.held - COST * queue.datagrams.len());
+            [&queues.unsent, &queues.unread].map(|queue| queue.held - COST * queue.datagrams.len());
         DatagramQueueState { unsent_bytes, unread_bytes }
     }
 }
@@ -214,7 +237,7 @@ mod tests {
         for _ in 0..100 {
             datagrams.receive(&[]);
         }
-        assert_eq!(datagrams.unread.datagrams.len(), 1_000 / COST);
+        assert_eq!(datagrams.queues().unread.datagrams.len(), 1_000 / COST);
     }
 
     #[test]

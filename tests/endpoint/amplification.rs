@@ -80,6 +80,94 @@ fn a_forged_push_draws_three_times_its_bytes_at_once_and_ten_times_in_all() {
     }
 }
 
+/// kcp-go's reader waits for ever behind an empty segment of the stream.
+#[test]
+fn no_segment_of_the_stream_is_empty_however_little_may_be_sent() {
+    for len in 1..200 {
+        for received in 1..4 {
+            let mut server = Server::new(settings());
+            for sn in 0..received {
+                server.host.receive_one(at(0), client(1), &push(CONV, sn, 0, &vec![1; len]));
+                server.run(sn.into(), 100 + u64::from(sn), None);
+            }
+            let probes = u32::MAX;
+            let empty = headers(&server.sent)
+                .into_iter()
+                .find(|header| header.cmd == Command::Push && header.sn != probes && header.len == 0);
+            assert_eq!(empty, None, "{received} packets of {len} bytes");
+            assert!(headers(&server.sent).iter().any(|header| header.len > 0), "{received} of {len}");
+        }
+    }
+}
+
+#[test]
+fn a_few_bytes_are_sent_whole_where_no_more_may_be() {
+    for unsent in 1..=3 {
+        let mut server = Server::new(settings());
+        server.host.receive_one(at(0), client(1), &push(CONV, 0, 0, b"!"));
+        for connection in server.host.connections() {
+            connection.write(at(0), &vec![7; unsent]).unwrap();
+        }
+        for Batch { bytes, .. } in server.host.drive(at(0)) {
+            server.sent.push((at(0), bytes));
+        }
+        let pushes = headers(&server.sent).into_iter().filter(|header| header.cmd == Command::Push);
+        assert_eq!(pushes.map(|header| header.len as usize).collect::<Vec<_>>(), [unsent]);
+    }
+}
+
+/// What its peer had asked for was sent; the peer has gone.
+#[test]
+fn a_session_that_only_takes_dies_like_others_if_nobody_answers_its_probes() {
+    let mut server = Server::new(settings());
+    server.host.receive_one(at(0), client(1), &push(CONV, 0, 0, b"request"));
+    for millis in 0..40_000 {
+        server.host.drive(at(millis));
+        if server.host.connections().all(|connection| connection.close_reason().is_some()) {
+            let dead = KcpConfig::default().dead_timeout().as_millis() as u64;
+            assert!((dead..dead + 1_000).contains(&millis), "after {millis} ms");
+            return;
+        }
+    }
+    panic!("it lives for ever");
+}
+
+/// So much is in flight that the first of it is not among the last few any more.
+#[test]
+fn the_ack_of_whatever_is_in_flight_shows_that_the_peer_hears() {
+    let mut server = Server::new(settings());
+    for sn in 0..40 {
+        server.host.receive_one(at(0), client(1), &push(CONV, sn, 0, &[1; 1_000]));
+    }
+    server.run(0, 1, None);
+    let sent: Vec<_> = headers(&server.sent).into_iter().filter(|header| header.len > 0).collect();
+    assert!(sent.len() > 20, "{}", sent.len());
+    let ack = SegmentHeader { cmd: Command::Ack, len: 0, una: 0, ..sent[0] };
+    let wrong = SegmentHeader { ts: sent[0].ts.wrapping_add(1), ..ack };
+    server.host.receive_one(at(1), client(1), &wrong.to_bytes());
+    let session = server.host.take_accepted().unwrap();
+    assert!(!server.host.connection(session).is_validated());
+    server.host.receive_one(at(1), client(1), &ack.to_bytes());
+    assert!(server.host.connection(session).is_validated());
+}
+
+#[test]
+fn a_packet_is_worth_few_guesses() {
+    let mut server = Server::new(settings());
+    server.host.receive_one(at(0), client(1), &push(CONV, 0, 0, b"request"));
+    server.run(0, 1, None);
+    let first = *headers(&server.sent).iter().find(|header| header.len > 0).unwrap();
+    let ack = SegmentHeader { cmd: Command::Ack, len: 0, una: 0, ..first };
+    let guess = SegmentHeader { ts: first.ts.wrapping_add(9), ..ack }.to_bytes();
+    let mut packet = guess.repeat(8);
+    packet.extend_from_slice(&ack.to_bytes());
+    server.host.receive_one(at(1), client(1), &packet);
+    let session = server.host.take_accepted().unwrap();
+    assert!(!server.host.connection(session).is_validated());
+    server.host.receive_one(at(1), client(1), &packet[HEADER_LEN..]);
+    assert!(server.host.connection(session).is_validated());
+}
+
 #[test]
 fn a_message_that_cannot_be_cut_goes_once_within_1400_bytes() {
     for (message, goes) in [(1_000, true), (1_176, true), (1_177, false), (1_376, false)] {

@@ -232,6 +232,44 @@ fn under_load_peers_with_extensions_need_no_room_and_the_others_have_half_of_it(
     }
 }
 
+/// Its data arrives apart from its HELLO, as a socket may well deliver it.
+#[test]
+fn data_behind_a_hello_that_was_asked_for_a_cookie_begins_no_half_open_session() {
+    let limits = settings().max_half_open(2).max_half_open_of_network(2);
+    let mut hosts = vec![server(limits.clone())];
+    hosts[0].receive_one(at(900), client(99), &first_packet(CONV));
+    hosts.push(connecting(1, &hosts[0], &limits.build().unwrap()));
+    let source = hosts[1].address;
+    let flight = hosts[1].drive(at(1_000));
+    assert!(flight.len() > 1, "HELLO, then data");
+    for batch in flight {
+        hosts[0].receive(at(1_000), source, batch.bytes, batch.stride);
+    }
+    let stats = hosts[0].stats();
+    assert_eq!((stats.retries, hosts[0].endpoint.half_open()), (1, 1), "{stats:?}");
+    // Another peer begins one at any time.
+    hosts[0].receive_one(at(1_000), client(98), &first_packet(CONV));
+    assert_eq!(hosts[0].endpoint.half_open(), 2);
+    deliver_all(at(1_001), &mut hosts);
+    let handle = hosts[0].endpoint.find(source, CONV).unwrap();
+    assert_eq!(hosts[0].read(handle), b"hello");
+    assert!(hosts[0].connection(handle).is_validated());
+}
+
+#[test]
+fn where_a_network_has_no_room_its_own_give_way_also_if_there_is_none_for_any() {
+    let limits = settings().max_sessions(3).max_half_open_of_network(1).cookies(CookiePolicy::Never);
+    let mut host = server(limits);
+    let [old, other] = [1, 300].map(client);
+    host.receive_one(at(0), other, &first_packet(CONV));
+    host.receive_one(at(100), old, &first_packet(CONV));
+    host.receive_one(at(200), client(600), &first_packet(CONV));
+    // From the same address as the second.
+    host.receive_one(at(5_000), old, &first_packet(CONV + 1));
+    assert_eq!(host.endpoint.find(old, CONV), None);
+    assert!(host.endpoint.find(other, CONV).is_some() && host.endpoint.find(old, CONV + 1).is_some());
+}
+
 #[test]
 fn an_old_cookie_is_answered_by_a_new_one() {
     let config = settings().cookies(CookiePolicy::Always).dead_timeout(ms(100_000)).build().unwrap();

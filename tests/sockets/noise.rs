@@ -66,6 +66,7 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
     let (probe, listener) = (KcpStream::connect(server, config.clone()).await.unwrap(), listener);
     let (probe, probe_server) = accept_session(&listener, probe).await;
     let stats = |stream: &KcpStream| stream.endpoint_stats();
+    until(5, "both ends are heard", || stats(&probe_server).state.half_open == 0).await;
     let before = (stats(&probe_server), resident_kib());
     let flooding = tokio::task::spawn_blocking(move || flood(server, noise, rate));
     flooding.await.unwrap();

@@ -19,10 +19,15 @@ use crate::{
     proto::{Connection, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
 
+/// How much was received at once.
+pub(super) struct Batch {
+    pub(super) packets: usize,
+    pub(super) bytes: usize,
+}
+
 impl Driver {
-    /// Receives one batch and returns its bytes; `None` if there was none. `now` is set to the time at which the first of
-    /// it was there.
-    pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<usize> {
+    /// Receives one batch; `None` if there was none. `now` is set to the time at which the first of it was there.
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<Batch> {
         let shared = Arc::clone(&self.shared);
         let (mut count, mut bytes, mut all_known) = (0, 0, true);
         let socket = Arc::clone(&self.socket);
@@ -55,7 +60,7 @@ impl Driver {
         if !all_known {
             self.count_routed();
         }
-        Some(bytes)
+        Some(Batch { packets: count, bytes })
     }
 
     /// Learns what other tasks did before the packets that were just received could be answers to it.

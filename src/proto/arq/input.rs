@@ -62,8 +62,8 @@ impl Arq {
         if requires_hello && !stands_alone(segments) {
             return Ok(());
         }
-        if self.path.validation.is_pending() {
-            self.look_for_echo(segments);
+        if self.path.validation.is_pending() && origin == Origin::Received {
+            self.look_for_echo(now, segments);
         }
         let mut echoed = None;
         let mut confirmed = Confirmed::new(now, self.path.min_rtt());

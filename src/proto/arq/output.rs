@@ -14,6 +14,10 @@ use crate::proto::{
 /// Full segments that a corked transmission waits for.
 const CORKED_SEGMENTS: usize = 16;
 
+/// Bytes of a segment that is cut short because little may be sent. With fewer, hardly anything is won. One without any is not to
+/// be: kcp-go's reader waits behind it for ever.
+const LEAST_CUT: usize = 8;
+
 /// What one run of [`Arq::fill`] calls has sent.
 #[derive(Debug, Default)]
 pub(in crate::proto) struct Flush {
@@ -210,6 +214,9 @@ impl Arq {
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         let mss = flush.mss;
+        if mss < LEAST_CUT && self.queue.unsent() > mss {
+            return at;
+        }
         // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
         let begins = flush.sent.segments == 0;
         let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };

@@ -183,6 +183,11 @@ impl SendBuffer {
         self.slot(sn)
     }
 
+    /// The segment `sn`, if it is in flight.
+    pub(super) fn find(&self, sn: u32) -> Option<&Segment> {
+        seq::within(sn, self.una, self.nxt).then(|| self.slot(sn)).filter(|segment| !segment.acked)
+    }
+
     /// Whether an ACK has confirmed the segment `sn`, which must be in flight.
     pub(super) fn is_acked(&self, sn: u32) -> bool {
         self.get(sn).acked

@@ -6,6 +6,9 @@ use crate::proto::{
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };
 
+/// ACKs of one packet that may be the proof that the peer hears this end.
+const MAX_GUESSES: usize = 8;
+
 impl Arq {
     /// What stands in the `ts` of a segment that is sent at `now`. The times of a session that has a seed begin at a value that
     /// nobody can foretell, so that who returns one has read it.
@@ -39,19 +42,35 @@ impl Arq {
         self.path.validation.on_received(bytes);
     }
 
-    /// Looks in a packet for an ACK that shows that the peer hears this end.
+    /// Looks in a packet that was received for an ACK that shows that the peer hears this end. Few are looked at: a packet full of
+    /// guesses is worth no more than they are.
     #[cold]
-    pub(super) fn look_for_echo(&mut self, segments: &[u8]) {
-        for (header, _) in Segments::new(segments).map_while(Result::ok) {
-            if header.conv == self.conv && header.cmd == Command::Ack {
-                self.path.validation.on_echo(header.ts);
+    pub(super) fn look_for_echo(&mut self, now: Instant, segments: &[u8]) {
+        let acks = Segments::new(segments)
+            .map_while(Result::ok)
+            .filter(|(header, _)| header.conv == self.conv && header.cmd == Command::Ack);
+        for (SegmentHeader { sn, ts, .. }, _) in acks.take(MAX_GUESSES) {
+            if self.is_last_sent_at(sn, ts) || self.path.validation.is_echo(ts) {
+                self.finish_validation();
+                self.note_answer(now);
+                return;
             }
         }
+    }
+
+    /// Whether the segment `sn` is in flight and was last sent with this `ts`.
+    fn is_last_sent_at(&self, sn: u32, ts: u32) -> bool {
+        self.buffer.find(sn).is_some_and(|segment| self.ts(segment.sent_at) == ts)
     }
 
     /// Bytes that the next packet may have.
     pub(in crate::proto) fn allowance(&self) -> usize {
         self.path.validation.allowance(self.queue.is_message_next())
+    }
+
+    /// Bytes that a packet may have that tells the peer of the session's end.
+    pub(in crate::proto) fn allowance_in_all(&self) -> usize {
+        self.path.validation.allowance_in_all()
     }
 
     /// PUSH segments that were sent, those that were sent again as well.
@@ -71,13 +90,18 @@ impl Arq {
     }
 
     /// Nothing more is sent now; `blocked`: although something waits.
-    pub(in crate::proto) fn note_idle(&mut self, now: Instant, blocked: bool) {
-        self.path.validation.on_idle(now, blocked);
+    pub(in crate::proto) fn note_idle(&mut self, blocked: bool) {
+        self.path.validation.on_idle(blocked);
     }
 
-    /// Since when something waits because no more may be sent to the peer.
+    /// If something waits because no more may be sent to the peer: when deadlines were looked at last.
     pub(in crate::proto) fn blocked_at(&self) -> Option<Instant> {
         self.path.validation.blocked_at()
+    }
+
+    /// When deadlines were looked at last, while the peer has not shown that it hears this end.
+    pub(in crate::proto) fn served_at(&self) -> Instant {
+        self.path.validation.served_at()
     }
 
     /// Whether something of the stream waits to be sent that the windows have room for.
@@ -92,6 +116,7 @@ impl Arq {
             return 0;
         }
         self.path.validation.on_probe();
+        self.path.liveness.on_send(now);
         let header = SegmentHeader {
             conv: self.conv,
             cmd: Command::Push,

@@ -15,6 +15,11 @@ impl Connection {
         has_flag || self.end_events != EndEvents::NONE
     }
 
+    /// Whether a reader of the stream finds something, or one of datagrams.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.is_readable() || self.datagrams.has_unread()
+    }
+
     /// Whether anything waits to be sent: what [`flush`](Self::flush) would send, or what the windows hold up.
     pub(crate) const fn has_held_back(&self) -> bool {
         self.arq.has_held_back()
@@ -42,6 +47,7 @@ impl Connection {
             && !self.datagrams.has_unsent()
             && self.pipeline.parity_len().is_none()
             && !self.has_urgent_extension()
+            && !self.arq.is_validating()
     }
 
     /// The network says that nobody receives what is sent to the peer. Only a peer that had said before that it was done has ended

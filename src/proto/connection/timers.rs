@@ -111,7 +111,10 @@ impl Connection {
             ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines())).chain(self.extension_timers());
         let lives = !matches!(self.state, State::Closed(_));
         let blocked_at = self.arq.blocked_at();
-        let waits = move |timer, at| blocked_at.is_some_and(|since| at <= since) && !ENDS.contains(&timer);
+        let waits = move |timer, at| {
+            let goes_on = timer == Timer::AddressValidation || ENDS.contains(&timer);
+            blocked_at.is_some_and(|served_at| at <= served_at) && !goes_on
+        };
         all.filter_map(move |(timer, at)| {
             let at = at.filter(|at| lives && *at < Instant::NEVER && !waits(timer, *at))?;
             Some((timer, at))

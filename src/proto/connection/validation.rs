@@ -35,7 +35,8 @@ impl Connection {
     pub(super) fn transmit_unvalidated(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
         let mtu = self.settings.mtu;
         let around = self.around_extension();
-        let allowance = self.arq.allowance().min(mtu);
+        let is_over = self.close_reason().is_some();
+        let allowance = if is_over { self.arq.allowance_in_all() } else { self.arq.allowance() }.min(mtu);
         let before = self.arq.pushes_sent();
         // Nothing waits here for a later call: it might not be allowed any more then.
         let mut transmit = None;
@@ -43,13 +44,13 @@ impl Connection {
             transmit = self.transmit_within(now, &mut buf[..allowance], false, allowance);
         }
         let mut asks = self.arq.pushes_sent() > before;
-        if transmit.is_none() && self.close_reason().is_none() {
-            self.arq.note_idle(now, false);
+        if transmit.is_none() && !is_over {
+            self.arq.note_idle(false);
             let waits = self.arq.waits()
                 || self.has_urgent_extension()
                 || self.datagrams.has_unsent()
-                || self.due_timers(now).next().is_some();
-            self.arq.note_idle(now, waits && allowance < mtu);
+                || self.due_timers(self.arq.served_at()).next().is_some();
+            self.arq.note_idle(waits && allowance < mtu);
             transmit = self.transmit_probe(now, buf);
             asks = true;
         }

@@ -11,7 +11,7 @@
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
 //! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
 //!    replay (`admission`). There must be room for it, and its peer may be asked for a cookie first (`openings`, `half_open`,
-//!    `cookie`). Then the caller is asked ([`Routed::Incoming`]).
+//!    `cookie`, `retried`). Then the caller is asked ([`Routed::Incoming`]).
 //!
 //! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
@@ -32,6 +32,7 @@ mod limit;
 mod moves;
 mod openings;
 mod record;
+mod retried;
 mod routed;
 mod routes;
 mod stateless;
@@ -49,6 +50,7 @@ use self::{
     hash::HashKey,
     limit::Limits,
     record::{FirstPush, Records, Verdict},
+    retried::Retried,
     routes::{Entry, Role, Routes, without_flow_label},
     stateless::{Answer, Stateless},
 };
@@ -138,6 +140,7 @@ pub struct Endpoint {
     max_sessions: usize,
     cookies: Cookies,
     cookie_policy: CookiePolicy,
+    retried: Retried,
     batch: Batch,
     /// What [`accept`](Self::accept) would accept.
     offered: Option<Offer>,
@@ -190,6 +193,7 @@ impl Endpoint {
             max_sessions: limits.max_sessions(),
             cookies: Cookies::new(random),
             cookie_policy: limits.cookies(),
+            retried: Retried::new(key),
             routes: Routes::new(key),
             decryptor: Decryptor::new(config.and_then(|config| config.crypto().cloned()), key),
             admission: config.map(|config| Admission::new(config, key)),

@@ -38,10 +38,12 @@ impl Endpoint {
         let is_asked = match self.cookie_policy {
             CookiePolicy::Never => false,
             // Who knows no cookies has no part in this.
-            CookiePolicy::UnderLoad => {
-                hello.is_some()
-                    && (self.half_open.is_under_load(source.ip()) || self.routes.len() >= self.max_sessions)
-            }
+            CookiePolicy::UnderLoad => match hello {
+                None => self.retried.contains(now, (source, conv)),
+                Some(_) => {
+                    self.half_open.is_under_load(source.ip()) || self.routes.len() >= self.max_sessions
+                }
+            },
             CookiePolicy::Always => true,
         };
         if !is_asked {
@@ -54,6 +56,7 @@ impl Endpoint {
         };
         self.stats.dropped_no_cookie += packets;
         self.stats.retries += 1;
+        self.retried.insert(now, (source, conv));
         let cookie = self.cookies.make(now, source, conv, hello.id);
         let answer = Answer::Retry { cookie, tag: hello.id.tag(), ts };
         // It is shorter than the HELLO, and nothing is kept for it. So there is no limit to how many there are.
@@ -70,20 +73,19 @@ impl Endpoint {
         validated: bool,
         packets: u64,
     ) -> Result<Option<Handle>, ()> {
-        if self.routes.len() >= self.max_sessions {
-            return self
-                .half_open
-                .oldest_idle(now)
-                .map(Some)
-                .ok_or_else(|| self.stats.dropped_max_sessions += packets);
+        let evicted = if validated {
+            None
+        } else {
+            self.half_open.make_room(now, self.batch.source.ip()).map_err(|limit| match limit {
+                Limit::All => self.stats.dropped_max_half_open += packets,
+                Limit::Network => self.stats.dropped_max_half_open_of_network += packets,
+            })?
+        };
+        if evicted.is_some() || self.routes.len() < self.max_sessions {
+            return Ok(evicted);
         }
-        if validated {
-            return Ok(None);
-        }
-        self.half_open.make_room(now, self.batch.source.ip()).map_err(|limit| match limit {
-            Limit::All => self.stats.dropped_max_half_open += packets,
-            Limit::Network => self.stats.dropped_max_half_open_of_network += packets,
-        })
+        let evicted = self.half_open.oldest_idle(now);
+        evicted.map(Some).ok_or_else(|| self.stats.dropped_max_sessions += packets)
     }
 
     /// Forgets a half-open session that gives way to another one; returns whether it was there. It leaves no record: if its peer is

@@ -142,6 +142,8 @@ pub(super) struct Handshake {
     hello_bytes: u64,
     answer_bytes: u64,
     cookie: Option<Box<[u8]>>,
+    /// When it was taken.
+    cookie_at: Instant,
     retries: u8,
     /// The token of the peer's ANSWER, which is to be returned.
     pong: Option<u64>,
@@ -176,6 +178,7 @@ impl Handshake {
             hello_bytes: 0,
             answer_bytes: 0,
             cookie: None,
+            cookie_at: now,
             retries: 0,
             pong: None,
             pong_at: None,
@@ -351,14 +354,17 @@ impl Handshake {
         }
     }
 
-    /// A RETRY with this end's tag, in answer to the HELLO of the time `ts`.
-    pub(super) fn on_retry(&mut self, ts: u32, cookie: &[u8]) -> Verdict {
-        let asks = self.knowledge == Knowledge::Asking && self.hellos.sent_at(ts).is_some();
+    /// A RETRY with this end's tag, in answer to the HELLO of the time `ts`. One that answers a HELLO without the present cookie has
+    /// nothing new to say.
+    pub(super) fn on_retry(&mut self, now: Instant, ts: u32, cookie: &[u8]) -> Verdict {
+        let asks = self.knowledge == Knowledge::Asking
+            && self.hellos.sent_at(ts).is_some_and(|sent| self.cookie.is_none() || sent >= self.cookie_at);
         if !asks || self.retries == MAX_RETRIES {
             return Verdict::Dropped;
         }
         self.retries += 1;
         self.cookie = Some(cookie.into());
+        self.cookie_at = now;
         self.hellos.due = true;
         self.hellos.long = self.hellos.long.max(1);
         Verdict::Taken

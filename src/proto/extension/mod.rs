@@ -340,7 +340,7 @@ impl Extension {
                 self.handshake.on_hello(now, header.ts, len, hello, conditions)
             }
             Segment::Answer(hello) => self.handshake.on_answer(now, hello, conditions),
-            Segment::Retry(cookie) => self.handshake.on_retry(header.ts, cookie),
+            Segment::Retry(cookie) => self.handshake.on_retry(now, header.ts, cookie),
             Segment::Pong(token) if self.handshake.on_pong(*token) => Verdict::Taken,
             // Its tag is that of the peer, and it answers a PING. More than one is needed for it to have an effect (R37).
             Segment::Reset(token) => {

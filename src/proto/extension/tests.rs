@@ -386,22 +386,23 @@ fn a_hello_that_comes_back_means_nothing() {
 fn a_retry_draws_a_hello_with_its_cookie_three_times() {
     let mut client = End::new(Role::Connects, 1);
     let cookie = [0x30; 24];
+    let mut last_ts = 0;
+    client.send(at(0));
     for round in 0..5 {
-        client.send(at(round));
         let mut retry = vec![0x02, 24, 0];
         retry.extend_from_slice(&cookie);
-        let header = SegmentHeader {
+        let retry_header = SegmentHeader {
             conv: 7,
             cmd: crate::proto::wire::Command::Extension,
             frg: Subtype::Retry as u8,
             wnd: 0,
-            ts: 0,
+            ts: last_ts,
             sn: tag_of(1),
             una: 0,
             len: retry.len() as u32,
         };
-        client.extension.input(at(round), &header, &retry, Origin::Received, &BUSY);
-        let hellos = client.send(at(round));
+        client.extension.input(at(10 * round + 10), &retry_header, &retry, Origin::Received, &BUSY);
+        let hellos = client.send(at(10 * round + 10));
         if round >= 3 {
             assert!(hellos.is_empty(), "{round}");
             continue;
@@ -410,6 +411,11 @@ fn a_retry_draws_a_hello_with_its_cookie_three_times() {
         let (header, body) = Segments::new(&hellos[0]).next().unwrap().unwrap();
         let Ok(Segment::Hello(hello)) = Segment::parse(Subtype::Hello, &header, body) else { panic!() };
         assert_eq!(hello.fields.cookie, Some(&cookie[..]));
+        last_ts = header.ts;
+        // An answer to the HELLO before, which had no cookie or another one, came twice.
+        let late = SegmentHeader { ts: 0, ..retry_header };
+        client.extension.input(at(10 * round + 11), &late, &retry, Origin::Received, &BUSY);
+        assert!(client.send(at(10 * round + 11)).is_empty(), "{round}");
     }
 }
 

@@ -20,7 +20,7 @@
 //! It has the `sn` before the first one that is not acknowledged. The peer has received that, or it is the one before the first of
 //! all. Each implementation of KCP acknowledges such a PUSH, with its `ts`, and takes nothing else from it. So a peer whose
 //! first answer was lost, whose application writes nothing, or who waits for a message that may not go yet, shows in one round
-//! trip that it hears.
+//! trip that it hears. It is a question as any other: a peer that answers none is dead after a while.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -37,7 +37,7 @@ const MESSAGE: u64 = 1_200;
 const MESSAGE_IN_ALL: u64 = 1_400;
 /// The longest wait between two probes.
 const MAX_WAIT: Duration = Duration::from_secs(3);
-/// The times of so many packets are known. Few are sent before the peer is heard.
+/// The times of so many packets are known, beside those of what is in flight: of probes, above all.
 const REMEMBERED: usize = 8;
 
 /// Whether the peer has shown that it hears this end.
@@ -53,8 +53,10 @@ struct Pending {
     /// Packets that were sent and that the peer acknowledges, and the times in the last of them: `ts`, from a random base.
     questions: usize,
     times: [u32; REMEMBERED],
-    /// Since when something waits for more bytes than may be sent.
-    blocked_at: Option<Instant>,
+    /// Something waits for more bytes than may be sent.
+    blocked: bool,
+    /// All that was due by then has been looked at.
+    served_at: Instant,
     /// A message was sent that was longer than what was left.
     message_sent: bool,
     /// Whether a probe is to be sent, when the next one is, and how long the one after that waits.
@@ -73,7 +75,8 @@ impl AddressValidation {
             sent: 0,
             questions: 0,
             times: [0; REMEMBERED],
-            blocked_at: None,
+            blocked: false,
+            served_at: Instant::ZERO,
             message_sent: false,
             probe_due: false,
             probing: false,
@@ -93,9 +96,15 @@ impl AddressValidation {
         self.0 = None;
     }
 
-    /// Since when something waits for more bytes than may be sent. What was due by then is sent when more may be.
+    /// If something waits for more bytes than may be sent: when deadlines were looked at last. What was due by then is sent when
+    /// more may be.
     pub(in crate::proto) fn blocked_at(&self) -> Option<Instant> {
-        self.0.as_ref()?.blocked_at
+        self.0.as_ref().filter(|pending| pending.blocked).map(|pending| pending.served_at)
+    }
+
+    /// When deadlines were looked at last.
+    pub(in crate::proto) fn served_at(&self) -> Instant {
+        self.0.as_ref().map_or(Instant::ZERO, |pending| pending.served_at)
     }
 
     /// When a probe is to be sent, if one is.
@@ -107,17 +116,16 @@ impl AddressValidation {
     pub(in crate::proto) fn on_received(&mut self, bytes: usize) {
         if let Some(pending) = &mut self.0 {
             pending.received += bytes as u64;
-            pending.blocked_at = None;
+            pending.blocked = false;
         }
     }
 
-    /// Whether the peer has shown by an ACK of this `ts` that it hears. From here on it has.
-    pub(in crate::proto) fn on_echo(&mut self, ts: u32) -> bool {
-        let known = |pending: &Pending| {
+    /// Whether an ACK with this `ts` shows that the peer hears this end.
+    pub(in crate::proto) fn is_echo(&self, ts: u32) -> bool {
+        self.0.as_ref().is_some_and(|pending| {
             let known = pending.questions.min(REMEMBERED);
             pending.times[..known].contains(&ts)
-        };
-        self.0.take_if(|pending| known(pending)).is_some()
+        })
     }
 
     /// How many bytes the next packet may have; no limit where all is shown. `is_message`: what is sent next is a message that cannot
@@ -128,6 +136,14 @@ impl AddressValidation {
         if is_message && !pending.message_sent {
             limit = limit.max(MESSAGE);
         }
+        usize::try_from(limit.saturating_sub(pending.sent)).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes a packet may have that asks the peer to show that it hears this end, or tells it of the session's end.
+    pub(in crate::proto) fn allowance_in_all(&self) -> usize {
+        let Some(pending) = &self.0 else { return usize::MAX };
+        let by_message = if pending.message_sent { MESSAGE_IN_ALL } else { 0 };
+        let limit = by_message.max(pending.received * AMPLIFICATION_IN_ALL);
         usize::try_from(limit.saturating_sub(pending.sent)).unwrap_or(usize::MAX)
     }
 
@@ -157,32 +173,27 @@ impl AddressValidation {
     }
 
     /// Nothing more is sent now; `blocked`: although something waits.
-    pub(in crate::proto) fn on_idle(&mut self, now: Instant, blocked: bool) {
+    pub(in crate::proto) fn on_idle(&mut self, blocked: bool) {
         let Some(pending) = &mut self.0 else { return };
-        pending.blocked_at = blocked.then_some(now);
+        pending.blocked = blocked;
         // No ACK is to come. The sooner one is asked for, the sooner the rest can go.
         pending.probe_due |= blocked && pending.questions == 0;
     }
 
-    /// Has a probe sent whose time has come.
+    /// Deadlines are looked at. Has a probe sent whose time has come.
     pub(in crate::proto) fn on_timeout(&mut self, now: Instant) {
-        if let Some(pending) = &mut self.0
-            && pending.probe_at.is_some_and(|at| at <= now)
-        {
+        let Some(pending) = &mut self.0 else { return };
+        pending.served_at = now;
+        if pending.probe_at.take_if(|at| *at <= now).is_some() {
             pending.probe_due = true;
             pending.wait = (pending.wait * 2).min(MAX_WAIT);
-            pending.probe_at = None;
         }
     }
 
     /// Whether a probe is to be sent, in a packet of its own that has `around` bytes more.
     pub(in crate::proto) fn is_probe_due(&self, around: usize) -> bool {
-        self.0.as_ref().is_some_and(|pending| {
-            let bytes = (HEADER_LEN + around) as u64;
-            let by_message = if pending.message_sent { MESSAGE_IN_ALL } else { 0 };
-            let limit = by_message.max(pending.received * AMPLIFICATION_IN_ALL);
-            pending.probe_due && pending.sent + bytes <= limit
-        })
+        self.0.as_ref().is_some_and(|pending| pending.probe_due)
+            && HEADER_LEN + around <= self.allowance_in_all()
     }
 
     /// A probe is sent.

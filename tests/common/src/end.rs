@@ -44,6 +44,8 @@ pub struct End {
     pub sent: Option<Vec<Sent>>,
     rng: Rng,
     stats: Stats,
+    /// The `sn` behind the last PUSH of the stream that was sent.
+    next_sn: Option<u32>,
     una: Option<u32>,
 }
 
@@ -73,6 +75,7 @@ impl End {
             sent: None,
             rng,
             una: None,
+            next_sn: None,
         }
     }
 
@@ -228,9 +231,14 @@ impl End {
                 return;
             }
         } else {
-            // A peer that has not shown that it hears this end is asked to by an empty PUSH.
+            // A peer that has not shown that it hears this end is asked to by an empty PUSH that it has received already.
             let asks = header.cmd == Command::Push && !self.connection.is_validated();
-            assert!(asks || (header.cmd == Command::Push) == (header.len > 0), "payload of {header:?}");
+            let is_old = self.next_sn.is_none_or(|next| (header.sn.wrapping_sub(next) as i32) < 0);
+            let is_full = header.len > 0;
+            assert!((asks && is_old) || (header.cmd == Command::Push) == is_full, "payload of {header:?}");
+            if is_full && !(is_old && self.next_sn.is_some()) {
+                self.next_sn = Some(header.sn.wrapping_add(1));
+            }
         }
         let back = self.una.is_some_and(|una| (header.una.wrapping_sub(una) as i32) < 0);
         assert!(!back, "una goes back from {:?} in {header:?}", self.una);
