@@ -214,7 +214,7 @@ impl Arq {
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
         let mss = flush.mss;
-        if mss < LEAST_CUT && self.queue.unsent() > mss {
+        if mss < LEAST_CUT.min(self.path.mss()) && self.queue.unsent() > mss {
             return at;
         }
         // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
