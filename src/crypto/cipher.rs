@@ -1,6 +1,6 @@
 //! The trait of packet ciphers, and what a configuration holds: a cipher and a source of nonces.
 
-use alloc::sync::Arc;
+use alloc::{boxed::Box, sync::Arc};
 use core::{fmt, sync::atomic::Ordering::Relaxed};
 
 use super::error::{OpenError, SealError};
@@ -74,9 +74,9 @@ pub trait PacketCipher: fmt::Debug + Send + Sync {
     /// How many packets may be sealed under this cipher's key with random nonces of [`nonce_len`](Self::nonce_len).
     /// Beyond that, the probability that two nonces are equal matters. Default: no limit.
     ///
-    /// All sessions of one [`PacketCrypto`] count together. A session that would go past the limit ends. Packets that other
-    /// processes seal under the same key are not counted, nor are the peer's. So replace a key before all of its holders
-    /// together have reached the limit.
+    /// All sessions of one [`PacketCrypto`] count together. A session that would go past the limit ends;
+    /// [`with_warning`](PacketCrypto::with_warning) tells when half of it is used. Packets that other processes seal under the same
+    /// key are not counted, nor are the peer's. So replace a key before all of its holders together have reached the limit.
     fn nonce_limit(&self) -> Option<u64> {
         None
     }
@@ -148,15 +148,61 @@ pub struct PacketCrypto {
 struct Inner {
     cipher: Arc<dyn PacketCipher>,
     nonces: Arc<dyn NonceSource>,
-    sealed: SealedCount,
+    sealed: Arc<SealedCount>,
+    warn: Option<Box<dyn Fn(NonceBudget) + Send + Sync>>,
+}
+
+/// How many packets were sealed under a key, and how many may be: [`PacketCrypto::nonce_budget`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NonceBudget {
+    /// Packets that were sealed in this process.
+    pub sealed: u64,
+    /// The cipher's [limit](PacketCipher::nonce_limit).
+    pub limit: u64,
 }
 
 impl PacketCrypto {
     /// A cipher that takes its nonces from `nonces`.
     #[must_use]
     pub fn new(cipher: Arc<dyn PacketCipher>, nonces: Arc<dyn NonceSource>) -> Self {
-        let sealed = SealedCount::new(cipher.nonce_limit());
-        Self { inner: Arc::new(Inner { cipher, nonces, sealed }) }
+        let sealed = Arc::new(SealedCount::new(cipher.nonce_limit()));
+        Self { inner: Arc::new(Inner { cipher, nonces, sealed, warn: None }) }
+    }
+
+    /// Has `warn` called once, when half of the cipher's [limit](PacketCipher::nonce_limit) is used: it is time for another key.
+    ///
+    /// It is called by whoever seals the packet that is one too many, in the midst of sending. So it must return at once, and must
+    /// not use the stream or the connection: let it set a flag, or send to a channel. The clones that were made before do not
+    /// call it, and are not equal to this one; they count together with it all the same.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering::Relaxed}};
+    ///
+    /// use kcp9::crypto::{CipherKind, Framing, Key, PacketCrypto};
+    ///
+    /// let key = Key::from_bytes(&[7; 16]);
+    /// let crypto = PacketCrypto::with_os_nonces(CipherKind::Aes128Gcm.build(&key, Framing::KcpGo)?)?;
+    /// let is_due = Arc::new(AtomicBool::new(false));
+    /// let crypto = crypto.with_warning({
+    ///     let is_due = Arc::clone(&is_due);
+    ///     move |_| is_due.store(true, Relaxed)
+    /// });
+    /// assert!(!is_due.load(Relaxed));
+    /// assert_eq!(crypto.nonce_budget().unwrap().limit, 1 << 32);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_warning(self, warn: impl Fn(NonceBudget) + Send + Sync + 'static) -> Self {
+        let Inner { cipher, nonces, sealed, .. } = &*self.inner;
+        let (cipher, nonces, sealed) = (Arc::clone(cipher), Arc::clone(nonces), Arc::clone(sealed));
+        Self { inner: Arc::new(Inner { cipher, nonces, sealed, warn: Some(Box::new(warn)) }) }
+    }
+
+    /// How much of the cipher's [limit](PacketCipher::nonce_limit) is used. `None` where there is none.
+    #[must_use]
+    pub fn nonce_budget(&self) -> Option<NonceBudget> {
+        self.inner.sealed.budget()
     }
 
     /// A cipher that takes its nonces from [`OsNonces`](super::OsNonces), which the operating system seeds.
@@ -182,7 +228,16 @@ impl PacketCrypto {
     /// Counts `packets` more that are about to be sealed. Returns `false`, and counts nothing, if that would pass the
     /// cipher's [limit](PacketCipher::nonce_limit).
     pub(crate) fn reserve(&self, packets: usize) -> bool {
-        self.inner.sealed.reserve(packets)
+        match self.inner.sealed.reserve(packets) {
+            Reserved::Some => true,
+            Reserved::PastHalf => {
+                if let (Some(warn), Some(budget)) = (&self.inner.warn, self.nonce_budget()) {
+                    warn(budget);
+                }
+                true
+            }
+            Reserved::None => false,
+        }
     }
 
     /// Encrypts one packet of no session, whose header and trailer are still to be written. Returns `false`, and leaves
@@ -234,6 +289,17 @@ struct SealedCount {
     limit: Option<Count>,
 }
 
+/// What became of packets that are about to be sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reserved {
+    /// They are counted.
+    Some,
+    /// They are counted, and with them half of the limit is used for the first time.
+    PastHalf,
+    /// They would pass the limit.
+    None,
+}
+
 impl SealedCount {
     /// Where the counter has too few bits for the limit, its largest value is the limit.
     fn new(limit: Option<u64>) -> Self {
@@ -241,10 +307,24 @@ impl SealedCount {
         Self { count: Counter::new(0), limit }
     }
 
-    fn reserve(&self, packets: usize) -> bool {
-        let Some(limit) = self.limit else { return true };
-        let more = |count: Count| count.checked_add(packets as Count).filter(|count| *count <= limit);
-        self.count.fetch_update(Relaxed, Relaxed, more).is_ok()
+    fn reserve(&self, packets: usize) -> Reserved {
+        let Some(limit) = self.limit else { return Reserved::Some };
+        let packets = packets as Count;
+        let more = |count: Count| count.checked_add(packets).filter(|count| *count <= limit);
+        match self.count.fetch_update(Relaxed, Relaxed, more) {
+            Ok(before) if before < limit / 2 && before + packets >= limit / 2 => Reserved::PastHalf,
+            Ok(_) => Reserved::Some,
+            Err(_) => Reserved::None,
+        }
+    }
+
+    #[cfg_attr(
+        target_has_atomic = "64",
+        expect(clippy::unnecessary_cast, reason = "a `Count` has 32 bits elsewhere")
+    )]
+    fn budget(&self) -> Option<NonceBudget> {
+        let limit = self.limit?;
+        Some(NonceBudget { sealed: self.count.load(Relaxed) as u64, limit: limit as u64 })
     }
 }
 
@@ -255,12 +335,70 @@ mod tests {
     #[test]
     fn no_more_is_sealed_than_the_limit() {
         let sealed = SealedCount::new(Some(100));
-        assert!(sealed.reserve(64));
-        assert!(!sealed.reserve(37));
-        assert!(sealed.reserve(36));
-        assert!(!sealed.reserve(1));
-        assert!(SealedCount::new(None).reserve(usize::MAX));
-        let endless = SealedCount::new(Some(u64::MAX));
-        assert!(endless.reserve(usize::MAX) && !endless.reserve(usize::MAX));
+        assert_eq!(sealed.reserve(64), Reserved::PastHalf);
+        assert_eq!(sealed.reserve(37), Reserved::None);
+        assert_eq!(sealed.reserve(36), Reserved::Some);
+        assert_eq!(sealed.reserve(1), Reserved::None);
+        assert_eq!(sealed.budget(), Some(NonceBudget { sealed: 100, limit: 100 }));
+        let endless = SealedCount::new(None);
+        assert_eq!((endless.reserve(usize::MAX), endless.budget()), (Reserved::Some, None));
+        let large = SealedCount::new(Some(u64::MAX));
+        assert_eq!(large.reserve(usize::MAX), Reserved::PastHalf);
+        assert_eq!(large.reserve(usize::MAX), Reserved::None);
+    }
+
+    #[derive(Debug)]
+    struct Four;
+
+    impl PacketCipher for Four {
+        fn header_len(&self) -> usize {
+            0
+        }
+
+        fn nonce_len(&self) -> usize {
+            0
+        }
+
+        fn nonce_limit(&self) -> Option<u64> {
+            Some(4)
+        }
+
+        fn trailer_len(&self) -> usize {
+            0
+        }
+
+        fn seal(&self, _: &mut [u8]) -> Result<(), SealError> {
+            Ok(())
+        }
+
+        fn open(&self, _: &mut [u8]) -> Result<(), OpenError> {
+            Ok(())
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoNonces;
+
+    impl NonceSource for NoNonces {
+        fn fill(&self, _: &mut [u8]) {}
+    }
+
+    #[test]
+    fn the_warning_comes_once_at_half_of_the_limit_whichever_clone_reaches_it() {
+        use core::sync::atomic::AtomicU64;
+
+        let warnings = Arc::new(AtomicU64::new(0));
+        let first = PacketCrypto::new(Arc::new(Four), Arc::new(NoNonces));
+        let warned = first.clone().with_warning({
+            let warnings = Arc::clone(&warnings);
+            move |budget| {
+                warnings.fetch_add(10 + budget.sealed, Relaxed);
+            }
+        });
+        assert!(first.reserve(1) && warnings.load(Relaxed) == 0);
+        assert!(warned.clone().reserve(1));
+        assert_eq!(warnings.load(Relaxed), 12);
+        assert!(warned.reserve(2) && !warned.reserve(1) && !first.reserve(1));
+        assert_eq!(warnings.load(Relaxed), 12);
     }
 }

@@ -36,7 +36,7 @@ pub use self::nonce::{EntropyError, OsNonces};
 #[cfg(feature = "password")]
 pub use self::password::PasswordError;
 pub use self::{
-    cipher::{NonceSource, PacketCipher, PacketCrypto},
+    cipher::{NonceBudget, NonceSource, PacketCipher, PacketCrypto},
     error::{CipherError, OpenError, SealError},
     key::Key,
     kind::{CipherKind, Framing},
