@@ -340,6 +340,9 @@ impl Pipeline {
 
     /// Frees the memory that is kept for later traffic.
     pub(super) fn trim(&mut self) {
+        if let Some(encryption) = &mut self.encryption {
+            encryption.trim();
+        }
         if let Some(encoder) = &mut self.encoder {
             encoder.trim();
         }

@@ -13,6 +13,7 @@ use crate::{
         error::ConfigError,
         extension::{self, Extensions},
         fec::{self, AdaptiveFec},
+        replay::MAX_LIMIT as MAX_REPLAY_WINDOW,
     },
 };
 
@@ -106,8 +107,10 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// How many received packets are remembered, so that none is taken in twice: up to 65,536, default 256, 0 for none. Each takes
-    /// up to 32 bytes. Only encrypted packets are remembered, because only a cipher can tell packets apart.
+    /// How many received packets are remembered, so that none is taken in twice: up to 32,768, default 256, 0 for none. Of the
+    /// packets that this end has sent, as many are. Each takes 12 bytes, and 4 while the session is idle. Only encrypted packets are
+    /// remembered, because only a cipher can tell packets apart. One in 2^32 / `packets` that are new is taken for a known one,
+    /// and is lost.
     ///
     /// An attacker may replay a packet that is no longer remembered. Its segments are known by their numbers, until these wrap after
     /// 2^32 segments: an old PUSH or ACK does nothing, except that a PUSH is answered by an ACK. Datagrams beside the stream
@@ -303,7 +306,7 @@ impl KcpConfigBuilder {
             let around = config.crypto.as_ref().map_or(0, PacketCrypto::overhead);
             check("mtu", settings.mtu as u64, (around + extension::MIN_ROOM) as u64, u64::MAX)?;
         }
-        check("replay_window", config.replay_window as u64, 0, 65_536)?;
+        check("replay_window", config.replay_window as u64, 0, MAX_REPLAY_WINDOW as u64)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
         let (min_wait, max_wait) = (Duration::from_millis(100), Duration::from_secs(86_400));
         check_duration("dead_timeout", config.dead_timeout, min_wait, max_wait)?;
@@ -358,7 +361,7 @@ mod tests {
             ("max_sessions", |b| b.max_sessions(0)),
             ("max_half_open", |b| b.max_half_open((1 << 24) + 1)),
             ("max_half_open_of_network", |b| b.max_half_open_of_network(0)),
-            ("replay_window", |b| b.replay_window(65_537)),
+            ("replay_window", |b| b.replay_window(32_769)),
             ("datagram_queue", |b| b.datagram_queue((64 << 20) + 1)),
             ("fec data", |b| b.fec(0, 3)),
             ("fec data", |b| b.fec(256, 1)),

@@ -21,7 +21,7 @@ use crate::proto::{
     replay::ReplayWindow,
 };
 
-/// How many packets that began a session are remembered, at least, and as many that this end sent: each take at most 512 KiB.
+/// How many packets that began a session are remembered, and as many that this end sent: each take 192 KiB.
 const FIRST_PACKETS: usize = 16_384;
 
 /// Packets of a new session among which its first PUSH and resends of its first packet are looked for: kcp-go's usual window.

@@ -133,6 +133,12 @@ impl Encryption {
         packet.get(self.head..packet.len().checked_sub(self.tail)?)
     }
 
+    /// Frees the memory that is kept for further packets.
+    pub(super) fn trim(&mut self) {
+        self.received.trim();
+        self.sent.trim();
+    }
+
     /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
     pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.sent_first)
