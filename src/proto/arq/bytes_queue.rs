@@ -1,6 +1,6 @@
 //! The bytes that were written and not yet acknowledged, addressed by their position in the stream.
 //!
-//! The bytes lie in a queue of chunks of one size. Segments refer to them by position and length, so a payload is stored once,
+//! The bytes lie in a queue of chunks of one size. (One that has little in it has memory for no more: see [`Memory`].) Segments refer to them by position and length, so a payload is stored once,
 //! however often it is sent. Acknowledged bytes at the front are freed by moving one index. Bytes acknowledged behind a loss
 //! are counted in their chunk, and the chunk is freed when all of its bytes are. So the memory in use is about that of the
 //! unacknowledged bytes, not that of everything since the oldest loss.
@@ -39,24 +39,75 @@ const LARGE: usize = 512;
 /// Spare chunks that wait for their cache lines where so many are in use.
 const AHEAD: usize = 8;
 
-/// The memory of a chunk. It begins with a cache line, so that it spans as few of them as possible.
+/// The bytes of a chunk at first, where no more are written: enough for a message of a request-response protocol. Most sessions of a
+/// large server need no more.
+const SHORT: usize = 1_024;
+
+/// `N` bytes that begin with a cache line, so that they span as few of them as possible.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Memory([u8; CHUNK]);
+struct Lines<const N: usize>([u8; N]);
 
-const _: () = assert!(align_of::<Memory>() == CACHE_LINE);
+const _: () = assert!(align_of::<Lines<CHUNK>>() == CACHE_LINE);
 
-impl Memory {
+impl<const N: usize> Lines<N> {
     fn new() -> Box<Self> {
         // An optimising compiler builds it in place, without a copy on the stack.
-        Box::new(Self([0; CHUNK]))
+        Box::new(Self([0; N]))
+    }
+}
+
+/// The memory of a chunk.
+#[derive(Debug)]
+enum Memory {
+    Full(Box<Lines<CHUNK>>),
+    /// It has only the first bytes of the chunk. It makes way for a full one when there are more.
+    Short(Box<Lines<SHORT>>),
+}
+
+impl Memory {
+    /// Memory for at least `len` bytes, or for a chunk.
+    fn new(len: usize) -> Self {
+        if len <= SHORT { Self::Short(Lines::new()) } else { Self::Full(Lines::new()) }
+    }
+
+    /// The bytes from `at` on, an offset in a chunk.
+    #[inline]
+    fn from(&self, at: usize) -> &[u8] {
+        match self {
+            Self::Full(lines) => &lines.0[at % CHUNK..],
+            Self::Short(lines) => lines.0.get(at..).unwrap_or_default(),
+        }
+    }
+
+    /// Room for `len` bytes at `at`, an offset in a chunk, or for as many as the chunk has.
+    #[inline]
+    fn room(&mut self, at: usize, len: usize) -> &mut [u8] {
+        match self {
+            Self::Full(lines) => &mut lines.0[at % CHUNK..],
+            Self::Short(_) => self.room_of_short(at, len),
+        }
+    }
+
+    /// As [`room`](Self::room). Moves the bytes to a full one where the short one has too little.
+    #[inline(never)]
+    fn room_of_short(&mut self, at: usize, len: usize) -> &mut [u8] {
+        if at + len > SHORT {
+            let mut full = Lines::<CHUNK>::new();
+            full.0[..SHORT].copy_from_slice(self.from(0));
+            *self = Self::Full(full);
+        }
+        match self {
+            Self::Full(lines) => &mut lines.0[at..],
+            Self::Short(lines) => &mut lines.0[at..],
+        }
     }
 }
 
 #[derive(Debug)]
 struct Chunk {
     /// `None` when all of it was released, but something before it was not.
-    memory: Option<Box<Memory>>,
+    memory: Option<Memory>,
     /// Bytes that were released out of order.
     released: usize,
 }
@@ -85,7 +136,7 @@ impl StreamRange {
 pub(super) struct BytesQueue {
     chunks: VecDeque<Chunk>,
     /// In the order in which they were freed.
-    spare: VecDeque<Box<Memory>>,
+    spare: VecDeque<Memory>,
     /// Bytes at the start of the spare chunks that were prefetched.
     prefetched: usize,
     /// Chunks that have their memory.
@@ -124,13 +175,15 @@ impl BytesQueue {
         while !bytes.is_empty() {
             let tail = self.head + self.len;
             if tail == self.chunks.len() * CHUNK {
-                let memory = self.take_spare().unwrap_or_else(Memory::new);
+                // Behind others, it will be filled.
+                let len = if self.chunks.is_empty() { bytes.len() } else { CHUNK };
+                let memory = self.take_spare().unwrap_or_else(|| Memory::new(len));
                 self.chunks.push_back(Chunk { memory: Some(memory), released: 0 });
                 self.in_use += 1;
                 self.most_in_use.rise_to(self.in_use);
             }
             let memory = self.chunks[tail / CHUNK].memory.as_mut().expect("not released");
-            let space = &mut memory.0[tail % CHUNK..];
+            let space = memory.room(tail % CHUNK, bytes.len());
             let take = space.len().min(bytes.len());
             space[..take].copy_from_slice(&bytes[..take]);
             self.len += take;
@@ -138,7 +191,7 @@ impl BytesQueue {
         }
     }
 
-    fn take_spare(&mut self) -> Option<Box<Memory>> {
+    fn take_spare(&mut self) -> Option<Memory> {
         if self.in_use < LARGE {
             self.prefetched = 0;
             return self.spare.pop_back();
@@ -153,7 +206,7 @@ impl BytesQueue {
     /// The bytes of a chunk from offset `at` on. Some of them at least must be held.
     fn held(&self, at: usize) -> &[u8] {
         let memory = self.chunks[at / CHUNK].memory.as_ref().expect("not released");
-        &memory.0[at % CHUNK..]
+        memory.from(at % CHUNK)
     }
 
     /// Prefetches the memory that the next `len` bytes, beyond those of earlier calls, will be written to.
@@ -165,9 +218,9 @@ impl BytesQueue {
             && self.prefetched < AHEAD * CHUNK
             && let Some(memory) = self.spare.get(self.prefetched / CHUNK)
         {
-            let rest = &memory.0[self.prefetched % CHUNK..];
-            let take = rest.len().min(len);
-            prefetch(&rest[..take]);
+            let take = (CHUNK - self.prefetched % CHUNK).min(len);
+            let rest = memory.from(self.prefetched % CHUNK);
+            prefetch(&rest[..take.min(rest.len())]);
             self.prefetched += take;
             len -= take;
         }
@@ -262,6 +315,27 @@ impl BytesQueue {
 mod tests {
     use super::*;
     use alloc::{vec, vec::Vec};
+
+    /// However the bytes of a short chunk came, and whatever was released of them.
+    #[test]
+    fn little_takes_little_memory_and_more_moves_it() {
+        let byte_at = |position: u32| (position % 251) as u8;
+        for (first, second, released) in
+            [(1, 1_023, 0), (64, 961, 10), (1_024, 1, 1_024), (1_000, 9_000, 999)]
+        {
+            let mut queue = BytesQueue::default();
+            queue.append(&(0..first).map(byte_at).collect::<Vec<_>>());
+            assert!(matches!(queue.chunks[0].memory, Some(Memory::Short(_))));
+            queue.release_before(released.min(first));
+            queue.append(&(first..first + second).map(byte_at).collect::<Vec<_>>());
+            let released = released.min(first);
+            let stays = queue.chunks.len() == 1 && queue.head + queue.len <= SHORT;
+            assert_eq!(matches!(queue.chunks[0].memory, Some(Memory::Short(_))), stays);
+            let mut out = vec![0; (first + second - released) as usize];
+            queue.copy_to(released, &mut out);
+            assert!(out.into_iter().zip(released..).all(|(byte, position)| byte == byte_at(position)));
+        }
+    }
 
     #[test]
     fn any_pattern_of_appends_and_releases_reads_back() {
@@ -388,12 +462,15 @@ mod tests {
         for turn in 0..2 * USED / BATCH {
             queue.prefetch_for_append(BATCH * CHUNK);
             queue.release_before(queue.start.wrapping_add((BATCH * CHUNK) as u32));
-            let first: Vec<_> = queue.spare.iter().take(BATCH).map(|chunk| chunk.0.as_ptr()).collect();
+            let first: Vec<_> =
+                queue.spare.iter().take(BATCH).map(|memory| memory.from(0).as_ptr()).collect();
             queue.append(&[2; BATCH * CHUNK]);
             // The first turns allocate the chunks that wait.
             if turn >= AHEAD {
-                let written =
-                    queue.chunks.range(USED - BATCH..).map(|chunk| chunk.memory.as_ref().unwrap().0.as_ptr());
+                let written = queue
+                    .chunks
+                    .range(USED - BATCH..)
+                    .map(|chunk| chunk.memory.as_ref().unwrap().from(0).as_ptr());
                 assert!(written.eq(first.iter().copied()), "turn {turn}");
                 seen.extend(first);
             }

@@ -132,7 +132,7 @@ pub(super) const fn wire_len(len: u32) -> u64 {
 const MAX_PASSED: u32 = 8;
 
 /// Ring slots kept by a session that has nothing in flight.
-const MIN_RING: usize = 16;
+const MIN_RING: usize = 4;
 
 impl SendBuffer {
     pub(super) fn new(first_sn: u32) -> Self {

@@ -2,7 +2,8 @@
 //!
 //! The bytes lie in a queue of chunks, of three kinds:
 //!
-//! * Payload that arrives in order is copied behind the payload before it, into a chunk of [`CHUNK`] bytes.
+//! * Payload that arrives in order is copied behind the payload before it, into a chunk. The chunks of a session are small at first; they grow up to
+//!   [`CHUNK`] bytes when they are filled before they are read.
 //! * Payload that arrived out of order brings the buffer that it waited in.
 //! * Payload in a [block](super::blocks) of received packets stays there, if the application reads bytes.
 //!
@@ -24,8 +25,10 @@ use super::{
 };
 use crate::proto::arq::{high_water_mark::HighWaterMark, send_queue::MAX_FRAGMENTS};
 
-/// Capacity of the chunks that payload is copied into.
+/// Capacity of the chunks that payload is copied into, in a session that receives much.
 const CHUNK: usize = 16 * 1_024;
+/// The same in a session of small messages.
+const LEAST_CHUNK: usize = 1_024;
 /// A message that is handed out without a copy is at least this part of the memory that it holds.
 const LEAST_PART: usize = 4;
 /// Drained chunks of that kind that are kept for later payload, however few were in use recently.
@@ -62,6 +65,23 @@ impl Chunk {
     }
 }
 
+/// Capacity of new chunks, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct ChunkSize(usize);
+
+impl Default for ChunkSize {
+    fn default() -> Self {
+        Self(LEAST_CHUNK)
+    }
+}
+
+impl ChunkSize {
+    /// A chunk was filled before it was read.
+    fn grow(&mut self) {
+        self.0 = (self.0 * 4).min(CHUNK);
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
     /// Front to back. A chunk that is empty is the only one.
@@ -72,6 +92,8 @@ pub(super) struct ReadyQueue {
     /// Bytes of payload.
     bytes: usize,
     spare: Vec<BytesMut>,
+    /// Capacity of the next new chunk.
+    chunk_size: ChunkSize,
     /// The most chunks in use.
     most_chunks: HighWaterMark,
     blocks: HeldBlocks,
@@ -149,9 +171,12 @@ impl ReadyQueue {
             Some(Chunk::Copied(bytes)) if bytes.capacity() - bytes.len() >= payload.len() => {
                 bytes.extend_from_slice(payload);
             }
-            _ => {
+            last => {
+                if matches!(last, Some(Chunk::Copied(bytes)) if !bytes.is_empty()) {
+                    self.chunk_size.grow();
+                }
                 let mut bytes = self.spare.pop().unwrap_or_default();
-                bytes.reserve(payload.len().max(CHUNK));
+                bytes.reserve(payload.len().max(self.chunk_size.0));
                 bytes.extend_from_slice(payload);
                 self.push_chunk(Chunk::Copied(bytes));
             }
@@ -297,7 +322,9 @@ impl ReadyQueue {
         }
         let message = match self.chunks.front_mut() {
             // It may be kept for long.
-            Some(Chunk::Copied(front)) if front.len() >= len && len >= CHUNK / LEAST_PART => {
+            Some(Chunk::Copied(front))
+                if front.len() >= len && len * LEAST_PART >= self.chunk_size.0.max(front.capacity()) =>
+            {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
                     self.remove_drained(buffers);
@@ -358,7 +385,7 @@ impl ReadyQueue {
     fn remove_drained(&mut self, buffers: &mut SegmentBuffers) {
         if self.chunks.len() == 1
             && let Some(Chunk::Copied(bytes)) = self.chunks.front_mut()
-            && bytes.try_reclaim(CHUNK)
+            && bytes.try_reclaim(self.chunk_size.0)
         {
             return;
         }
@@ -377,7 +404,7 @@ impl ReadyQueue {
 
     /// Keeps a drained chunk for later payload, unless enough are kept or a message still refers to it.
     fn recycle(&mut self, mut bytes: BytesMut) {
-        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(CHUNK) {
+        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(self.chunk_size.0) {
             self.spare.push(bytes);
         }
     }
@@ -419,6 +446,7 @@ impl ReadyQueue {
         if self.segments.is_empty() {
             self.chunks = VecDeque::new();
             self.segments = VecDeque::new();
+            self.chunk_size = ChunkSize::default();
         }
     }
 }

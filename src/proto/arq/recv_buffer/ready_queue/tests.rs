@@ -84,6 +84,7 @@ impl Batch {
 fn a_long_message_in_one_chunk_is_handed_out_without_a_copy_and_a_short_one_holds_no_chunk() {
     for len in [CHUNK / LEAST_PART / 3, CHUNK / LEAST_PART / 3 + 1] {
         let mut reader = Reader::new();
+        reader.queue.chunk_size = ChunkSize(CHUNK);
         let payload = vec![7; len];
         for frg in [2, 1, 0] {
             assert!(reader.recv().is_none(), "the message has not ended");
@@ -98,6 +99,29 @@ fn a_long_message_in_one_chunk_is_handed_out_without_a_copy_and_a_short_one_hold
         assert_eq!(reader.recv().unwrap(), b"next"[..]);
         assert_eq!((reader.queue.segments(), reader.queue.bytes()), (0, 0));
     }
+}
+
+#[test]
+fn small_messages_take_small_chunks_and_much_unread_payload_large_ones() {
+    let mut reader = Reader::new();
+    let capacity = |reader: &Reader| match reader.queue.chunks.back() {
+        Some(Chunk::Copied(bytes)) => bytes.capacity(),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..100 {
+        reader.push(0, &[1; 600]);
+        assert!(capacity(&reader) <= LEAST_CHUNK, "{}", capacity(&reader));
+        assert_eq!(reader.read_all().len(), 600);
+    }
+    for _ in 0..100 {
+        reader.push(0, &[1; 600]);
+    }
+    assert_eq!(capacity(&reader), CHUNK);
+    assert!(reader.queue.chunks.len() <= 7, "{}", reader.queue.chunks.len());
+    reader.read_all();
+    reader.queue.trim();
+    reader.push(0, &[1; 600]);
+    assert_eq!(capacity(&reader), LEAST_CHUNK);
 }
 
 #[test]
