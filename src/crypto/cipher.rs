@@ -179,18 +179,15 @@ impl PacketCrypto {
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering::Relaxed}};
     ///
-    /// use kcp9::crypto::{CipherKind, Framing, Key, PacketCrypto};
+    /// use kcp9::crypto::PacketCrypto;
     ///
-    /// let key = Key::from_bytes(&[7; 16]);
-    /// let crypto = PacketCrypto::with_os_nonces(CipherKind::Aes128Gcm.build(&key, Framing::KcpGo)?)?;
-    /// let is_due = Arc::new(AtomicBool::new(false));
-    /// let crypto = crypto.with_warning({
-    ///     let is_due = Arc::clone(&is_due);
-    ///     move |_| is_due.store(true, Relaxed)
-    /// });
-    /// assert!(!is_due.load(Relaxed));
-    /// assert_eq!(crypto.nonce_budget().unwrap().limit, 1 << 32);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// /// Has `is_due` set when it is time for another key. Whoever looks after the keys looks at it now and then.
+    /// fn watched(crypto: PacketCrypto, is_due: Arc<AtomicBool>) -> PacketCrypto {
+    ///     crypto.with_warning(move |budget| {
+    ///         println!("{} of {} packets are sealed", budget.sealed, budget.limit);
+    ///         is_due.store(true, Relaxed);
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn with_warning(self, warn: impl Fn(NonceBudget) + Send + Sync + 'static) -> Self {
