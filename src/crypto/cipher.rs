@@ -172,9 +172,10 @@ impl PacketCrypto {
 
     /// Has `warn` called once, when half of the cipher's [limit](PacketCipher::nonce_limit) is used: it is time for another key.
     ///
-    /// It is called by whoever seals the packet that is one too many, in the midst of sending. So it must return at once, and must
-    /// not use the stream or the connection: let it set a flag, or send to a channel. The clones that were made before do not
-    /// call it, and are not equal to this one; they count together with it all the same.
+    /// It is called in the midst of sending, by whoever seals the packet that reaches the half. So it must return at once, and must
+    /// not use the stream or the connection: let it set a flag, or send to a channel. Call this before the first clone is made:
+    /// earlier clones count together with this one, but are not equal to it and do not call `warn`, not even if one of them
+    /// reaches the half.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering::Relaxed}};
@@ -226,14 +227,14 @@ impl PacketCrypto {
     /// cipher's [limit](PacketCipher::nonce_limit).
     pub(crate) fn reserve(&self, packets: usize) -> bool {
         match self.inner.sealed.reserve(packets) {
-            Reserved::Some => true,
-            Reserved::PastHalf => {
+            Reservation::Granted => true,
+            Reservation::GrantedPastHalf => {
                 if let (Some(warn), Some(budget)) = (&self.inner.warn, self.nonce_budget()) {
                     warn(budget);
                 }
                 true
             }
-            Reserved::None => false,
+            Reservation::Refused => false,
         }
     }
 
@@ -286,15 +287,15 @@ struct SealedCount {
     limit: Option<Count>,
 }
 
-/// What became of packets that are about to be sealed.
+/// Whether packets may be sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reserved {
-    /// They are counted.
-    Some,
-    /// They are counted, and with them half of the limit is used for the first time.
-    PastHalf,
-    /// They would pass the limit.
-    None,
+enum Reservation {
+    /// They may, and are counted.
+    Granted,
+    /// The same, and with them half of the limit is used for the first time.
+    GrantedPastHalf,
+    /// They would pass the limit, and are not counted.
+    Refused,
 }
 
 impl SealedCount {
@@ -304,14 +305,14 @@ impl SealedCount {
         Self { count: Counter::new(0), limit }
     }
 
-    fn reserve(&self, packets: usize) -> Reserved {
-        let Some(limit) = self.limit else { return Reserved::Some };
+    fn reserve(&self, packets: usize) -> Reservation {
+        let Some(limit) = self.limit else { return Reservation::Granted };
         let packets = packets as Count;
         let more = |count: Count| count.checked_add(packets).filter(|count| *count <= limit);
         match self.count.fetch_update(Relaxed, Relaxed, more) {
-            Ok(before) if before < limit / 2 && before + packets >= limit / 2 => Reserved::PastHalf,
-            Ok(_) => Reserved::Some,
-            Err(_) => Reserved::None,
+            Ok(before) if before < limit / 2 && before + packets >= limit / 2 => Reservation::GrantedPastHalf,
+            Ok(_) => Reservation::Granted,
+            Err(_) => Reservation::Refused,
         }
     }
 
@@ -332,16 +333,16 @@ mod tests {
     #[test]
     fn no_more_is_sealed_than_the_limit() {
         let sealed = SealedCount::new(Some(100));
-        assert_eq!(sealed.reserve(64), Reserved::PastHalf);
-        assert_eq!(sealed.reserve(37), Reserved::None);
-        assert_eq!(sealed.reserve(36), Reserved::Some);
-        assert_eq!(sealed.reserve(1), Reserved::None);
+        assert_eq!(sealed.reserve(64), Reservation::GrantedPastHalf);
+        assert_eq!(sealed.reserve(37), Reservation::Refused);
+        assert_eq!(sealed.reserve(36), Reservation::Granted);
+        assert_eq!(sealed.reserve(1), Reservation::Refused);
         assert_eq!(sealed.budget(), Some(NonceBudget { sealed: 100, limit: 100 }));
         let endless = SealedCount::new(None);
-        assert_eq!((endless.reserve(usize::MAX), endless.budget()), (Reserved::Some, None));
+        assert_eq!((endless.reserve(usize::MAX), endless.budget()), (Reservation::Granted, None));
         let large = SealedCount::new(Some(u64::MAX));
-        assert_eq!(large.reserve(usize::MAX), Reserved::PastHalf);
-        assert_eq!(large.reserve(usize::MAX), Reserved::None);
+        assert_eq!(large.reserve(usize::MAX), Reservation::GrantedPastHalf);
+        assert_eq!(large.reserve(usize::MAX), Reservation::Refused);
     }
 
     #[derive(Debug)]
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_comes_once_at_half_of_the_limit_whichever_clone_reaches_it() {
+    fn the_warning_comes_once_when_half_of_the_limit_is_used() {
         use core::sync::atomic::AtomicU64;
 
         let warnings = Arc::new(AtomicU64::new(0));
