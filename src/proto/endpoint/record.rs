@@ -45,7 +45,7 @@ use super::{
 use crate::proto::{
     AbortReason, Command, Instant, SegmentHeader,
     connection::{ClosedRecord, Ended, KnownPeer, PeerRecord},
-    extension::{Fin, Segment, SessionId, Subtype},
+    extension::{Fin, Segment, SessionId, Subtype, is_beginning},
     pipeline::segments,
     seq,
 };
@@ -182,10 +182,12 @@ impl Records {
 impl Record {
     fn judge<'a>(&mut self, key: HashKey, now: Instant, payloads: impl Iterator<Item = &'a [u8]>) -> Verdict {
         let mut answer: Option<Answer> = None;
-        for (header, body) in payloads.flat_map(segments) {
+        for (payload, (header, body)) in
+            payloads.flat_map(|payload| segments(payload).map(move |segment| (payload, segment)))
+        {
             let meaning = match header.cmd {
                 Command::Push => self.on_push(&header, || FirstPush::of(key, body)),
-                Command::Extension => self.on_extension(&header, body),
+                Command::Extension => self.on_extension(payload, &header, body),
                 Command::Ack | Command::Wask | Command::Wins => Meaning::Late,
             };
             match meaning {
@@ -230,10 +232,13 @@ impl Record {
         if self.first_push.is_known() { push == self.first_push } else { self.left.is_some() }
     }
 
-    fn on_extension(&mut self, header: &SegmentHeader, body: &[u8]) -> Meaning {
+    /// Of a segment of the packet with this `payload`.
+    fn on_extension(&mut self, payload: &[u8], header: &SegmentHeader, body: &[u8]) -> Meaning {
         let Some(subtype) = Subtype::from_byte(header.frg) else { return Meaning::Late };
         let Ok(segment) = Segment::parse(subtype, header, body) else { return Meaning::Late };
         match (self.left.map(|left| left.peer), segment) {
+            // A session can begin with it only where nothing else is in the packet.
+            (_, Segment::Hello(_)) if !is_beginning(payload) => Meaning::Late,
             (Some(PeerRecord::Known(peer)), segment) => self.on_tagged(&peer, header, &segment),
             (Some(PeerRecord::Unknown), Segment::Hello(hello)) => self.on_late_hello(header, hello.id),
             (_, Segment::Hello(_)) if self.role == Role::Accepted => Meaning::Begins,

@@ -313,3 +313,14 @@ fn a_hello_that_comes_behind_the_end_begins_nothing() {
         Some(Verdict::Answer(Answer::Ack { sn: 9, ts: 77, una: 10, mark: 0x60 }))
     });
 }
+
+/// Nor is it a reason to take the resend beside it for the beginning of a session.
+#[test]
+fn a_hello_that_shares_its_packet_begins_nothing() {
+    let mut records = records_of(closed(10, 0, 5));
+    let alone = hello(9);
+    let shared = [&alone[..], &push(3, 0, b"x")].concat();
+    let resend = push(0, 0, b"request");
+    assert_eq!(judge(&mut records, ms(3_000), &[&resend, &shared]), ack(0, 10));
+    assert_eq!(judge(&mut records, ms(3_000), &[&resend, &alone]), Some(Verdict::MayBegin));
+}
