@@ -4,6 +4,8 @@
 //! * nothing panics, whatever the packets are: noise, damaged, replayed, of another key, of several conversations in one
 //!   batch;
 //! * every packet is either handed to the session of its address and conv, or counted once as dropped;
+//! * what a session is handed was sealed under its key, also while the key of accepted sessions is replaced; when a key's time is
+//!   over, exactly the accepted sessions under it are to end;
 //! * handles are valid exactly as long as their sessions, an index is used again and a handle never is, and there are no
 //!   more indexes than sessions at a time;
 //! * nothing begins a session of a route that is in use or was closed a moment ago, and no resend of what began one begins it
@@ -88,6 +90,10 @@ enum Operation {
     Validated(u8),
     Wait(u16),
     StopAccepting,
+    /// Another key for accepted sessions, and how long the one before is accepted.
+    Rotate {
+        keep: u16,
+    },
 }
 
 #[derive(Debug, Arbitrary)]
@@ -132,6 +138,8 @@ struct Session {
     handle: Handle,
     accepted: bool,
     key: usize,
+    /// For an accepted one, how often the key of accepted sessions was replaced before that key came.
+    phase: u32,
     /// The payload of the first PUSH that began it.
     first: Option<u8>,
 }
@@ -148,6 +156,10 @@ struct Model {
     /// Number 0 is none, number 1 that of accepted sessions where they are encrypted.
     keys: [Option<PacketCrypto>; 3],
     accept_key: usize,
+    /// The key before, and until when it is accepted.
+    retiring: Option<(usize, Instant)>,
+    /// How often the key was replaced.
+    phase: u32,
     one_per_address: bool,
     few: bool,
     now: Instant,
@@ -228,6 +240,8 @@ impl Model {
             record: connection.record(),
             keys,
             accept_key,
+            retiring: None,
+            phase: 0,
             one_per_address: plan.one_per_address,
             few: plan.few,
             now: Instant::ZERO,
@@ -243,10 +257,50 @@ impl Model {
         }
     }
 
-    /// The key under which packets from an address are decrypted.
-    fn key_of(&self, source: SocketAddr) -> usize {
+    /// The keys under which packets from an address are decrypted.
+    fn keys_of(&self, source: SocketAddr) -> Vec<usize> {
+        let accepted: Vec<_> =
+            [self.accept_key].into_iter().chain(self.retiring.map(|(key, _)| key)).collect();
         let connected = self.sessions.iter().find(|(route, session)| route.0 == source && !session.accepted);
-        connected.map_or(self.accept_key, |(_, session)| session.key)
+        match connected {
+            Some((_, session)) if !accepted.contains(&session.key) => vec![session.key],
+            _ => accepted,
+        }
+    }
+
+    /// Whether a packet was sealed under a key.
+    fn opens(&self, key: usize, packet: &[u8]) -> bool {
+        self.keys[key].as_ref().is_none_or(|crypto| crypto.cipher().open(&mut packet.to_vec()).is_ok())
+    }
+
+    fn rotate(&mut self, keep: Duration) {
+        let key = 3 - self.accept_key.max(1);
+        let crypto = self.keys[key].clone().unwrap();
+        let outcome = self.endpoint.rotate_key(self.now, crypto, keep);
+        assert_eq!(outcome.is_ok(), self.accept_key > 0, "{outcome:?}");
+        if outcome.is_ok() {
+            self.retiring = Some((self.accept_key, self.now + keep));
+            (self.accept_key, self.phase) = (key, self.phase + 1);
+        }
+        self.end_retired();
+    }
+
+    /// Ends the sessions whose key is accepted no longer.
+    fn end_retired(&mut self) {
+        self.retiring = self.retiring.filter(|(_, until)| *until > self.now);
+        let oldest = self.phase - u32::from(self.retiring.is_some());
+        let over = |session: &Session| session.accepted && session.phase < oldest;
+        let mut expected: Vec<_> =
+            self.sessions.values().filter(|session| over(session)).map(|session| session.handle).collect();
+        let mut retired = self.endpoint.retired_sessions(self.now);
+        expected.sort();
+        retired.sort();
+        assert_eq!(retired, expected);
+        for handle in retired {
+            let route = self.endpoint.route(handle).expect("it lives");
+            assert!(self.endpoint.close(self.now, handle, None));
+            self.forget(route, handle);
+        }
     }
 
     fn build(&mut self, packets: &[Packet]) -> (Vec<u8>, usize) {
@@ -290,7 +344,7 @@ impl Model {
     }
 
     fn receive(&mut self, source: SocketAddr, encrypted: &[u8], stride: usize, mut answers: u32) {
-        let key = self.key_of(source);
+        let keys = self.keys_of(source);
         let mut bytes = encrypted.to_vec();
         self.offered += bytes.len().div_ceil(stride.max(1)).max(1) as u64;
         self.endpoint.receive(source, &mut bytes, stride);
@@ -302,6 +356,11 @@ impl Model {
                 Routed::Incoming(incoming) => {
                     assert_eq!(incoming.source, source);
                     answers >>= 2;
+                    let key = match self.retiring.filter(|_| incoming.retiring_key) {
+                        Some((key, _)) => key,
+                        None => self.accept_key,
+                    };
+                    assert!(keys.contains(&key), "under a cipher that accepted sessions do not have");
                     match answers & 3 {
                         0 => {
                             self.endpoint.refuse(Refusal::QueueFull);
@@ -309,7 +368,7 @@ impl Model {
                         }
                         // Left unanswered: that counts as refused.
                         1 => {
-                            self.check_incoming(incoming, key);
+                            self.check_incoming(incoming);
                             continue;
                         }
                         _ => self.accept(incoming, key, encrypted, &bytes),
@@ -319,12 +378,11 @@ impl Model {
                     assert_eq!(reply.to, source);
                     let mut packet = self.endpoint.reply().to_vec();
                     assert!(packet.len() <= stride.min(bytes.len()), "{} bytes for {stride}", packet.len());
+                    let key = keys.iter().copied().find(|key| self.opens(*key, &packet));
+                    let key = key.expect("it is sealed under a key of its source");
                     let payload = match &self.keys[key] {
                         Some(crypto) => {
-                            crypto
-                                .cipher()
-                                .open(&mut packet)
-                                .expect("it is sealed under the key of its cause");
+                            crypto.cipher().open(&mut packet).unwrap();
                             &packet
                                 [crypto.cipher().header_len()..packet.len() - crypto.cipher().trailer_len()]
                         }
@@ -356,7 +414,11 @@ impl Model {
             let route = self.endpoint.route(run.handle).expect("the handle of a run is valid");
             assert_eq!(self.sessions.get(&route).map(|session| session.handle), Some(run.handle));
             assert_eq!(route.0, source);
-            for packet in bytes[run.range.clone()].chunks(stride) {
+            let key = self.sessions[&route].key;
+            for (packet, sealed) in
+                bytes[run.range.clone()].chunks(stride).zip(encrypted[run.range.clone()].chunks(stride))
+            {
+                assert!(self.opens(key, sealed), "under another key than that of {route:?}");
                 let (header, trailer) = match &self.keys[key] {
                     Some(crypto) => (crypto.cipher().header_len(), crypto.cipher().trailer_len()),
                     None => (0, 0),
@@ -367,10 +429,17 @@ impl Model {
         }
     }
 
-    fn check_incoming(&self, incoming: Incoming, key: usize) {
+    fn check_incoming(&self, incoming: Incoming) {
         let route = (incoming.source, incoming.conv);
         assert!(self.endpoint.is_accepting());
-        assert_eq!(key, self.accept_key, "under a cipher that accepted sessions do not have");
+        let key = self.retiring.filter(|_| incoming.retiring_key).map_or(self.accept_key, |(key, _)| key);
+        let mut begun_here =
+            self.sessions.iter().filter(|(other, session)| other.0 == route.0 && !session.accepted);
+        assert!(
+            begun_here.all(|(_, session)| session.key == key),
+            "{} has sessions under another key",
+            route.0
+        );
         assert!(!self.sessions.contains_key(&route), "{route:?} is in use");
         assert_ne!(route.0.port(), 0);
         if let Some(closed) = self.closed.get(&route) {
@@ -380,7 +449,7 @@ impl Model {
     }
 
     fn accept(&mut self, incoming: Incoming, key: usize, encrypted: &[u8], decrypted: &[u8]) -> Run {
-        self.check_incoming(incoming, key);
+        self.check_incoming(incoming);
         let route = (incoming.source, incoming.conv);
         let accepted = self.endpoint.accept(self.now).expect("what is offered can be accepted");
         assert_eq!(self.endpoint.accept(self.now), None);
@@ -405,10 +474,13 @@ impl Model {
         let firsts = self.first_pushes(key, &decrypted[run.range.clone()], run.stride);
         if let Some(closed) = self.closed.get(&route).filter(|closed| closed.at + MEMORY > self.now) {
             let all_resends = firsts.iter().all(|first| closed.first == Some(*first));
-            assert!(firsts.is_empty() || !all_resends, "a resend begins {route:?} again");
+            // A HELLO says that its sender begins anew, and these records know no ids.
+            let begins = incoming.by_hello || firsts.is_empty() || !all_resends;
+            assert!(begins, "a resend begins {route:?} again");
         }
         let first = firsts.first().copied();
-        self.insert(route, Session { handle: run.handle, accepted: true, key, first });
+        let phase = self.phase - u32::from(incoming.retiring_key);
+        self.insert(route, Session { handle: run.handle, accepted: true, key, phase, first });
         run
     }
 
@@ -442,17 +514,18 @@ impl Model {
 
     fn connect(&mut self, peer: SocketAddr, conv: u32, key: usize) {
         let route = (peer, conv);
+        let fits = |session: &Session| key == if session.accepted { self.accept_key } else { session.key };
         let others = || self.sessions.iter().filter(|(other, _)| other.0 == peer);
         let used = self.sessions.get(&route).map(|session| session.handle);
         match self.endpoint.connect(peer, conv, self.keys[key].as_ref()) {
             Ok(handle) => {
                 assert_eq!(used, None);
-                assert!(others().all(|(_, session)| session.key == key), "{peer} has other ciphers");
-                self.insert(route, Session { handle, accepted: false, key, first: None });
+                assert!(others().all(|(_, session)| fits(session)), "{peer} has other ciphers");
+                self.insert(route, Session { handle, accepted: false, key, phase: 0, first: None });
             }
             Err(ConnectError::ConvInUse(handle)) => assert_eq!(used, Some(handle)),
             Err(ConnectError::OtherCipher) => {
-                assert!(others().any(|(_, session)| session.key != key), "{peer} has no other cipher");
+                assert!(!others().all(|(_, session)| fits(session)), "{peer} has no other cipher");
             }
             Err(other) => panic!("{other:?}"),
         }
@@ -530,7 +603,11 @@ fuzz_target!(|plan: Plan| {
                     run.endpoint.validated(session.handle);
                 }
             }
-            Operation::Wait(millis) => run.now += Duration::from_millis(u64::from(*millis % 8_192)),
+            Operation::Wait(millis) => {
+                run.now += Duration::from_millis(u64::from(*millis % 8_192));
+                run.end_retired();
+            }
+            Operation::Rotate { keep } => run.rotate(Duration::from_millis(u64::from(*keep))),
             Operation::StopAccepting => run.endpoint.stop_accepting(),
         }
         run.check();

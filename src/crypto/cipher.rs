@@ -256,6 +256,17 @@ impl PacketCrypto {
     pub(crate) fn overhead(&self) -> usize {
         self.inner.cipher.header_len() + self.inner.cipher.trailer_len()
     }
+
+    /// Whether `other` lays packets out, and authenticates them, in the same way.
+    pub(crate) fn is_of_kind(&self, other: &Self) -> bool {
+        let kind = |crypto: &Self| {
+            let cipher = crypto.cipher();
+            let lengths =
+                [cipher.header_len(), cipher.trailer_len(), cipher.nonce_len(), cipher.max_packet_len()];
+            (lengths, cipher.is_authenticated())
+        };
+        kind(self) == kind(other)
+    }
 }
 
 impl PartialEq for PacketCrypto {

@@ -16,7 +16,7 @@ use crate::proto::KcpConfig;
 
 #[derive(Debug)]
 pub(super) struct AcceptQueue {
-    /// What every accepted session is configured with.
+    /// What every accepted session is configured with, but for its key where that was [rotated](super::KcpListener::rotate_key).
     pub(super) config: KcpConfig,
     state: WakeMutex<State>,
 }

@@ -1,11 +1,18 @@
-//! What the handles of an endpoint ask of its driver: to accept no more, to end its sessions, and to say when there is none.
+//! What the handles of an endpoint ask of its driver: to accept no more, to end its sessions, to say when there is none, and to
+//! replace the key of accepted sessions.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
     task::{Context, Poll},
+    time::Duration,
+    vec::Vec,
 };
 
 use super::{waiters::Waiters, wake_list::WakeMutex};
+use crate::crypto::PacketCrypto;
 
 /// What was asked of the driver of one socket.
 #[derive(Debug, Default)]
@@ -15,6 +22,18 @@ pub(super) struct Control {
     /// Whether somebody waits for the driver to have no session.
     idle_awaited: AtomicBool,
     idle: WakeMutex<Idle>,
+    /// Keys that the driver is to rotate to, in this order.
+    rotations: Mutex<Vec<Rotation>>,
+    /// Whether there are any. The driver reads it in every turn.
+    has_rotations: AtomicBool,
+}
+
+/// Another key for accepted sessions.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    pub(super) crypto: PacketCrypto,
+    /// How long the key before is accepted still.
+    pub(super) keep: Duration,
 }
 
 /// A request includes those before it.
@@ -52,6 +71,13 @@ impl Control {
         }
     }
 
+    /// Asks for another key. The caller then wakes the driver.
+    pub(super) fn rotate(&self, rotation: Rotation) {
+        let mut rotations = self.rotations.lock().unwrap_or_else(PoisonError::into_inner);
+        rotations.push(rotation);
+        self.has_rotations.store(true, Ordering::Release);
+    }
+
     /// Waits for a moment without a session. `since` is `None` in the first poll, after which the caller wakes the driver.
     pub(super) fn poll_idle(&self, cx: &mut Context<'_>, since: &mut Option<u64>) -> Poll<()> {
         self.idle.locked(|mut idle, wakes| {
@@ -66,6 +92,19 @@ impl Control {
     }
 
     // ---- The driver's side ----
+
+    /// Whether another key was asked for.
+    #[inline]
+    pub(super) fn has_rotations(&self) -> bool {
+        self.has_rotations.load(Ordering::Acquire)
+    }
+
+    /// The keys that were asked for since the last call.
+    pub(super) fn take_rotations(&self) -> Vec<Rotation> {
+        let mut rotations = self.rotations.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_rotations.store(false, Ordering::Relaxed);
+        std::mem::take(&mut rotations)
+    }
 
     /// Whether somebody waits for a moment without a session.
     #[inline]

@@ -11,6 +11,7 @@
 //! alarm       sleeping until the earliest of them
 //! rebind      another socket takes the place of the present one
 //! control     what the handles of the endpoint ask for
+//! rotation    another key for accepted sessions
 //! ```
 //!
 //! The driver works in turns. In one turn it receives one batch, hands each run of packets to its session under one
@@ -31,10 +32,12 @@ mod control;
 mod lingering;
 mod rebind;
 mod receive;
+mod rotation;
 mod sessions;
 mod timers;
 
 use std::{
+    boxed::Box,
     collections::VecDeque,
     future::Future,
     io,
@@ -46,7 +49,7 @@ use std::{
     vec::Vec,
 };
 
-use self::{alarm::Alarm, lingering::Lingering, sessions::Sessions, timers::Timers};
+use self::{alarm::Alarm, lingering::Lingering, rotation::Rotated, sessions::Sessions, timers::Timers};
 use super::{
     clock,
     control::Request,
@@ -110,6 +113,10 @@ pub(super) struct Driver {
     recv_errors: u32,
     /// What was asked of the driver and done.
     obeyed: Request,
+    /// What accepted sessions are configured with, once their key was replaced.
+    rotated: Option<Box<Rotated>>,
+    /// Until when the key before the current one is accepted, if it is.
+    key_retires_at: Option<Instant>,
     reading: Reading,
 }
 
@@ -161,6 +168,8 @@ impl Driver {
             forget_at: None,
             recv_errors: 0,
             obeyed: Request::None,
+            rotated: None,
+            key_retires_at: None,
             reading: Reading::default(),
         })
     }
@@ -451,7 +460,8 @@ impl Driver {
         let paused = self.recv_errors >= MAX_RECV_ERRORS;
         let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
-        self.alarm.poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at]))
+        self.alarm
+            .poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at, self.key_retires_at]))
     }
 }
 
@@ -467,6 +477,7 @@ impl Future for Driver {
         }
         this.take_socket();
         this.obey();
+        this.take_keys();
         let mut bytes = 0;
         // A session that is scheduled after this wakes the task again.
         this.take_scheduled();
@@ -485,6 +496,7 @@ impl Future for Driver {
                 this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
                 this.trim_idle(now);
                 this.forget_expired(now);
+                this.retire_key(now);
                 this.serve_dirty(now);
                 this.retry_blocked(cx);
             }

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     accept_queue::{AcceptQueue, Ended},
     clock,
-    control::Request,
+    control::{Request, Rotation},
     entropy,
     error::KcpError,
     session::Session,
@@ -30,7 +30,10 @@ use super::{
     stream::KcpStream,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };
-use crate::proto::{Connection, KcpConfig};
+use crate::{
+    crypto::PacketCrypto,
+    proto::{Connection, KcpConfig},
+};
 
 /// A UDP socket that any number of streams share, to one peer or to many. It connects, and [accepts](Self::bind_accepting) if it was
 /// made for that: one port does for a program that has peers in place of servers and clients, and for passing through NATs, where
@@ -263,6 +266,25 @@ impl KcpEndpoint {
     pub fn abort(&self) {
         self.close();
         self.ask(Request::Abort);
+    }
+
+    // ---- The key ----
+
+    /// Makes `crypto` the key of the sessions that are accepted. Sessions that are begun here have the keys of their own
+    /// configurations, and those do not change. [`KcpListener::rotate_key`](crate::KcpListener::rotate_key) tells how it goes.
+    ///
+    /// # Errors
+    /// `InvalidInput`: [`KcpError::NoKey`] if the endpoint accepts nothing, or accepts it without encryption; [`KcpError::OtherKind`] if
+    /// the ciphers differ in more than their keys. Nothing is changed then.
+    pub fn rotate_key(&self, crypto: PacketCrypto, keep: Duration) -> io::Result<()> {
+        let queue = self.shared().accept_queue.as_ref();
+        let current = queue.and_then(|queue| queue.config.crypto()).ok_or(KcpError::NoKey)?;
+        if !current.is_of_kind(&crypto) {
+            return Err(KcpError::OtherKind.into());
+        }
+        self.shared().control.rotate(Rotation { crypto, keep });
+        self.shared().run_queue.wake_driver();
+        Ok(())
     }
 
     fn ask(&self, request: Request) {

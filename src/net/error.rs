@@ -31,10 +31,12 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`Refused`](Self::Refused) | `ConnectionRefused` | nobody listens at the peer's address |
 /// | [`NoAnswer`](Self::NoAnswer) | `TimedOut` | the peer has not answered within the time that the caller gave |
 /// | [`EndpointClosed`](Self::EndpointClosed) | `ConnectionAborted` | the listener or endpoint was shut down or aborted, and the session with it |
+/// | [`KeyRetired`](Self::KeyRetired) | `ConnectionAborted` | the listener's key was replaced, and the time of the old one is over |
 /// | [`Replaced`](Self::Replaced) | `ConnectionReset` | the peer began another session in its place |
 /// | [`Evicted`](Self::Evicted) | `ConnectionReset` | the peer did not answer, and the session gave way to another one |
 /// | [`ConvInUse`](Self::ConvInUse) | `AddrInUse` | the socket has a session with this peer and conv |
 /// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher |
+/// | [`NoKey`](Self::NoKey), [`OtherKind`](Self::OtherKind) | `InvalidInput` | the key of accepted sessions cannot be replaced by this one |
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
 /// | [`Network`](Self::Network) | the system's | nothing could be sent, for that reason, until the peer counted as dead or it was clear that the reason stays |
 /// | [`NotFollowed`](Self::NotFollowed) | `Unsupported` | the peer does not follow this end to another address |
@@ -78,6 +80,8 @@ pub enum KcpError {
     /// The listener or endpoint of the session was [shut down](crate::KcpEndpoint::shutdown) or
     /// [aborted](crate::KcpEndpoint::abort).
     EndpointClosed,
+    /// The key of the session is accepted no longer: see [`KcpListener::rotate_key`](crate::KcpListener::rotate_key).
+    KeyRetired,
     /// The peer began another session from the same address, and the listener allows only
     /// [one](crate::KcpConfigBuilder::one_session_per_address).
     Replaced,
@@ -88,6 +92,10 @@ pub enum KcpError {
     ConvInUse,
     /// The socket has a session with the same peer and another cipher. Their packets could not be told apart.
     OtherCipher,
+    /// A key was to be [replaced](crate::KcpListener::rotate_key) where nothing is accepted, or nothing is encrypted.
+    NoKey,
+    /// A key was to be [replaced](crate::KcpListener::rotate_key) by a cipher that differs in more than its key.
+    OtherKind,
     /// The task that serves the socket has ended, with its runtime.
     RuntimeGone,
     /// Nothing could be sent. Errors that may pass (no route, no buffers, a firewall) end no session before
@@ -155,13 +163,15 @@ impl KcpError {
             Self::Network { kind, .. } => kind,
             Self::Refused => io::ErrorKind::ConnectionRefused,
             Self::NoAnswer | Self::ShutdownTimeout { .. } => io::ErrorKind::TimedOut,
-            Self::EndpointClosed => io::ErrorKind::ConnectionAborted,
+            Self::EndpointClosed | Self::KeyRetired => io::ErrorKind::ConnectionAborted,
             Self::NotFollowed => io::ErrorKind::Unsupported,
             Self::Replaced | Self::Evicted => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
             // Not a kind that servers take for the failure of one client: they would accept again, for ever.
             Self::RuntimeGone | Self::ListenerClosed => io::ErrorKind::NotConnected,
             Self::OtherCipher
+            | Self::NoKey
+            | Self::OtherKind
             | Self::NotListening
             | Self::SocketShared
             | Self::OtherFamily
@@ -232,6 +242,9 @@ impl fmt::Display for KcpError {
             Self::Refused => "nobody listens at the peer's address",
             Self::NoAnswer => "the peer has not answered in time",
             Self::EndpointClosed => "the endpoint or listener of the session was shut down",
+            Self::KeyRetired => "the key of the session is accepted no longer",
+            Self::NoKey => "no sessions are accepted under a key",
+            Self::OtherKind => "the new cipher is of another kind than the one before",
             Self::Replaced => "the peer began another conversation from the same address",
             Self::Evicted => "the peer did not answer, and the session gave way to another one",
             Self::ConvInUse => "the socket already has this conversation with this peer",
@@ -314,6 +327,8 @@ mod tests {
             (KcpError::Refused, io::ErrorKind::ConnectionRefused),
             (KcpError::NoAnswer, io::ErrorKind::TimedOut),
             (KcpError::EndpointClosed, io::ErrorKind::ConnectionAborted),
+            (KcpError::KeyRetired, io::ErrorKind::ConnectionAborted),
+            (KcpError::OtherKind, io::ErrorKind::InvalidInput),
             (KcpError::ListenerClosed, io::ErrorKind::NotConnected),
             (KcpError::NotFollowed, io::ErrorKind::Unsupported),
             (KcpError::SocketShared, io::ErrorKind::InvalidInput),

@@ -18,7 +18,7 @@ use super::{
     stream::KcpStream,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };
-use crate::proto::KcpConfig;
+use crate::{crypto::PacketCrypto, proto::KcpConfig};
 
 /// A UDP socket on which peers begin sessions.
 ///
@@ -114,6 +114,44 @@ impl KcpListener {
     /// Those of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
+    }
+
+    /// Makes `crypto` the key of the sessions that are accepted from here on. Both keys are accepted for `keep`: sessions under the
+    /// key before live on, and peers that do not have the new one yet can still begin some. When that time is over, sessions
+    /// under the key before end: their calls fail with `ConnectionAborted` ([`KcpError::KeyRetired`]), and peers with extensions are
+    /// told so. If a rotation is still under way, its old key ends at once.
+    ///
+    /// A session has one key for its whole life; a peer changes its key by connecting anew. The new cipher must be of the same
+    /// kind as the one before, so that only the key differs. While both keys are accepted, what opens under neither costs twice the
+    /// work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{
+    ///     KcpConfig, KcpListener,
+    ///     crypto::{CipherKind, Framing, Key, PacketCrypto},
+    /// };
+    ///
+    /// fn crypto(key: &[u8; 16]) -> Result<PacketCrypto, Box<dyn std::error::Error>> {
+    ///     let cipher = CipherKind::Aes128Gcm.build(&Key::from_bytes(key), Framing::KcpGo)?;
+    ///     Ok(PacketCrypto::with_os_nonces(cipher)?)
+    /// }
+    ///
+    /// let config = KcpConfig::builder().crypto(crypto(b"this month's key")?).build()?;
+    /// let listener = KcpListener::bind("127.0.0.1:0", config).await?;
+    /// // A month later. Clients get their new keys within a day.
+    /// listener.rotate_key(crypto(b"next month's key")?, Duration::from_secs(24 * 3_600))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`KcpEndpoint::rotate_key`].
+    pub fn rotate_key(&self, crypto: PacketCrypto, keep: Duration) -> io::Result<()> {
+        self.endpoint.rotate_key(crypto, keep)
     }
 
     /// Accepts no new sessions: see [`KcpEndpoint::stop_accepting`].

@@ -119,6 +119,8 @@ pub enum AbortReason {
     EndpointClosed,
     /// No session is accepted any more.
     Refused,
+    /// The key of the session was [replaced](super::Endpoint::rotate_key), and its time is over.
+    KeyRetired,
     /// A number that this version gives no meaning to.
     Other(u16),
 }
@@ -134,6 +136,7 @@ impl AbortReason {
             Self::Protocol => 3,
             Self::EndpointClosed => 4,
             Self::Refused => 5,
+            Self::KeyRetired => 6,
             Self::Other(code) => code,
         }
     }
@@ -148,6 +151,7 @@ impl AbortReason {
             3 => Self::Protocol,
             4 => Self::EndpointClosed,
             5 => Self::Refused,
+            6 => Self::KeyRetired,
             _ => Self::Other(code),
         }
     }
@@ -162,6 +166,7 @@ impl fmt::Display for AbortReason {
             Self::Protocol => "it says that the protocol was broken",
             Self::EndpointClosed => "its endpoint was closed",
             Self::Refused => "it accepts no sessions",
+            Self::KeyRetired => "the key of the session is accepted no longer there",
             Self::Other(code) => return write!(f, "reason {code}"),
         })
     }

@@ -47,8 +47,8 @@ pub use self::{
     congestion::CongestionControl,
     connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
     endpoint::{
-        Accepted, ConnectError, Endpoint, Handle, Incoming, MoveError, Refusal, Reply, Routed, RoutingStats,
-        Run,
+        Accepted, ConnectError, Endpoint, Handle, Incoming, MoveError, Refusal, Reply, RotateError, Routed,
+        RoutingStats, Run,
     },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,

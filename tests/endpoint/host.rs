@@ -1,6 +1,6 @@
 //! A program that serves many sessions through one [`Endpoint`], and packets made by hand to try it with.
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig,
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) endpoint: Endpoint,
     config: KcpConfig,
+    /// Of sessions under the key before that of `config`.
+    retiring: Option<KcpConfig>,
     entropy: Entropy,
     sessions: Vec<Option<(Handle, Connection)>>,
     /// Sessions that were accepted by the endpoint and not yet by the application.
@@ -95,6 +97,7 @@ impl Host {
             address,
             endpoint,
             config,
+            retiring: None,
             entropy: Entropy(Rng::new(entropy_of(address))),
             sessions: Vec::new(),
             waiting: VecDeque::new(),
@@ -103,6 +106,12 @@ impl Host {
             replies: Vec::new(),
             buffer: vec![0; 65_536],
         }
+    }
+
+    /// Accepts sessions under the key of `config` from here on, and under the one before for `keep`.
+    pub(crate) fn rotate(&mut self, now: Instant, config: &KcpConfig, keep: Duration) {
+        self.endpoint.rotate_key(now, config.crypto().unwrap().clone(), keep).unwrap();
+        self.retiring = Some(std::mem::replace(&mut self.config, config.clone()));
     }
 
     /// Begins a session.
@@ -205,7 +214,9 @@ impl Host {
             self.evicted.push(evicted);
         }
         let seed = SessionSeed::new(&mut self.entropy);
-        let mut connection = Connection::accept(incoming.conv, &self.config, now, seed);
+        let retiring = self.retiring.as_ref().filter(|_| incoming.retiring_key);
+        let config = retiring.unwrap_or(&self.config);
+        let mut connection = Connection::accept(incoming.conv, config, now, seed);
         if incoming.validated {
             connection.set_validated();
         }

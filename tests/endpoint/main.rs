@@ -21,5 +21,7 @@ mod records;
 mod replays;
 mod roles;
 #[cfg(feature = "aead")]
+mod rotations;
+#[cfg(feature = "aead")]
 mod stateless;
 mod takeovers;

@@ -34,6 +34,7 @@ mod readiness;
 mod rebinds;
 mod records;
 mod restarts;
+mod rotations;
 mod runtimes;
 mod sessions;
 mod settings;

@@ -137,7 +137,11 @@ impl Driver {
             }
         }
         let local_ip = answerable(local_ip);
-        let mut connection = Connection::accept(incoming.conv, &queue.config, now, shared.seed());
+        let config = match &self.rotated {
+            None => &queue.config,
+            Some(rotated) => rotated.config(incoming.retiring_key),
+        };
+        let mut connection = Connection::accept(incoming.conv, config, now, shared.seed());
         if incoming.validated {
             connection.set_validated();
         }

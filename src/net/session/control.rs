@@ -27,10 +27,20 @@ impl Session {
         self.shared.schedule(self);
     }
 
-    /// Ends the session at once: its endpoint does. The driver sends what is to be said of it.
+    /// Ends the session at once: its endpoint does.
     pub(in crate::net) fn abort_with_endpoint(&self) {
+        self.abort_for(KcpError::EndpointClosed, AbortReason::EndpointClosed);
+    }
+
+    /// Ends the session at once: the key of its packets is accepted no longer.
+    pub(in crate::net) fn abort_with_key(&self) {
+        self.abort_for(KcpError::KeyRetired, AbortReason::KeyRetired);
+    }
+
+    /// Ends the session at once. The driver sends what is to be said of it.
+    fn abort_for(&self, failure: KcpError, reason: AbortReason) {
         self.handover.locked(|mut state, wakes| {
-            state.abort(clock::now(), Some(KcpError::EndpointClosed), AbortReason::EndpointClosed);
+            state.abort(clock::now(), Some(failure), reason);
             state.collect_events(wakes);
         });
     }

@@ -91,7 +91,7 @@ impl Admission {
     pub(super) fn judge(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> Beginning {
         let (mut by_hello, mut by_push, mut no_hello, mut replayed) = (false, false, false, 0);
         for packet in run.chunks(batch.stride) {
-            let begins = match begins_session(batch.frame.payload(packet)) {
+            let begins = match begins_session(batch.opened.frame.payload(packet)) {
                 Begins::Hello if self.takes_hello => &mut by_hello,
                 Begins::Push if self.takes_push => &mut by_push,
                 Begins::Push => {
@@ -100,7 +100,7 @@ impl Admission {
                 }
                 Begins::Hello | Begins::No => continue,
             };
-            if self.is_new(packet, batch.source, decryptor) {
+            if self.is_new(packet, batch, decryptor) {
                 *begins = true;
             } else {
                 replayed += 1;
@@ -118,8 +118,8 @@ impl Admission {
     #[inline(never)]
     pub(super) fn remember_resends(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) {
         for packet in run.chunks(batch.stride) {
-            if self.begins_session(batch.frame.payload(packet)) {
-                self.is_new(packet, batch.source, decryptor);
+            if self.begins_session(batch.opened.frame.payload(packet)) {
+                self.is_new(packet, batch, decryptor);
             }
         }
     }
@@ -134,8 +134,8 @@ impl Admission {
     }
 
     /// Whether a packet that begins a session was never seen; remembers it.
-    fn is_new(&mut self, packet: &[u8], source: SocketAddr, decryptor: &mut Decryptor) -> bool {
-        let identity = decryptor.authentic_identity(source, packet);
+    fn is_new(&mut self, packet: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> bool {
+        let identity = decryptor.authentic_identity(batch, packet);
         identity.is_none_or(|identity| self.is_new_identity(identity))
     }
 

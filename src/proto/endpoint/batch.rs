@@ -1,27 +1,27 @@
 //! A batch of packets from one address, cut into runs of packets of one conversation. A session is looked up once a run
 //! and takes the run in at once.
 
-use alloc::vec::Vec;
 use core::{
     net::{Ipv4Addr, SocketAddr},
     ops::Range,
 };
 
-use super::{decryptor::Frame, stats::RoutingStats};
-use crate::{crypto::OpenError, proto::peek_conv};
+use super::{decryptor::Opened, keys::KeyPhase, stats::RoutingStats};
+use crate::proto::peek_conv;
 
 /// The batch that is being routed.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) source: SocketAddr,
     pub(super) stride: usize,
-    pub(super) frame: Frame,
+    /// How its packets were decrypted.
+    pub(super) opened: Opened,
+    /// The key of accepted sessions that the last run was opened under; `None` where it was the cipher of a peer.
+    pub(super) run_phase: Option<KeyPhase>,
     /// Bytes of all packets together.
     len: usize,
     /// Where the next packet begins.
     at: usize,
-    /// How decrypting went, packet by packet; empty where nothing is encrypted. It is kept for its memory.
-    pub(super) outcomes: Vec<Result<(), OpenError>>,
 }
 
 impl Default for Batch {
@@ -29,25 +29,24 @@ impl Default for Batch {
         Self {
             source: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             stride: 1,
-            frame: Frame::default(),
+            opened: Opened::default(),
+            run_phase: None,
             len: 0,
             at: 0,
-            outcomes: Vec::new(),
         }
     }
 }
 
 impl Batch {
-    /// Begins with a batch whose packets were decrypted as `outcomes` says.
-    pub(super) fn begin(&mut self, source: SocketAddr, len: usize, stride: usize, frame: Frame) {
+    /// Begins with a batch whose packets were decrypted as `opened` says.
+    pub(super) fn begin(&mut self, source: SocketAddr, len: usize, stride: usize) {
         self.source = source;
         self.stride = stride;
-        self.frame = frame;
         self.len = len;
         self.at = 0;
     }
 
-    /// The next packets of one conversation that lie one behind the other: their conv, and where they are. Counts the
+    /// The next packets of one conversation, under one key, that lie one behind the other: their conv, and where they are. Counts the
     /// packets that are left out.
     pub(super) fn next_run(&mut self, bytes: &[u8], stats: &mut RoutingStats) -> Option<(u32, Range<usize>)> {
         // A caller may hand in fewer bytes than were decrypted. Then the rest is not routed, and nothing panics.
@@ -57,8 +56,13 @@ impl Batch {
             let end = bytes.len().min(self.at + self.stride);
             let conv = self.conv(&bytes[self.at..end], stats);
             match (&mut run, conv) {
-                (None, Some(conv)) => run = Some((conv, self.at..end)),
-                (Some((of_run, range)), Some(conv)) if *of_run == conv => range.end = end,
+                (None, Some(conv)) => {
+                    self.run_phase = self.phase();
+                    run = Some((conv, self.at..end));
+                }
+                (Some((of_run, range)), Some(conv)) if *of_run == conv && self.phase() == self.run_phase => {
+                    range.end = end;
+                }
                 // The next run begins with this one.
                 (Some(_), Some(_)) => break,
                 (_, None) => {}
@@ -73,17 +77,27 @@ impl Batch {
 
     /// The decrypted contents of the packets of a run.
     pub(super) fn payloads<'a>(&self, run: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let frame = self.frame;
+        let frame = self.opened.frame;
         run.chunks(self.stride).map(move |packet| frame.payload(packet))
+    }
+
+    /// The key that the packet that comes next was opened under.
+    #[inline]
+    fn phase(&self) -> Option<KeyPhase> {
+        let Opened { phase, retiring, .. } = &self.opened;
+        if !retiring.is_empty() && retiring.get(self.at / self.stride) == Some(&true) {
+            return phase.map(KeyPhase::before);
+        }
+        *phase
     }
 
     /// The conv of the packet that comes next.
     fn conv(&self, packet: &[u8], stats: &mut RoutingStats) -> Option<u32> {
-        if let Some(Err(error)) = self.outcomes.get(self.at / self.stride) {
+        if let Some(Err(error)) = self.opened.outcomes.get(self.at / self.stride) {
             stats.count_refused(*error);
             return None;
         }
-        let conv = peek_conv(self.frame.payload(packet));
+        let conv = peek_conv(self.opened.frame.payload(packet));
         if conv.is_none() {
             stats.dropped_short += 1;
         }
@@ -93,10 +107,10 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use alloc::{vec, vec::Vec};
 
     use super::*;
-    use crate::proto::HEADER_LEN;
+    use crate::{crypto::OpenError, proto::HEADER_LEN};
 
     const STRIDE: usize = HEADER_LEN + 6;
 
@@ -110,8 +124,12 @@ mod tests {
     }
 
     fn runs(bytes: &[u8], outcomes: Vec<Result<(), OpenError>>) -> (Vec<(u32, Range<usize>)>, RoutingStats) {
-        let mut batch = Batch { outcomes, ..Batch::default() };
-        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE, Frame::default());
+        runs_of(bytes, Opened { outcomes, ..Opened::default() })
+    }
+
+    fn runs_of(bytes: &[u8], opened: Opened) -> (Vec<(u32, Range<usize>)>, RoutingStats) {
+        let mut batch = Batch { opened, ..Batch::default() };
+        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE);
         let mut stats = RoutingStats::default();
         let runs = core::iter::from_fn(|| batch.next_run(bytes, &mut stats)).collect();
         (runs, stats)
@@ -156,10 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn another_key_begins_another_run() {
+        let retiring = vec![true, true, false, true];
+        let opened = Opened { retiring, phase: Some(KeyPhase::default()), ..Opened::default() };
+        let (runs, _) = runs_of(&packets(&[7, 7, 7, 7]), opened);
+        assert_eq!(runs, [(7, 0..2 * STRIDE), (7, 2 * STRIDE..3 * STRIDE), (7, 3 * STRIDE..4 * STRIDE)]);
+    }
+
+    #[test]
     fn fewer_bytes_than_were_decrypted_are_no_panic() {
         let bytes = packets(&[7, 7]);
         let mut batch = Batch::default();
-        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE, Frame::default());
+        batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE);
         assert_eq!(batch.next_run(&bytes[..STRIDE], &mut RoutingStats::default()), Some((7, 0..STRIDE)));
         assert_eq!(batch.next_run(&[], &mut RoutingStats::default()), None);
     }

@@ -1,13 +1,17 @@
 //! Decrypts packets before they are routed.
 //!
 //! The conv of a packet lies behind its encryption, so which session a packet is for is known only once it is decrypted.
-//! What is known before is the address that it came from. Hence one cipher serves all sessions that are accepted, and the
-//! sessions that were begun here share one cipher for each peer address.
+//! What is known before is the address that it came from. Hence one cipher serves all sessions that are accepted (two while it is
+//! being [rotated](super::keys)), and the sessions that were begun here share one cipher for each peer address.
 
 use alloc::{collections::VecDeque, vec::Vec};
 use core::{net::SocketAddr, time::Duration};
 
-use super::hash::{HashKey, Map};
+use super::{
+    batch::Batch,
+    hash::{HashKey, Map},
+    keys::{KeyPhase, Keys},
+};
 use crate::{
     crypto::{OpenError, PacketCrypto},
     proto::Instant,
@@ -19,13 +23,13 @@ const MAX_KEPT: usize = 65_536;
 /// The ciphers of an endpoint.
 #[derive(Debug)]
 pub(super) struct Decryptor {
-    /// The cipher of accepted sessions, and of every address that is not in `peers`.
-    accepted: Option<PacketCrypto>,
+    /// The ciphers of accepted sessions, and of every address that is not in `peers`.
+    accepted: Keys,
     /// The addresses that sessions were begun with here.
     peers: Map<SocketAddr, Peer>,
     /// When the ciphers of peers without sessions are forgotten, in order of time.
     kept: VecDeque<(Instant, SocketAddr)>,
-    /// How many of `peers` have another cipher than accepted sessions. While there are none, no address is looked up.
+    /// How many of `peers` have none of the ciphers of accepted sessions. While there are none, no address is looked up.
     differing: usize,
     /// The peer that was looked up last because ciphers differ, with its cipher. The next batch mostly comes from there, too.
     last: Option<(SocketAddr, Option<PacketCrypto>)>,
@@ -48,6 +52,11 @@ pub(super) struct Frame {
 }
 
 impl Frame {
+    fn of(crypto: &PacketCrypto) -> Self {
+        let cipher = crypto.cipher();
+        Self { header: cipher.header_len(), trailer: cipher.trailer_len() }
+    }
+
     /// What a decrypted packet carries; nothing if it is too short.
     pub(super) fn payload(self, packet: &[u8]) -> &[u8] {
         let end = packet.len().saturating_sub(self.trailer);
@@ -55,15 +64,77 @@ impl Frame {
     }
 }
 
+/// How the packets of a batch were decrypted.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    pub(super) frame: Frame,
+    /// How it went, packet by packet; empty where nothing is encrypted. It is kept for its memory.
+    pub(super) outcomes: Vec<Result<(), OpenError>>,
+    /// The key of accepted sessions that they were opened under; `None` where it was the cipher of a peer.
+    pub(super) phase: Option<KeyPhase>,
+    /// Which packets were opened under the key before that one instead. Empty while only one is accepted.
+    pub(super) retiring: Vec<bool>,
+}
+
+impl Opened {
+    /// Opens packets that lie back to back in `bytes`, `stride` bytes each, the last perhaps shorter.
+    pub(super) fn open(&mut self, crypto: &PacketCrypto, bytes: &mut [u8], stride: usize) {
+        self.frame = Frame::of(crypto);
+        // A cipher of the application's own may leave packets out. These are not decrypted.
+        self.outcomes.resize(bytes.len().div_ceil(stride), Err(OpenError::TooShort));
+        crypto.cipher().open_batch(bytes, stride, &mut self.outcomes);
+    }
+
+    fn clear(&mut self) {
+        self.frame = Frame::default();
+        self.outcomes.clear();
+        self.phase = None;
+        self.retiring.clear();
+    }
+}
+
 impl Decryptor {
     /// `accepted`: the cipher of sessions that peers begin.
     pub(super) fn new(accepted: Option<PacketCrypto>, key: HashKey) -> Self {
-        Self { accepted, peers: Map::with_hasher(key), kept: VecDeque::new(), differing: 0, last: None }
+        Self {
+            accepted: Keys::new(accepted),
+            peers: Map::with_hasher(key),
+            kept: VecDeque::new(),
+            differing: 0,
+            last: None,
+        }
     }
 
-    /// The cipher of accepted sessions.
-    pub(super) const fn accepted(&self) -> Option<&PacketCrypto> {
-        self.accepted.as_ref()
+    /// The keys of accepted sessions.
+    pub(super) const fn accepted(&self) -> &Keys {
+        &self.accepted
+    }
+
+    /// Makes `crypto` the key of accepted sessions. The one before is accepted until then.
+    pub(super) fn rotate(&mut self, crypto: PacketCrypto, until: Instant) {
+        self.accepted.rotate(crypto, until, *self.peers.hasher());
+        self.count_differing();
+    }
+
+    /// Accepts the key before the current one no longer, once its time is over. Returns whether that is so.
+    pub(super) fn expire_key(&mut self, now: Instant) -> bool {
+        let expired = self.accepted.expire(now);
+        if expired {
+            self.count_differing();
+        }
+        expired
+    }
+
+    /// The keys of accepted sessions have changed.
+    fn count_differing(&mut self) {
+        let differs = |peer: &&Peer| self.accepted.find(peer.crypto.as_ref()).is_none();
+        self.differing = self.peers.values().filter(differs).count();
+        self.last = None;
+    }
+
+    /// Which key of accepted sessions the sessions have that were begun here with `peer`; `None` if it is a cipher of their own.
+    pub(super) fn phase_of(&self, peer: SocketAddr) -> Option<KeyPhase> {
+        self.accepted.find(self.peers.get(&peer)?.crypto.as_ref())
     }
 
     /// Adds a session that is begun here. Returns whether its cipher is that of the other sessions which were begun with
@@ -78,7 +149,7 @@ impl Decryptor {
             // The cipher of sessions that have ended gives way.
             self.drop_peer(peer);
         }
-        self.differing += usize::from(crypto != self.accepted.as_ref());
+        self.differing += usize::from(self.accepted.find(crypto).is_none());
         self.peers.insert(peer, Peer { crypto: crypto.cloned(), sessions: 1, until: Instant::ZERO });
         self.last = None;
         true
@@ -94,7 +165,7 @@ impl Decryptor {
         if known.sessions > 0 {
             return;
         }
-        if keep.is_zero() || known.crypto == self.accepted {
+        if keep.is_zero() || self.accepted.find(known.crypto.as_ref()).is_some() {
             self.drop_peer(peer);
             return;
         }
@@ -130,7 +201,7 @@ impl Decryptor {
 
     fn drop_peer(&mut self, peer: SocketAddr) {
         let Some(known) = self.peers.remove(&peer) else { return };
-        self.differing -= usize::from(known.crypto != self.accepted);
+        self.differing -= usize::from(self.accepted.find(known.crypto.as_ref()).is_none());
         self.last = None;
         if self.peers.is_empty() {
             // Gives the memory of a crowd back.
@@ -138,46 +209,55 @@ impl Decryptor {
         }
     }
 
-    /// The cipher of what comes from `source`.
-    pub(super) fn crypto_of(&mut self, source: SocketAddr) -> Option<&PacketCrypto> {
+    /// The cipher of the sessions that were begun here with `source`, if accepted sessions have others.
+    fn own_cipher_of(&mut self, source: SocketAddr) -> Option<Option<&PacketCrypto>> {
         if self.differing == 0 {
-            return self.accepted.as_ref();
+            return None;
         }
         if self.last.as_ref().is_none_or(|(last, _)| *last != source) {
-            match self.peers.get(&source) {
-                Some(peer) if peer.crypto != self.accepted => self.last = Some((source, peer.crypto.clone())),
-                _ => return self.accepted.as_ref(),
+            let crypto = &self.peers.get(&source)?.crypto;
+            if self.accepted.find(crypto.as_ref()).is_some() {
+                return None;
             }
+            self.last = Some((source, crypto.clone()));
         }
-        self.last.as_ref()?.1.as_ref()
+        self.last.as_ref().map(|(_, crypto)| crypto.as_ref())
     }
 
-    /// Whether what comes from `source` is decrypted as accepted sessions are.
-    pub(super) fn has_accepted_cipher(&self, source: SocketAddr) -> bool {
-        self.differing == 0 || self.peers.get(&source).is_none_or(|peer| peer.crypto == self.accepted)
+    /// The cipher that answers to a run of packets from `source` are to have, if it was opened under this key.
+    pub(super) fn crypto_of(&mut self, source: SocketAddr, phase: Option<KeyPhase>) -> Option<&PacketCrypto> {
+        match phase {
+            Some(phase) => self.accepted.get(phase),
+            None => self.own_cipher_of(source)?,
+        }
+    }
+
+    /// Whether a run of packets from `source` that was opened under a key of accepted sessions may be of one. Not so where sessions
+    /// were begun with that address under another key or cipher: a time comes in which only that is tried.
+    pub(super) fn may_be_of_accepted(&self, source: SocketAddr, phase: Option<KeyPhase>) -> bool {
+        let same = |peer: &Peer| phase.is_some() && self.accepted.find(peer.crypto.as_ref()) == phase;
+        self.peers.get(&source).is_none_or(same)
     }
 
     /// Decrypts the packets from `source` that lie back to back in `bytes`, `stride` bytes each, the last perhaps shorter.
-    /// `outcomes` tells how it went, packet by packet; it stays empty where nothing is encrypted.
     pub(super) fn decrypt(
         &mut self,
         source: SocketAddr,
         bytes: &mut [u8],
         stride: usize,
-        outcomes: &mut Vec<Result<(), OpenError>>,
-    ) -> Frame {
-        outcomes.clear();
-        let Some(crypto) = self.crypto_of(source) else { return Frame::default() };
-        let cipher = crypto.cipher();
-        // A cipher of the application's own may leave packets out. These are not decrypted.
-        outcomes.resize(bytes.len().div_ceil(stride), Err(OpenError::TooShort));
-        cipher.open_batch(bytes, stride, outcomes);
-        Frame { header: cipher.header_len(), trailer: cipher.trailer_len() }
+        opened: &mut Opened,
+    ) {
+        opened.clear();
+        match self.own_cipher_of(source) {
+            None => self.accepted.open(source, bytes, stride, opened),
+            Some(None) => {}
+            Some(Some(crypto)) => opened.open(crypto, bytes, stride),
+        }
     }
 
-    /// What identifies a decrypted packet from `source`, if only a holder of the key can have made it.
-    pub(super) fn authentic_identity(&mut self, source: SocketAddr, packet: &[u8]) -> Option<u64> {
-        let cipher = self.crypto_of(source)?.cipher();
+    /// What identifies a decrypted packet of the last run of `batch`, if only a holder of the key can have made it.
+    pub(super) fn authentic_identity(&mut self, batch: &Batch, packet: &[u8]) -> Option<u64> {
+        let cipher = self.crypto_of(batch.source, batch.run_phase)?.cipher();
         if cipher.is_authenticated() { cipher.identity(packet) } else { None }
     }
 }
@@ -207,6 +287,13 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
+    /// The cipher of what comes from `source`.
+    fn cipher_of(decryptor: &mut Decryptor, source: SocketAddr) -> Option<&PacketCrypto> {
+        let mut opened = Opened::default();
+        decryptor.decrypt(source, &mut [], 1, &mut opened);
+        decryptor.crypto_of(source, opened.phase)
+    }
+
     const NOW: Instant = Instant::from_millis(1_000);
     const KEEP: Duration = Duration::from_secs(60);
 
@@ -218,18 +305,18 @@ mod tests {
         decryptor.add(address(2), Some(&one));
         for port in [1, 2] {
             decryptor.remove(NOW, address(port), KEEP);
-            assert_eq!(decryptor.crypto_of(address(port)), Some(&one));
+            assert_eq!(cipher_of(&mut decryptor, address(port)), Some(&one));
         }
         // Another session of the first, with its own cipher.
         assert!(decryptor.add(address(1), Some(&other)));
-        assert_eq!(decryptor.crypto_of(address(1)), Some(&other));
+        assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&other));
         assert_eq!(decryptor.differing, 2);
         decryptor.remove(NOW + KEEP / 2, address(1), KEEP);
         decryptor.expire(NOW + KEEP);
-        assert_eq!(decryptor.crypto_of(address(1)), Some(&other), "half of its time is left");
-        assert_eq!(decryptor.crypto_of(address(2)), None);
+        assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&other), "half of its time is left");
+        assert_eq!(cipher_of(&mut decryptor, address(2)), None);
         decryptor.expire(NOW + KEEP * 2);
-        assert_eq!(decryptor.crypto_of(address(1)), None);
+        assert_eq!(cipher_of(&mut decryptor, address(1)), None);
         assert_eq!((decryptor.differing, decryptor.peers.capacity(), decryptor.kept.capacity()), (0, 0, 0));
     }
 
@@ -255,17 +342,17 @@ mod tests {
         assert!(!decryptor.add(address(1), None), "no cipher");
         assert!(decryptor.add(address(2), None));
         for _ in 0..2 {
-            assert_eq!(decryptor.crypto_of(address(1)), Some(&own));
-            assert_eq!(decryptor.crypto_of(address(2)), None);
-            assert_eq!(decryptor.crypto_of(address(3)), Some(&accepted));
+            assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&own));
+            assert_eq!(cipher_of(&mut decryptor, address(2)), None);
+            assert_eq!(cipher_of(&mut decryptor, address(3)), Some(&accepted));
         }
         decryptor.remove(NOW, address(1), Duration::ZERO);
-        assert_eq!(decryptor.crypto_of(address(1)), Some(&own), "one session is left");
+        assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&own), "one session is left");
         decryptor.remove(NOW, address(1), Duration::ZERO);
-        assert_eq!(decryptor.crypto_of(address(1)), Some(&accepted));
+        assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&accepted));
         decryptor.remove(NOW, address(1), Duration::ZERO);
         decryptor.remove(NOW, address(2), Duration::ZERO);
         assert_eq!((decryptor.differing, decryptor.peers.capacity()), (0, 0));
-        assert_eq!(decryptor.crypto_of(address(2)), Some(&accepted));
+        assert_eq!(cipher_of(&mut decryptor, address(2)), Some(&accepted));
     }
 }

@@ -27,12 +27,14 @@ mod cookie;
 mod decryptor;
 mod half_open;
 mod hash;
+mod keys;
 mod known;
 mod limit;
 mod moves;
 mod openings;
 mod record;
 mod retried;
+mod rotation;
 mod routed;
 mod routes;
 mod stateless;
@@ -55,6 +57,7 @@ use self::{
     stateless::{Answer, Stateless},
 };
 pub use self::{
+    rotation::RotateError,
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
     stats::RoutingStats,
@@ -222,8 +225,8 @@ impl Endpoint {
             // UDP carries packets without any bytes, too.
             self.stats.dropped_short += 1;
         }
-        let frame = self.decryptor.decrypt(source, bytes, stride, &mut self.batch.outcomes);
-        self.batch.begin(source, bytes.len(), stride, frame);
+        self.decryptor.decrypt(source, bytes, stride, &mut self.batch.opened);
+        self.batch.begin(source, bytes.len(), stride);
     }
 
     /// What the batch holds next; `None` when that was all. `bytes` are those that [`receive`](Self::receive) has
@@ -233,6 +236,10 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
+                if self.batch.run_phase.is_some_and(|phase| phase != entry.phase) {
+                    self.stats.dropped_no_session += range.len().div_ceil(self.batch.stride) as u64;
+                    continue;
+                }
                 if entry.half_open {
                     self.half_open.note_heard(now, handle);
                 }
@@ -312,7 +319,13 @@ impl Endpoint {
             self.stats.replies_limited += 1;
             return None;
         }
-        if !self.stateless.write(now, conv, answer, cause_len, self.decryptor.crypto_of(to)) {
+        if !self.stateless.write(
+            now,
+            conv,
+            answer,
+            cause_len,
+            self.decryptor.crypto_of(to, self.batch.run_phase),
+        ) {
             return None;
         }
         self.stats.replies_sent += 1;
@@ -326,7 +339,7 @@ impl Endpoint {
         let dropped = packets as u64;
         let admission = self.admission.as_mut().filter(|admission| admission.open);
         // Where sessions were begun with the address under another cipher, none is accepted under this one.
-        let is_acceptable = self.decryptor.has_accepted_cipher(source);
+        let is_acceptable = self.decryptor.may_be_of_accepted(source, self.batch.run_phase);
         let Some(admission) = admission.filter(|_| is_acceptable) else {
             self.stats.dropped_no_session += dropped;
             return None;
@@ -340,7 +353,9 @@ impl Endpoint {
                 };
                 let gives_way = self.make_room(now, validated, dropped).ok()?;
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
-                let incoming = Incoming { source, conv, packets, by_hello, validated };
+                let retiring_key =
+                    self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
+                let incoming = Incoming { source, conv, packets, by_hello, validated, retiring_key };
                 self.offered = Some(Offer { incoming, range, first_push, gives_way });
                 Some(Routed::Incoming(incoming))
             }
@@ -381,6 +396,7 @@ impl Endpoint {
         self.stats.accepted += 1;
         let handle =
             self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
+        self.routes.set_phase(handle, self.batch.run_phase.unwrap_or_default());
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
         let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
@@ -447,14 +463,16 @@ impl Endpoint {
         if let Some(handle) = self.find(peer, conv) {
             return Err(ConnectError::ConvInUse(handle));
         }
-        let differs = self.admission.is_some() && self.decryptor.accepted() != crypto;
+        let differs = self.admission.is_some() && self.decryptor.accepted().current() != crypto;
         if differs && self.routes.of_address(peer).any(|(_, role)| role == Role::Accepted) {
             return Err(ConnectError::OtherCipher);
         }
         if !self.decryptor.add(peer, crypto) {
             return Err(ConnectError::OtherCipher);
         }
-        Ok(self.routes.insert((peer, conv), Role::Connected, 0, FirstPush::default()))
+        let handle = self.routes.insert((peer, conv), Role::Connected, 0, FirstPush::default());
+        self.routes.set_phase(handle, self.decryptor.accepted().find(crypto).unwrap_or_default());
+        Ok(handle)
     }
 
     /// Forgets a session; returns whether the endpoint had it.

@@ -72,11 +72,13 @@ impl Endpoint {
     /// The session that packets of no route are from, if they ask or answer whether its peer is there.
     pub(super) fn find_by_tag(&self, conv: u32, run: &[u8]) -> Option<Handle> {
         // What opened under another cipher is not of the key that the session's packets must be made with.
-        if !self.decryptor.has_accepted_cipher(self.batch.source) || self.batch.source.port() == 0 {
+        let source = self.batch.source;
+        if !self.decryptor.may_be_of_accepted(source, self.batch.run_phase) || source.port() == 0 {
             return None;
         }
         let mut tags =
             self.batch.payloads(run).flat_map(segments).filter_map(|(header, _)| probe_tag(&header));
-        tags.find_map(|tag| self.routes.find_by_tag(conv, tag))
+        let handle = tags.find_map(|tag| self.routes.find_by_tag(conv, tag))?;
+        self.is_under_its_key(self.routes.get(handle)?).then_some(handle)
     }
 }

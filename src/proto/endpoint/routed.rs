@@ -58,6 +58,9 @@ pub struct Incoming {
     /// Whether the peer has returned a cookie, so that `source` is its own. Then the connection is to be told by
     /// [`Connection::set_validated`](crate::proto::Connection::set_validated). Else the session is half-open.
     pub validated: bool,
+    /// Whether its packets are under the key that is being replaced: see [`Endpoint::rotate_key`](super::Endpoint::rotate_key). Then
+    /// the connection needs a configuration with that one.
+    pub retiring_key: bool,
 }
 
 /// A session that was accepted.

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 
 use super::{
     hash::{HashKey, Map},
+    keys::KeyPhase,
     record::FirstPush,
 };
 use crate::proto::Instant;
@@ -54,13 +55,15 @@ pub(super) enum Role {
 /// What an endpoint knows of a session.
 #[derive(Debug)]
 pub(super) struct Entry {
-    handle: Handle,
+    pub(super) handle: Handle,
     pub(super) route: Route,
     pub(super) role: Role,
     /// Packets to come that are [looked at](super::admission::Admission::early_packets).
     pub(super) early_packets: u16,
     /// Its peer has not shown yet that it hears this end.
     pub(super) half_open: bool,
+    /// The key of accepted sessions that its packets must be under.
+    pub(super) phase: KeyPhase,
     /// Its first PUSH, for its record.
     pub(super) first_push: FirstPush,
     /// The tag by which its packets are found from wherever they come; 0 if they are not.
@@ -117,6 +120,7 @@ impl Routes {
             role,
             early_packets,
             half_open: false,
+            phase: KeyPhase::default(),
             first_push,
             tag: 0,
             elsewhere: None,
@@ -216,6 +220,19 @@ impl Routes {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         let entry = entry.filter(|entry| entry.handle == handle && entry.half_open != half_open);
         entry.map(|entry| entry.half_open = half_open).is_some()
+    }
+
+    /// Sets the key that a session's packets must be under.
+    pub(super) fn set_phase(&mut self, handle: Handle, phase: KeyPhase) {
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
+        if let Some(entry) = entry.filter(|entry| entry.handle == handle) {
+            entry.phase = phase;
+        }
+    }
+
+    /// Every session.
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut().flatten()
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {
