@@ -107,6 +107,41 @@ fn a_server_that_was_restarted_is_noticed_by_a_writer_within_a_second() {
     }
 }
 
+/// Its ACKs came, and its ANSWER did not. The new one answers the next HELLO, and waits for what was acknowledged before.
+#[test]
+fn a_server_that_was_restarted_before_its_answer_came_is_noticed() {
+    let mut confirmed = 0;
+    for seed in SEEDS {
+        let config = preferred().keep_alive((seed % 2 == 0).then_some(20 * SECOND)).build().unwrap();
+        let loss = f64::from(seed as u32 % 3) / 10.0;
+        let mut simulation = begun(seed, [&config; 2], &LinkSettings::delay(ms(1 + seed % 50)).loss(loss));
+        simulation.server().link.lose_if(|_, packet| {
+            let mut headers = Segments::new(packet).map_while(Result::ok).map(|(header, _)| header);
+            headers.any(|header| header.cmd == Command::Extension)
+        });
+        simulation.client().writer = Writer::bulk(2_000);
+        simulation.run_until(10 * SECOND, |simulation| {
+            let stats = simulation.ends[CLIENT].connection.stats();
+            stats.segments.push_sent > 0 && stats.queues.in_flight == 0
+        });
+        assert!(!simulation.client().connection.is_peer_confirmed(), "seed {seed}");
+        restart(&mut simulation, SERVER, &config);
+        simulation.server().link.lose_nothing_more();
+        simulation.run_until(60 * SECOND, |simulation| {
+            let closed = close_reason(simulation, CLIENT).is_some();
+            closed || simulation.ends[CLIENT].connection.is_peer_confirmed()
+        });
+        // Where HELLOs were lost, the new server may have been found out before it could confirm anything.
+        if close_reason(&simulation, CLIENT).is_none() {
+            confirmed += 1;
+            // It would be acknowledged, and nobody would ever read it.
+            simulation.call(CLIENT, |connection, now| connection.write(now, &[7; 100])).unwrap();
+        }
+        found_reset(&mut simulation, CLIENT);
+    }
+    assert!(confirmed > 50, "{confirmed} of {SEEDS:?} were confirmed");
+}
+
 #[test]
 fn a_server_that_was_restarted_with_its_window_closed_is_noticed() {
     for seed in 0..20 {

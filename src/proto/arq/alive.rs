@@ -31,6 +31,9 @@ pub(super) struct Alive {
     is_ghost: bool,
     /// The peer answers PING.
     is_confirmed: bool,
+    /// What had been acknowledged when the peer was confirmed, until it shows that it knows of that: see
+    /// [`Arq::on_pong`].
+    unproven: Option<u32>,
     /// A PING is to go before the first PUSH: see [`Arq::introduce_itself`].
     introduces: bool,
     /// WASK, WINS and PING of the peer carry a time that goes forward, and nobody else can have written it.
@@ -49,6 +52,7 @@ impl Alive {
             ghost: Ghost::new(first_sn),
             is_ghost: false,
             is_confirmed: false,
+            unproven: None,
             introduces: false,
             has_clock: false,
             ping_due: false,
@@ -74,15 +78,34 @@ impl Arq {
     /// which the peer does. `is_authenticated`: only a holder of the key can have made its packets.
     pub(in crate::proto) fn set_confirmed(
         &mut self,
+        now: Instant,
         asks_first: Result<(), Duration>,
         is_authenticated: bool,
     ) {
         self.alive.is_confirmed = true;
         self.alive.has_clock = is_authenticated;
+        let una = self.buffer.una();
+        if self.alive.ghost.is_enabled() && una != self.alive.ghost.first_sn() {
+            self.alive.unproven = Some(una);
+        }
         self.alive.ghost.disable();
         match asks_first {
             Ok(()) => self.alive.keep_alive.lead(),
             Err(peer_asks_after) => self.alive.keep_alive.give_way(Some(peer_asks_after)),
+        }
+        if self.alive.unproven.is_some() {
+            self.alive.keep_alive.ask_now(now, &self.path.liveness, self.path.rtt().rto());
+        }
+    }
+
+    /// The peer has answered a PING, with this `una`.
+    ///
+    /// A server may be started again between its first ACKs and its ANSWER. The new one answers the HELLO that comes again, and
+    /// takes the session for a new one. It waits for the first segments, which nobody sends any more. It does not say so, since it
+    /// knows the session. But its PONG says that it has not received what had been acknowledged before any PING was sent.
+    pub(super) fn on_pong(&mut self, una: u32) {
+        if let Some(acknowledged) = self.alive.unproven.take() {
+            self.alive.is_ghost |= seq::before(una, acknowledged);
         }
     }
 

@@ -6,7 +6,7 @@
 use super::{Arq, input::Origin, losses::Confirmed};
 use crate::proto::{
     error::{PacketError, SegmentError},
-    extension::{Conditions, Envelope, Extension, MARK},
+    extension::{Conditions, Envelope, Extension, MARK, Subtype},
     time::Instant,
     wire::{Command, HEADER_LEN, Segments},
 };
@@ -48,6 +48,9 @@ impl Arq {
         }
         if !taken.vouched {
             return Ok(false);
+        }
+        if taken.answers && header.frg == Subtype::Pong as u8 {
+            self.on_pong(header.una);
         }
         let right = self.note_una(header.una, header.wnd, origin);
         self.buffer.ack_before(header.una, confirmed);

@@ -54,6 +54,11 @@ impl Ghost {
         self.needs_una = true;
     }
 
+    /// The number of the first segment.
+    pub(super) const fn first_sn(&self) -> u32 {
+        self.first_sn
+    }
+
     pub(super) const fn is_enabled(&self) -> bool {
         self.is_enabled
     }

@@ -150,13 +150,13 @@ impl Connection {
 
     /// Draws the conclusions from the packets that were taken in, as far as the extensions know of them.
     #[inline]
-    pub(super) fn after_extension_input(&mut self) {
+    pub(super) fn after_extension_input(&mut self, now: Instant) {
         if !self.extension.is_at_rest() || self.awaits_peer {
-            self.heed_extension();
+            self.heed_extension(now);
         }
     }
 
-    fn heed_extension(&mut self) {
+    fn heed_extension(&mut self, now: Instant) {
         if let Some(reason) = self.extension_close_reason() {
             self.close(reason);
             return;
@@ -166,7 +166,7 @@ impl Connection {
             && !self.arq.is_confirmed()
         {
             let is_followed = extension.is_followed();
-            self.arq.set_confirmed(extension.asks_first(), self.pipeline.is_authenticated());
+            self.arq.set_confirmed(now, extension.asks_first(), self.pipeline.is_authenticated());
             if is_followed {
                 self.arq.introduce_itself();
             }

@@ -174,7 +174,7 @@ impl Connection {
         if self.pipeline.is_adaptive() {
             self.adapt_fec(now);
         }
-        self.after_extension_input();
+        self.after_extension_input(now);
         if self.arq.is_ghost() {
             self.close(CloseReason::Reset);
         }

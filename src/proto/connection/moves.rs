@@ -101,7 +101,7 @@ impl Connection {
                 }
             }
         }
-        self.after_extension_input();
+        self.after_extension_input(now);
     }
 
     /// Writes the next packet that is to be sent to another address than the peer's, and returns that address. To be called
