@@ -34,6 +34,8 @@ mod rebind;
 mod receive;
 mod rotation;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 use std::{

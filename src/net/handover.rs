@@ -310,3 +310,62 @@ const NEVER: u64 = u64::MAX;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Batches that one call sends, so that neither a writer's task nor the driver is kept by a single session.
 const MAX_BATCHES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// A session whose deadline stays where it is, as that of a dead one does whose packets are not read yet.
+    #[derive(Debug, Default)]
+    struct Overdue {
+        /// What the driver said at each look.
+        pauses: Vec<Option<Duration>>,
+    }
+
+    const DEADLINE: Instant = Instant::from_millis(1_000);
+
+    impl SessionState for Overdue {
+        fn handle_timeout(&mut self, _: Look, pause: Option<Duration>, _: &mut WakeList) -> Due {
+            self.pauses.push(pause);
+            Due { quiet: true, deadline: Some(DEADLINE) }
+        }
+
+        fn collect_wakes(&mut self, _: &mut WakeList) {}
+
+        fn let_go(&mut self, _: &mut WakeList) {}
+
+        fn is_over(&self) -> bool {
+            false
+        }
+    }
+
+    /// Has the driver look at a session at these times, in milliseconds; returns the pauses, in milliseconds too.
+    fn pauses(looks: &[u64]) -> Vec<Option<u128>> {
+        let handover = Handover::new(Overdue::default());
+        let mut last = Instant::ZERO;
+        for now in looks.iter().copied().map(Instant::from_millis) {
+            let look = Look { now, read_until: Instant::ZERO, last };
+            handover.serve(look, |state| (state, Next::Wait(Some(DEADLINE))));
+            last = now;
+        }
+        let pauses = handover.locked(|state, _| state.pauses.clone());
+        pauses.iter().map(|pause| pause.map(|pause| pause.as_millis())).collect()
+    }
+
+    /// Each pause gives a peer more time. So a session whose deadline is past, and that the driver looks at, was not paused: else a
+    /// flood that is never read to its end would keep dead peers alive.
+    #[test]
+    fn a_driver_that_looks_at_an_overdue_session_again_and_again_was_not_kept_from_it() {
+        let looks: Vec<u64> = (90..300).map(|look| look * 10).collect();
+        assert_eq!(pauses(&looks), std::vec![None; looks.len()]);
+    }
+
+    #[test]
+    fn a_driver_was_kept_from_a_session_since_its_deadline_or_since_its_last_look() {
+        assert_eq!(pauses(&[900, 1_099]), [None, None], "late, as timers are");
+        assert_eq!(pauses(&[900, 1_100]), [None, Some(100)]);
+        assert_eq!(pauses(&[900, 1_010, 1_500]), [None, None, Some(490)]);
+    }
+}

@@ -116,6 +116,35 @@ fn a_few_bytes_are_sent_whole_where_no_more_may_be() {
     }
 }
 
+/// A task writes when the time of an ACK has come and the driver has not looked at the session since. The task looks at no
+/// deadline, so this one must not count as looked at, or the ACK would wait for the peer's next packet.
+#[test]
+fn an_ack_whose_time_came_before_a_write_is_sent_at_the_next_look() {
+    let config = settings().build().unwrap();
+    let mut server = Connection::accept(CONV, &config, at(0), SessionSeed::new(&mut Entropy(Rng::new(4))));
+    let mut buffer = vec![0; 65_536];
+    let mut sent = |server: &mut Connection, now| {
+        let mut packets = Vec::new();
+        while let Some(transmit) = server.poll_transmit(now, &mut buffer) {
+            packets.push((now, buffer[..transmit.len].to_vec()));
+        }
+        headers(&packets)
+    };
+    server.handle_packet(at(0), &mut push(CONV, 0, 0, b"first")).unwrap();
+    server.handle_timeout(at(0));
+    assert_eq!(sent(&mut server, at(0)).iter().filter(|header| header.cmd == Command::Ack).count(), 1);
+    server.handle_packet(at(1), &mut push(CONV, 1, 0, b"second")).unwrap();
+    server.handle_timeout(at(1));
+    assert_eq!(sent(&mut server, at(1)), []);
+    let due = server.poll_timeout().unwrap();
+    let late = due + ms(5);
+    assert_eq!(sent(&mut server, late), [], "no look, no deadline");
+    assert_eq!(server.poll_timeout(), Some(due), "it is still to be looked at");
+    server.handle_timeout(late);
+    let acks: Vec<_> = sent(&mut server, late).into_iter().map(|header| (header.cmd, header.sn)).collect();
+    assert_eq!(acks, [(Command::Ack, 1)]);
+}
+
 /// What its peer had asked for was sent; the peer has gone.
 #[test]
 fn a_session_that_only_takes_dies_like_others_if_nobody_answers_its_probes() {

@@ -120,6 +120,32 @@ async fn sessions_that_ended_leave_the_accept_queue() {
     assert_eq!(server.read_u8().await.unwrap(), b'!');
 }
 
+/// Its peer has sent something, and nobody has read it. A datagram is as good as a byte of the stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ended_waits_to_be_accepted_while_a_datagram_or_a_byte_of_it_is_unread() {
+    for is_datagram in [true, false] {
+        let config = KcpConfig::builder().accept_backlog(3).datagram_queue(65_536).build().unwrap();
+        let listener = listen_with(config.clone()).await;
+        let mut client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
+        within(5, "it is accepted", client.connected(ms(4_000))).await.unwrap();
+        if is_datagram {
+            client.send_datagram(b"!").unwrap();
+        } else {
+            client.write_all(b"!").await.unwrap();
+        }
+        client.abort();
+        until(5, "it is gone", || listener.endpoint_stats().state.sessions == 0).await;
+        let (mut server, _) = within(5, "the one that ended", listener.accept()).await.unwrap();
+        if is_datagram {
+            assert_eq!(server.recv_datagram().await.unwrap(), &b"!"[..]);
+        } else {
+            assert_eq!(server.read_u8().await.unwrap(), b'!');
+        }
+        let error = within(2, "its end", server.read_u8()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_return_a_cookie_where_it_is_asked_for_also_through_loss() {
     for loss in [0.0, 0.2] {
