@@ -2,19 +2,22 @@
 
 use std::{
     io::ErrorKind,
-    net::UdpSocket,
+    net::{SocketAddr, UdpSocket},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpStream};
+use kcp9::{
+    KcpConfig, KcpStream,
+    proto::{Command, SegmentHeader, Segments},
+};
 use kcp9_relay::Relay;
 use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, EchoServer, accept_session, kind, listen, listen_with, ms, read_payload, short_timeouts, until,
-    within, without_extensions,
+    ANY, ANY_UNSHARED, EchoServer, accept_session, ask_for_icmp_errors, kind, listen, listen_with, ms,
+    read_payload, short_timeouts, until, within, without_extensions,
 };
 
 /// A client whose peer answered once and can no longer be reached.
@@ -125,6 +128,57 @@ async fn reads_time_out_when_the_server_was_killed() {
     client.write_all(b"y").await.unwrap();
     assert_eq!(kind(within(3, "the read fails", client.read_u8()).await), Some(ErrorKind::TimedOut));
     drop(server);
+}
+
+/// The system reports "port unreachable" for what was sent meanwhile. Anybody can forge such a report, and a peer that is started
+/// again is back a moment later: what was written then is resent, and arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_is_unreachable_for_a_moment_ends_nothing() {
+    const CONV: u32 = 9;
+    /// Acknowledges the next PUSH that comes with this `sn`.
+    fn acknowledge(peer: &UdpSocket, sn: u32) {
+        let mut buffer = [0; 2_048];
+        loop {
+            let (len, from) = peer.recv_from(&mut buffer).expect("a PUSH");
+            let pushed = Segments::new(&buffer[..len]).flatten().find(|(header, _)| header.sn == sn);
+            let Some((header, _)) = pushed.filter(|(header, _)| header.cmd == Command::Push) else {
+                continue;
+            };
+            let ack = SegmentHeader { cmd: Command::Ack, wnd: 128, una: sn + 1, len: 0, ..header };
+            peer.send_to(&ack.to_bytes(), from).unwrap();
+            return;
+        }
+    }
+    let open = |at: SocketAddr| {
+        let peer = UdpSocket::bind(at).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        peer
+    };
+    let peer = open(ANY_UNSHARED.parse().unwrap());
+    let addr = peer.local_addr().unwrap();
+    let socket = UdpSocket::bind(ANY_UNSHARED).unwrap();
+    ask_for_icmp_errors(&socket);
+    let config = without_extensions().build().unwrap();
+    let mut client = KcpStream::from_socket(socket, addr, CONV, config).unwrap();
+    client.write_all(b"x").await.unwrap();
+    let peer = tokio::task::spawn_blocking(move || {
+        acknowledge(&peer, 0);
+        peer
+    });
+    drop(within(5, "it hears", peer).await.unwrap());
+    client.write_all(b"y").await.unwrap();
+    until(5, "the system reports it", || {
+        let stats = client.endpoint_stats();
+        stats.socket.recv_errors + stats.socket.send_errors >= 2
+    })
+    .await;
+    let peer = open(addr);
+    let back = tokio::task::spawn_blocking(move || {
+        acknowledge(&peer, 1);
+        peer
+    });
+    let _peer = within(5, "it hears again", back).await.unwrap();
+    within(5, "everything has arrived", client.shutdown()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

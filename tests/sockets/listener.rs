@@ -18,8 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, listen, listen_with, ms, pair, rebind,
-    short_timeouts, until, within, without_extensions,
+    ANY, ANY_UNSHARED, Pair, accept_session, ask_for_icmp_errors, assert_alive, kind, listen, listen_with,
+    ms, pair, rebind, short_timeouts, until, within, without_extensions,
 };
 
 async fn knock(addr: SocketAddr) -> KcpStream {
@@ -295,22 +295,6 @@ async fn a_vanished_client_does_not_stop_the_listener() {
         assert_eq!(kind(end), Some(ErrorKind::TimedOut));
     }
     assert_alive(&mut client, &mut server).await;
-}
-
-#[allow(unsafe_code)]
-fn ask_for_icmp_errors(socket: &UdpSocket) {
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the option's value is an int that lives across the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            std::os::fd::AsRawFd::as_raw_fd(socket),
-            libc::IPPROTO_IP,
-            libc::IP_RECVERR,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
-        )
-    };
-    assert_eq!(outcome, 0);
 }
 
 /// Closing a listener while clients keep connecting leaves no session and no socket behind.

@@ -189,6 +189,23 @@ pub async fn poll_or_drop<F: Future>(rng: &mut Rng, future: F) -> Option<F::Outp
     outcome
 }
 
+/// Has the system report ICMP errors to the calls of a socket that is not connected.
+#[allow(unsafe_code)]
+pub fn ask_for_icmp_errors(socket: &std::net::UdpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the option's value is an int that lives across the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            libc::IPPROTO_IP,
+            libc::IP_RECVERR,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    assert_eq!(outcome, 0);
+}
+
 /// Waits for the port of `addr` to be free, and takes it. The socket of a session that has ended stays for up to 3 s, to answer a peer
 /// that has not heard of it.
 pub async fn rebind(addr: SocketAddr) -> std::net::UdpSocket {
