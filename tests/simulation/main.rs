@@ -11,6 +11,7 @@ mod end;
 mod fec;
 mod fec_adaptive;
 mod goodput;
+mod hostile;
 mod lifetime;
 mod outages;
 mod ping;
