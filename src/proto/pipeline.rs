@@ -188,6 +188,7 @@ impl Pipeline {
             (None, None) => {}
             (None, Some(code)) => {
                 self.fec_room = true;
+                self.expect_fec(&code);
                 self.encoder = Some(Box::new(Encoder::starting_at(code, self.next_seqid)));
                 self.begin_adapting();
             }
@@ -205,7 +206,11 @@ impl Pipeline {
         if !self.encoder.as_ref().is_some_and(|encoder| encoder.is_between_groups()) {
             return;
         }
-        match (self.next_code.take(), &mut self.encoder) {
+        let next = self.next_code.take();
+        if let Some(Some(code)) = &next {
+            self.expect_fec(code);
+        }
+        match (next, &mut self.encoder) {
             (Some(Some(code)), Some(encoder)) => {
                 encoder.set_code(code);
                 self.begin_adapting();
@@ -216,6 +221,13 @@ impl Pipeline {
                 self.adaptive = None;
             }
             _ => {}
+        }
+    }
+
+    /// A session that sends FEC expects it of its peer too.
+    fn expect_fec(&mut self, own: &ReedSolomon) {
+        if let Some(decoder) = &mut self.decoder {
+            decoder.expect((own.data_shards(), own.parity_shards()));
         }
     }
 

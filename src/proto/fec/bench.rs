@@ -37,6 +37,12 @@ impl SessionEncoder {
 pub struct SessionDecoder(Decoder);
 
 impl SessionDecoder {
+    /// That of a session which itself sends groups of `own` data and parity packets, and expects the like.
+    #[must_use]
+    pub fn expecting(own: (usize, usize)) -> Self {
+        Self(Decoder::expecting(Some(own)))
+    }
+
     /// Takes in a packet, hands on the segments that it brings, and returns how many packets were recovered so far.
     ///
     /// # Errors

@@ -24,14 +24,35 @@ impl ShardSet {
     }
 
     /// The shards of `range` that are in the set, in order.
-    pub(super) fn present(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
-        range.filter(|&shard| self.contains(shard))
+    pub(super) fn present(&self, range: Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        shards(self.0, range)
     }
 
     /// The shards of `range` that are not in the set, in order.
-    pub(super) fn absent(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
-        range.filter(|&shard| !self.contains(shard))
+    pub(super) fn absent(&self, range: Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        shards(self.0.map(|word| !word), range)
     }
+}
+
+/// The shards of `range` whose bits are set, in order. It takes as long as there are such shards.
+fn shards(words: [u64; 4], range: Range<usize>) -> impl Iterator<Item = usize> {
+    let below = |end: usize, word: usize| match end.saturating_sub(64 * word) {
+        bits @ ..64 => (1_u64 << bits) - 1,
+        _ => u64::MAX,
+    };
+    let mut words = words;
+    for (at, word) in words.iter_mut().enumerate() {
+        *word &= below(range.end, at) & !below(range.start, at);
+    }
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while *words.get(at)? == 0 {
+            at += 1;
+        }
+        let shard = 64 * at + words[at].trailing_zeros() as usize;
+        words[at] &= words[at] - 1;
+        Some(shard)
+    })
 }
 
 /// The coefficients by which a decoder recovered shards lately. The same losses often repeat; keep a cache with each decoder.
@@ -42,6 +63,8 @@ impl ShardSet {
 pub struct DecodeCache {
     /// The entry used last comes first.
     entries: Vec<Entry>,
+    /// Bytes of their coefficients.
+    bytes: usize,
 }
 
 struct Entry {
@@ -53,7 +76,7 @@ struct Entry {
 impl DecodeCache {
     /// An empty cache.
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), bytes: 0 }
     }
 
     /// The `len` coefficients for recovery from the shards `present`, where `code` is the number of data and parity shards.
@@ -69,6 +92,7 @@ impl DecodeCache {
         let at = known.unwrap_or_else(|| {
             let mut coefficients = self.make_room(len);
             compute(&mut coefficients);
+            self.bytes += coefficients.capacity();
             self.entries.push(Entry { code, present: *present, coefficients });
             self.entries.len() - 1
         });
@@ -77,17 +101,15 @@ impl DecodeCache {
     }
 
     /// Bytes of all that is kept.
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        let coefficients: usize = self.entries.iter().map(|entry| entry.coefficients.capacity()).sum();
-        coefficients + self.entries.capacity() * size_of::<Entry>()
+    pub(super) const fn memory(&self) -> usize {
+        self.bytes + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// Drops the entries used longest ago until `len` more coefficients fit. Returns the memory of the last one for them.
     fn make_room(&mut self, len: usize) -> Vec<u8> {
         let mut memory = Vec::new();
         loop {
-            let kept: usize = self.entries.iter().map(|entry| entry.coefficients.capacity()).sum();
+            let kept = self.bytes;
             let fits = |coefficients: usize| kept + coefficients <= MAX_BYTES;
             if self.entries.is_empty() || (self.entries.len() < MAX_ENTRIES && fits(len)) {
                 // Memory that served a larger code may be more than is kept.
@@ -95,6 +117,7 @@ impl DecodeCache {
             }
             if let Some(oldest) = self.entries.pop() {
                 memory = oldest.coefficients;
+                self.bytes -= memory.capacity();
             }
         }
     }

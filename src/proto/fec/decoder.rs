@@ -1,12 +1,13 @@
 //! The receiver's half of FEC: keeps the shards of recent groups, and computes the data packets that are missing.
 //!
 //! A data packet is handed on as soon as it comes. A copy of its shard is kept until its group is complete or given up. Where
-//! nothing is lost or reordered, that is one group. At most [`MIN_GROUPS`] groups are kept, or 128 packets' worth where groups
-//! are small, and at most [`MAX_BYTES`] in all.
+//! nothing is lost or reordered, that is one group. At least three groups are kept, or 128 packets' worth where groups
+//! are small, and no more than its [`Limits`] allow.
 //!
 //! # Which group size the peer has
 //!
-//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside. The group size
+//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside, where the peer
+//! is expected to have FEC. The group size
 //! that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
 //! kind. What it computes is a linear combination of packets. All that the packets have in common survives in it (the conv, the
 //! command, the length), so that it looks like a valid segment, with a number and data that nobody sent.
@@ -27,22 +28,18 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 
 use super::{
     DecodeCache, ReedSolomon,
-    decode_cache::ShardSet,
     detector::{Detector, Shards},
+    groups::Groups,
+    limits::Limits,
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
     peer_check::{FecEvent, PeerCheck},
     pool::ShardPool,
 };
 use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, wire::Segments};
 
-/// Groups kept at least, as in kcp-go. A packet that is reordered by more than that comes too late.
-const MIN_GROUPS: usize = 3;
-/// Where groups are small, as many are kept as hold this many packets.
-const MIN_PACKETS: usize = 128;
-/// Bytes of shard buffers, in use and spare: room for 3 groups of 256 packets of 1,500 bytes, and more.
-const MAX_BYTES: usize = 2 << 20;
-/// Packets set aside until the group size is known: two groups of up to 64. By then most group sizes are.
-const MAX_UNDECODED: usize = 128;
+/// Bytes that a buffer takes in lists: twice in that of the pool, and in that of the recovered shards, both of which may be twice as
+/// long as they need to be.
+const BUFFER: usize = 4 * size_of::<Vec<u8>>();
 /// Longest packet that is set aside, in bytes: any that fits an Ethernet's MTU.
 const MAX_UNDECODED_LEN: usize = 1_500;
 /// Packets that may be missing between two that arrive. A longer gap means that the peer has changed its group size, or that so
@@ -58,12 +55,11 @@ pub(in crate::proto) struct Decoder {
     detector: Option<Box<Detector>>,
     /// Packets set aside while the code is unknown, to be decoded once it is known.
     undecoded: VecDeque<Undecoded>,
-    /// The groups kept, in the order of their seqids.
-    groups: VecDeque<Group>,
-    /// Buffers of the shards, [`MAX_BYTES`] in all.
+    /// Bytes of these packets.
+    undecoded_bytes: usize,
+    groups: Groups,
+    /// Buffers of the shards.
     pool: ShardPool,
-    /// Lists of shards from former groups of this code, to be used again.
-    spare_groups: Vec<Vec<Option<Vec<u8>>>>,
     /// The data shards that are computed. Empty except while a group is recovered.
     recovered: Vec<Vec<u8>>,
     /// Packets in a row that belong to groups given up long ago.
@@ -77,24 +73,9 @@ pub(in crate::proto) struct Decoder {
     /// Packets in a row that agreed with the group size of which the detector is certain.
     agreed: u32,
     cache: DecodeCache,
+    limits: Limits,
     peer_check: PeerCheck,
     stats: FecStats,
-}
-
-#[derive(Debug)]
-struct Group {
-    /// The seqid of the group's first shard.
-    first: u32,
-    /// The data shards, then the parity shards. Empty once the group is done.
-    shards: Vec<Option<Vec<u8>>>,
-    /// The shards that came, kept or not.
-    seen: ShardSet,
-    /// Data shards that came.
-    data: usize,
-    /// Parity shards that came.
-    parity: usize,
-    /// All data was handed on, or the group was given up.
-    done: bool,
 }
 
 #[derive(Debug)]
@@ -106,10 +87,18 @@ struct Undecoded {
 
 impl Decoder {
     /// A decoder for a session that itself sends groups of `own` data and parity packets. A peer with the same group size is
-    /// not reported.
+    /// not reported. Where the session sends none, it expects none, and keeps little.
     pub(in crate::proto) fn expecting(own: Option<(usize, usize)>) -> Self {
-        let own = own.map(|(data, parity)| Shards { data: data as u16, parity: parity as u16 });
-        Self { peer_check: PeerCheck::new(own), ..Self::default() }
+        let mut decoder = Self { peer_check: PeerCheck::new(own.map(Shards::from)), ..Self::default() };
+        if let Some(own) = own {
+            decoder.expect(own);
+        }
+        decoder
+    }
+
+    /// The session sends groups of `own` data and parity packets now, and expects that its peer has FEC.
+    pub(in crate::proto) fn expect(&mut self, own: (usize, usize)) {
+        self.limits.expect(own.into());
     }
 
     pub(in crate::proto) const fn stats(&self) -> FecStats {
@@ -170,6 +159,7 @@ impl Decoder {
             self.set_aside(packet);
             return outcome;
         }
+        self.undecoded_bytes = 0;
         for earlier in core::mem::take(&mut self.undecoded) {
             self.keep(earlier.seqid, earlier.is_data, &earlier.shard, conv, &mut deliver);
         }
@@ -185,7 +175,7 @@ impl Decoder {
             self.forget_groups();
             self.code = None;
             self.detector = None;
-            self.undecoded.clear();
+            self.forget_undecoded();
             self.agreed = 0;
             self.since = Some(seqid);
         }
@@ -195,13 +185,26 @@ impl Decoder {
     }
 
     fn set_aside(&mut self, packet: &Packet<'_>) {
-        if self.undecoded.len() == MAX_UNDECODED {
-            self.undecoded.pop_front();
+        if packet.shard.len() > MAX_UNDECODED_LEN || self.limits.undecoded == 0 {
+            return;
         }
-        if packet.shard.len() <= MAX_UNDECODED_LEN {
-            let (seqid, is_data) = (packet.seqid, packet.kind == Kind::Data);
-            self.undecoded.push_back(Undecoded { seqid, is_data, shard: packet.shard.to_vec() });
+        if self.undecoded.len() == self.limits.undecoded
+            && let Some(oldest) = self.undecoded.pop_front()
+        {
+            self.undecoded_bytes -= oldest.shard.capacity();
         }
+        let shard = packet.shard.to_vec();
+        self.undecoded_bytes += shard.capacity();
+        self.undecoded.push_back(Undecoded {
+            seqid: packet.seqid,
+            is_data: packet.kind == Kind::Data,
+            shard,
+        });
+    }
+
+    fn forget_undecoded(&mut self) {
+        self.undecoded.clear();
+        self.undecoded_bytes = 0;
     }
 
     /// Drops the peer's code if this packet contradicts it, and searches for the right one. Returns whether the packet is of
@@ -233,7 +236,7 @@ impl Decoder {
             self.since = None;
             self.newest = Some(seqid);
             self.detector = None;
-            self.undecoded.clear();
+            self.forget_undecoded();
             self.agreed = 0;
         }
         self.late_in_row = 0;
@@ -241,7 +244,7 @@ impl Decoder {
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
         let (found, anew) = detector.observe(seqid, is_data);
         if anew {
-            self.undecoded.clear();
+            self.forget_undecoded();
             self.since = Some(seqid);
             self.agreed = 0;
         }
@@ -256,7 +259,7 @@ impl Decoder {
         self.stats.peer_changes += u64::from(self.peer_check.on_known(shards));
         self.detector = None;
         self.since = None;
-        self.spare_groups.clear();
+        self.groups.set_size(shards.group() as usize);
         true
     }
 
@@ -272,7 +275,7 @@ impl Decoder {
         let Some(code) = self.code.clone() else { return };
         let size = code.data_shards() + code.parity_shards();
         let index = seqid as usize % size;
-        let Some(at) = self.group_of(seqid - index as u32, size) else {
+        let Some(mut at) = self.group_of(seqid - index as u32, size) else {
             self.stats.late += 1;
             return;
         };
@@ -285,6 +288,12 @@ impl Decoder {
             self.stats.parity_wasted += u64::from(!is_data);
             return;
         }
+        // The rest of a group that has no room is not kept either.
+        if !self.make_room(&mut at, bytes.len()) {
+            return self.give_up(at);
+        }
+        let group = &mut self.groups[at];
+        self.limits.earn(bytes.len());
         let mut shard = self.pool.take(bytes.len());
         shard.extend_from_slice(bytes);
         group.shards[index] = Some(shard);
@@ -292,25 +301,41 @@ impl Decoder {
         group.parity += usize::from(!is_data);
         if group.data == code.data_shards() {
             self.stats.groups_complete += 1;
-            self.finish(at);
+            self.groups.finish(at, &mut self.pool);
         } else if group.data + group.parity >= code.data_shards() {
             self.recover(&code, at, conv, deliver);
-            self.finish(at);
         }
-        while !self.pool.fit(MAX_BYTES) && !self.groups.is_empty() {
+    }
+
+    /// Makes room for `more` bytes of the group at `at`, which older groups give way for: its place changes with each. Returns
+    /// whether there is room then.
+    fn make_room(&mut self, at: &mut usize, more: usize) -> bool {
+        while !self.fits(more) {
+            if *at == 0 {
+                return false;
+            }
             self.forget_first();
+            *at -= 1;
         }
+        true
+    }
+
+    /// Whether `more` bytes are within the limit of memory, once spare buffers are freed.
+    fn fits(&mut self, more: usize) -> bool {
+        let others = self.memory() - self.pool.bytes();
+        let max = self.limits.bytes.checked_sub(others + more);
+        max.is_some_and(|max| self.pool.fit(max))
     }
 
     /// The place of the group that begins at `first`. It is made if there is none, unless it is older than all groups kept.
     fn group_of(&mut self, first: u32, size: usize) -> Option<usize> {
         let newer = self.groups.iter().position(|group| (group.first.wrapping_sub(first) as i32) >= 0);
         let at = newer.unwrap_or(self.groups.len());
-        if self.groups.get(at).is_some_and(|group| group.first == first) {
+        if newer.is_some() && self.groups[at].first == first {
             self.strays = 0;
             return Some(at);
         }
-        let full = self.groups.len() >= (MIN_PACKETS / size).max(MIN_GROUPS);
+        let full = self.groups.is_full();
         if full && at == 0 {
             self.strays += 1;
             if self.strays < MAX_STRAYS {
@@ -321,10 +346,7 @@ impl Decoder {
             return self.group_of(first, size);
         }
         self.strays = 0;
-        let mut shards = self.spare_groups.pop().unwrap_or_default();
-        shards.resize_with(size, || None);
-        self.groups
-            .insert(at, Group { first, shards, seen: ShardSet::default(), data: 0, parity: 0, done: false });
+        self.groups.insert(at, first);
         if full {
             self.forget_first();
             return Some(at - 1);
@@ -332,11 +354,11 @@ impl Decoder {
         Some(at)
     }
 
-    /// Computes the missing data shards of a group and hands over what they carry.
+    /// Computes the missing data shards of a group, hands over what they carry, and ends the group.
     fn recover(
         &mut self,
         code: &ReedSolomon,
-        at: usize,
+        mut at: usize,
         conv: u32,
         mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
     ) {
@@ -346,17 +368,24 @@ impl Decoder {
         let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
         // Parity shards of one group have one length. Room for the missing shards must be within the limit as well.
         let one_length = parity.iter().flatten().all(|shard| shard.len() == len);
-        if !one_length || !self.pool.fit(MAX_BYTES.saturating_sub(missing * len)) {
-            self.stats.parity_wasted += group.parity as u64;
+        let room = missing * (len + code.data_shards() + BUFFER);
+        let possible = one_length && self.make_room(&mut at, room);
+        let lengths = self.groups[at].shards.iter().flatten().map(Vec::len);
+        if !possible || !self.limits.spend(missing, lengths) {
+            self.stats.parity_wasted += self.groups[at].parity as u64;
             self.stats.unrecoverable += missing as u64;
-            self.peer_check.on_recovery(false);
-            return;
+            // What costs more than is due is no sign of useless parity.
+            if !possible {
+                self.peer_check.on_recovery(false);
+            }
+            return self.groups.finish(at, &mut self.pool);
         }
         for _ in 0..missing {
             let mut shard = self.pool.take(len);
             shard.resize(len, 0);
             self.recovered.push(shard);
         }
+        let group = &self.groups[at];
         // It fails for shards that do not belong to one group. Without encryption anybody can make such shards up.
         let done = code.reconstruct_data_into(&mut self.cache, &group.shards, &mut self.recovered);
         if done.is_err() {
@@ -374,17 +403,7 @@ impl Decoder {
             self.pool.give(shard);
         }
         self.peer_check.on_recovery(self.stats.recovered > before);
-    }
-
-    /// Ends a group, and gives its shards back to the pool.
-    fn finish(&mut self, at: usize) {
-        let group = &mut self.groups[at];
-        group.done = true;
-        let mut shards = core::mem::take(&mut group.shards);
-        for shard in shards.drain(..).flatten() {
-            self.pool.give(shard);
-        }
-        self.spare_groups.push(shards);
+        self.groups.finish(at, &mut self.pool);
     }
 
     /// Ends a group whose data is incomplete.
@@ -396,7 +415,7 @@ impl Decoder {
         let data = self.shards().map_or(0, |(data, _)| data);
         self.stats.unrecoverable += (data - group.data.min(data)) as u64;
         self.stats.parity_wasted += group.parity as u64;
-        self.finish(at);
+        self.groups.finish(at, &mut self.pool);
     }
 
     fn forget_first(&mut self) {
@@ -419,19 +438,16 @@ impl Decoder {
         self.pool.peak()
     }
 
-    /// Bytes of all memory kept.
-    #[cfg(test)]
+    /// Bytes of all memory kept, and of the lists of one group more.
     pub(super) fn memory(&self) -> usize {
-        let groups = self.groups.iter().map(|group| &group.shards).chain(&self.spare_groups);
-        let entries: usize = groups.map(Vec::capacity).sum();
-        let undecoded: usize = self.undecoded.iter().map(|packet| packet.shard.capacity()).sum();
         self.pool.bytes()
-            + entries * size_of::<Option<Vec<u8>>>()
+            + self.groups.memory()
             + self.recovered.capacity() * size_of::<Vec<u8>>()
-            + self.groups.capacity() * size_of::<Group>()
             + self.undecoded.capacity() * size_of::<Undecoded>()
-            + undecoded
+            + self.undecoded_bytes
             + self.cache.memory()
+            + self.detector.as_ref().map_or(0, |detector| size_of_val(&**detector))
+            + self.code.as_ref().map_or(0, |code| code.memory())
     }
 
     /// Frees the memory that is kept for further traffic. Incomplete groups are given up: in an idle session, resends have
@@ -441,15 +457,15 @@ impl Decoder {
             let group = &self.groups[at];
             // The last group without parity does not lack lost data: its sender has not sent it yet.
             if group.parity == 0 && at + 1 == self.groups.len() && !group.done {
-                self.finish(at);
+                self.groups.finish(at, &mut self.pool);
             }
             self.give_up(at);
         }
-        self.groups.shrink_to_fit();
+        self.groups.trim();
         self.pool.trim();
-        self.spare_groups = Vec::new();
         self.recovered = Vec::new();
         self.undecoded = VecDeque::new();
+        self.undecoded_bytes = 0;
         self.cache = DecodeCache::new();
     }
 }
@@ -470,6 +486,11 @@ fn carried(shard: &[u8], conv: u32) -> Option<&[u8]> {
         }
         len += crate::proto::wire::HEADER_LEN + data.len();
     }
-    let whole = len == payload.len() && len > 0 && padding.iter().all(|byte| *byte == 0);
+    let whole = len == payload.len() && len > 0 && is_zero(padding);
     whole.then_some(payload)
+}
+
+/// Whether all bytes are zero, as many at a time as vector instructions take.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|bytes| bytes.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -18,6 +18,12 @@ pub(super) struct Shards {
     pub(super) parity: u16,
 }
 
+impl From<(usize, usize)> for Shards {
+    fn from((data, parity): (usize, usize)) -> Self {
+        Self { data: data as u16, parity: parity as u16 }
+    }
+}
+
 impl Shards {
     pub(super) fn of(code: &ReedSolomon) -> Self {
         Self { data: code.data_shards() as u16, parity: code.parity_shards() as u16 }

@@ -107,5 +107,5 @@ fn difference(a: u8, b: u8) -> Log {
 
 #[inline]
 fn product(factors: impl Iterator<Item = Log>) -> Log {
-    factors.fold(Log::ONE, Log::times)
+    Log::product(factors)
 }

@@ -78,6 +78,8 @@ mod detector;
 mod encoder;
 mod error;
 mod gf;
+mod groups;
+mod limits;
 mod matrix;
 pub(super) mod packet;
 mod peer_check;

@@ -2,11 +2,13 @@
 
 use alloc::vec::Vec;
 
-/// A pool of buffers for shards. It counts the capacity of all its buffers, in use and spare, in bytes.
+/// A pool of buffers for shards. It counts the bytes of all its buffers, in use and spare, by their capacity, and those of its list,
+/// in which all of them may come to lie.
 #[derive(Debug, Default)]
 pub(super) struct ShardPool {
     spare: Vec<Vec<u8>>,
     bytes: usize,
+    buffers: usize,
     #[cfg(test)]
     peak: usize,
 }
@@ -14,7 +16,10 @@ pub(super) struct ShardPool {
 impl ShardPool {
     /// An empty buffer with room for `len` bytes.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
-        let mut shard = self.spare.pop().unwrap_or_default();
+        let mut shard = self.spare.pop().unwrap_or_else(|| {
+            self.buffers += 1;
+            Vec::new()
+        });
         shard.clear();
         self.bytes -= shard.capacity();
         shard.reserve_exact(len);
@@ -31,11 +36,15 @@ impl ShardPool {
         self.spare.push(shard);
     }
 
-    /// Frees spare buffers until no more than `max` bytes are left, in use and spare together. Returns whether that was enough.
+    /// Frees spare buffers until no more than `max` [`bytes`](Self::bytes) are left. Returns whether that was enough.
     pub(super) fn fit(&mut self, max: usize) -> bool {
-        while self.bytes > max {
-            let Some(shard) = self.spare.pop() else { return false };
+        while self.bytes() > max {
+            let Some(shard) = self.spare.pop() else {
+                self.spare = Vec::new();
+                return self.bytes() <= max;
+            };
             self.bytes -= shard.capacity();
+            self.buffers -= 1;
         }
         true
     }
@@ -51,10 +60,9 @@ impl ShardPool {
         self.peak
     }
 
-    /// Bytes of all buffers, in use and spare.
-    #[cfg(test)]
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+    /// Bytes of all buffers, in use and spare, and of the list, which may have twice as many places as there are buffers.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.spare.capacity().max(2 * self.buffers) * size_of::<Vec<u8>>()
     }
 }
 
@@ -69,24 +77,26 @@ mod tests {
         assert!(shard.capacity() >= 1_000);
         shard.extend_from_slice(b"a few bytes");
         let (memory, capacity) = (shard.as_ptr(), shard.capacity());
-        assert_eq!(pool.bytes(), capacity);
+        assert_eq!(pool.bytes, capacity);
         pool.give(shard);
-        assert_eq!(pool.bytes(), capacity, "a spare buffer counts");
+        assert_eq!(pool.bytes, capacity, "a spare buffer counts");
         let shard = pool.take(900);
         assert_eq!((shard.as_ptr(), shard.len(), shard.capacity()), (memory, 0, capacity));
-        assert_eq!(pool.bytes(), capacity);
+        assert_eq!((pool.bytes, pool.buffers), (capacity, 1));
     }
 
     #[test]
     fn only_spare_buffers_are_freed() {
         let mut pool = ShardPool::default();
-        let shards: Vec<_> = (0..10).map(|_| pool.take(100)).collect();
+        let shards: Vec<_> = (0..10).map(|_| pool.take(1_000)).collect();
         let each = pool.bytes() / 10;
+        assert!(each > 1_000, "with its places in the list");
         assert!(!pool.fit(5 * each), "all are in use");
         assert_eq!(pool.bytes(), 10 * each);
         shards.into_iter().take(7).for_each(|shard| pool.give(shard));
+        assert_eq!(pool.bytes(), 10 * each, "the list has its places");
         assert!(pool.fit(5 * each));
-        assert_eq!((pool.bytes(), pool.spare.len()), (5 * each, 2));
+        assert_eq!((pool.buffers, pool.spare.len()), (5, 2));
         pool.trim();
         assert_eq!((pool.bytes(), pool.spare.capacity()), (3 * each, 0));
     }

@@ -83,6 +83,11 @@ impl ReedSolomon {
         self.parity
     }
 
+    /// Bytes of its tables.
+    pub(super) const fn memory(&self) -> usize {
+        size_of::<Self>() + self.coefficients.len() + self.data + self.parity
+    }
+
     /// What it computes with.
     pub fn kernel(&self) -> Kernel {
         self.kernel

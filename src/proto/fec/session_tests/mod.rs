@@ -112,17 +112,28 @@ fn raw(seqid: u32, kind: u8, len: usize) -> Vec<u8> {
     [&seqid.to_le_bytes()[..], &[kind, 0], &size, &CONV.to_le_bytes(), &vec![0; len - 6]].concat()
 }
 
+/// A decoder of a session that has FEC.
+fn receiver() -> Decoder {
+    Decoder::expecting(Some((10, 3)))
+}
+
 /// A decoder that knows the group size of its peer, and the number at which the peer's next group begins.
 fn experienced(data: usize, parity: usize) -> (Decoder, u32) {
+    let mut decoder = receiver();
+    let first = teach(&mut decoder, data, parity);
+    (decoder, first)
+}
+
+/// Has a decoder find out a group size. Returns the number at which the next group begins.
+fn teach(decoder: &mut Decoder, data: usize, parity: usize) -> u32 {
     let group = (data + parity) as u32;
-    let mut decoder = Decoder::default();
     let mut seqid = 0;
     while decoder.shards().is_none() || seqid % group != 0 {
         assert!(seqid < 5 * group);
         let kind = if seqid % group < data as u32 { 0xf1 } else { 0xf2 };
-        let _ = input(&mut decoder, &raw(seqid, kind, 40), &mut |_, _| ());
+        let _ = input(decoder, &raw(seqid, kind, 40), &mut |_, _| ());
         seqid += 1;
     }
     assert_eq!(decoder.shards(), Some((data, parity)));
-    (decoder, seqid)
+    seqid
 }

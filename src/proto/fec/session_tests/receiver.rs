@@ -10,7 +10,7 @@ fn a_change_of_code_where_the_numbers_wrap_is_detected() {
     for back in (0..1_400).step_by(13) {
         let mut state = back.into();
         let mut encoder = Encoder::starting_at(code(10, 3), u32::MAX - 520 - back);
-        let mut decoder = Decoder::default();
+        let mut decoder = receiver();
         let mut last = 0;
         for sn in 0..460 {
             let changes = sn == 400;
@@ -40,7 +40,7 @@ fn lost_packets_are_recovered() {
     for (data, parity) in [(1, 1), (3, 2), (10, 3), (30, 15), (2, 6), (200, 55)] {
         let mut state = 3;
         let mut encoder = Encoder::new(code(data, parity));
-        let mut decoder = Decoder::default();
+        let mut decoder = receiver();
         let count = 40 * data as u32;
         let (direct, recovered) = transfer(&mut encoder, &mut decoder, count, 8, &mut state);
         let lost = count as usize - direct.len();
@@ -60,7 +60,7 @@ fn lost_packets_are_recovered_where_the_numbers_wrap() {
         let group = (data + parity) as u32;
         let mut state = 9;
         let mut encoder = Encoder::starting_at(code(data, parity), u32::MAX / group * group - 25 * group);
-        let mut decoder = Decoder::default();
+        let mut decoder = receiver();
         transfer(&mut encoder, &mut decoder, 20 * data as u32, 0, &mut state);
         let (direct, recovered) = transfer(&mut encoder, &mut decoder, 10 * data as u32, 8, &mut state);
         let lost = 10 * data - direct.len();
@@ -75,7 +75,7 @@ fn lost_packets_are_recovered_where_the_numbers_wrap() {
 fn a_change_of_code_is_followed() {
     let mut state = 5;
     let mut encoder = Encoder::new(code(10, 3));
-    let mut decoder = Decoder::default();
+    let mut decoder = receiver();
     for (data, parity) in [(10, 3), (5, 2), (1, 1), (10, 3)] {
         assert!(encoder.is_between_groups());
         encoder.set_code(code(data, parity));
@@ -89,7 +89,7 @@ fn a_change_of_code_is_followed() {
 /// The detector must be certain for a whole group, and what it was certain of before the search began anew does not count.
 #[test]
 fn certainty_before_the_search_began_anew_does_not_count() {
-    let (mut decoder, mut detector) = (Decoder::default(), Detector::new());
+    let (mut decoder, mut detector) = (receiver(), Detector::new());
     let (mut seqid, mut certain) = (0, 0);
     let mut step = |data: u32, parity: u32| {
         let is_data = seqid % (data + parity) < data;
@@ -106,7 +106,7 @@ fn certainty_before_the_search_began_anew_does_not_count() {
 
 #[test]
 fn trimming_keeps_the_group_size_and_frees_the_memory() {
-    let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), Decoder::default());
+    let (mut encoder, mut decoder) = (Encoder::new(code(3, 2)), receiver());
     let mut recovered = Vec::new();
     let mut input = |decoder: &mut Decoder, packet: &[u8]| {
         let outcome = input(decoder, packet, &mut |segments, origin| {
@@ -218,7 +218,7 @@ fn any_receiver_decodes_under_a_changing_limit() {
     for seed in 0..20 {
         let mut state = seed;
         let mut encoder = Encoder::new(code(10, 6));
-        let mut ours = Decoder::default();
+        let mut ours = receiver();
         let mut kcp_go = KcpGo { code: code(10, 6), groups: BTreeMap::new() };
         let (mut lost, mut by_ours, mut by_kcp_go) = (0, 0, 0);
         for sn in 0..4_000 {
@@ -258,7 +258,7 @@ fn any_receiver_decodes_under_a_changing_limit() {
 fn settings_that_do_not_fit_are_reported() {
     let mut state = 5;
     let mut encoder = Encoder::new(code(10, 3));
-    let mut decoder = Decoder::expecting(Some((10, 3)));
+    let mut decoder = receiver();
     transfer(&mut encoder, &mut decoder, 200, 5, &mut state);
     assert_eq!((decoder.take_event(), decoder.stats().peer_changes), (None, 0));
     encoder.set_code(code(5, 2));
@@ -280,7 +280,7 @@ fn settings_that_do_not_fit_are_reported() {
     assert_eq!(decoder.take_event(), Some(FecEvent::Undecodable));
     assert!(decoder.is_undecodable());
     // Data and parity in an order that fits no group size.
-    let mut decoder = Decoder::default();
+    let mut decoder = receiver();
     for seqid in 0..3_000_u32 {
         let mut packet = encode(&mut encoder, Instant::ZERO, &segment(seqid, 9)).remove(0);
         packet[..4].copy_from_slice(&seqid.to_le_bytes());

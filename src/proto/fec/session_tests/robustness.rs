@@ -6,7 +6,7 @@ use super::*;
 fn garbage_is_not_handed_on() {
     let code = code(2, 1);
     let mut encoder = Encoder::new(Arc::clone(&code));
-    let mut decoder = Decoder::default();
+    let mut decoder = receiver();
     for packet in (0..10).flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 100))) {
         input(&mut decoder, &packet, &mut |_, _| ()).unwrap();
     }
@@ -31,7 +31,7 @@ fn garbage_is_not_handed_on() {
 fn parity_of_another_session_recovers_nothing() {
     let mut state = 1;
     let (mut encoder, mut other) = (Encoder::new(code(10, 3)), Encoder::new(code(10, 3)));
-    let mut decoder = Decoder::default();
+    let mut decoder = receiver();
     for sn in 0..20_000 {
         let mut foreign = segment(sn + 1_000, 500);
         foreign[..4].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
@@ -61,7 +61,7 @@ fn nothing_is_recovered_before_the_code_is_certain() {
     for seed in 0..200 {
         let mut state = seed;
         let mut encoder = Encoder::new(code(10, 3));
-        let mut decoder = Decoder::default();
+        let mut decoder = receiver();
         for sn in 0..400 {
             for packet in encode(&mut encoder, Instant::ZERO, &segment(sn, 500)) {
                 if random(&mut state) % 100 < 25 {
@@ -83,7 +83,7 @@ fn nothing_is_recovered_before_the_code_is_certain() {
 fn a_stray_packet_far_ahead_costs_a_few_groups() {
     for seed in 0..200 {
         let mut state = seed;
-        let (mut encoder, mut decoder) = (Encoder::new(code(10, 3)), Decoder::default());
+        let (mut encoder, mut decoder) = (Encoder::new(code(10, 3)), receiver());
         let mut sns = 0..;
         let mut send = |encoder: &mut Encoder, decoder: &mut Decoder, count: usize, loss: u64| {
             for sn in sns.by_ref().take(count) {
@@ -113,7 +113,7 @@ fn a_stray_packet_far_ahead_costs_a_few_groups() {
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
 fn memory_is_bounded_whatever_arrives() {
-    let mut decoder = Decoder::default();
+    let mut decoder = receiver();
     let mut state = 11;
     let mut bytes = vec![0; 60_000];
     for round in 0..20_000_u32 {
