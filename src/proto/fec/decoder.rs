@@ -172,8 +172,7 @@ impl Decoder {
     fn look_for_jump(&mut self, seqid: u32) {
         let ahead = self.newest.map_or(0, |newest| seqid.wrapping_sub(newest) as i32);
         if ahead > MAX_GAP {
-            self.forget_groups();
-            self.code = None;
+            self.forget_code();
             self.detector = None;
             self.forget_undecoded();
             self.agreed = 0;
@@ -202,6 +201,16 @@ impl Decoder {
         });
     }
 
+    /// Gives up all that belongs to the peer's code, and frees the memory that was of use with it.
+    fn forget_code(&mut self) {
+        self.forget_groups();
+        if self.code.take().is_some() {
+            self.groups.trim();
+            self.pool.trim();
+            self.cache = DecodeCache::new();
+        }
+    }
+
     fn forget_undecoded(&mut self) {
         self.undecoded.clear();
         self.undecoded_bytes = 0;
@@ -222,8 +231,7 @@ impl Decoder {
                 return false;
             }
             self.stats.mismatches += 1;
-            self.forget_groups();
-            self.code = None;
+            self.forget_code();
             self.since = Some(seqid);
             self.newest = Some(seqid);
         }
@@ -289,7 +297,7 @@ impl Decoder {
             return;
         }
         // The rest of a group that has no room is not kept either.
-        if !self.make_room(&mut at, bytes.len()) {
+        if !self.make_room(&mut at, bytes.len() + BUFFER) {
             return self.give_up(at);
         }
         let group = &mut self.groups[at];

@@ -21,9 +21,13 @@ impl ShardPool {
             Vec::new()
         });
         shard.clear();
-        self.bytes -= shard.capacity();
-        shard.reserve_exact(len);
-        self.bytes += shard.capacity();
+        if shard.capacity() < len {
+            self.bytes -= shard.capacity();
+            // Not both at a time, and nothing of the former one is copied.
+            drop(shard);
+            shard = Vec::with_capacity(len);
+            self.bytes += shard.capacity();
+        }
         #[cfg(test)]
         {
             self.peak = self.peak.max(self.bytes);

@@ -165,3 +165,89 @@ fn recovery_stays_within_the_limit_of_memory() {
         assert!(decoder.peak() <= (2 << 20) + 60_000, "{} bytes", decoder.peak());
     }
 }
+
+/// A session without FEC of its own holds little of what it did not expect, and one with FEC no more than it may.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn memory_follows_what_is_expected() {
+    for (own, limit) in [(None, 64 << 10), (Some((10, 3)), 2 << 20)] {
+        for (data, parity) in [(10, 3), (1, 1), (1, 255), (30, 15), (128, 128), (255, 1)] {
+            let mut decoder = Decoder::expecting(own);
+            let mut next = teach(&mut decoder, data, parity);
+            let mut state = 3;
+            let mut most = 0;
+            for _ in 0..10_000 {
+                next += random(&mut state) as u32 % 3;
+                let seqid = next + random(&mut state) as u32 % 500;
+                let is_data = seqid % ((data + parity) as u32) < data as u32;
+                let len = [6, 40, 1_400, 1_400, 1_400, 20_000][random(&mut state) as usize % 6];
+                let packet = raw(seqid, if is_data { 0xf1 } else { 0xf2 }, len);
+                let _ = input(&mut decoder, &packet, &mut |_, _| ());
+                most = most.max(decoder.memory());
+            }
+            assert!(most <= limit, "{most} bytes of {data}/{parity}, {own:?} expected");
+            assert!(most > limit / 2 || own.is_some() || data < 10, "{most} bytes: hardly a flood");
+        }
+    }
+}
+
+/// Until the shards are found, the detector is all that is kept of a peer that nobody expected FEC of.
+#[test]
+fn nothing_is_set_aside_for_an_unexpected_peer() {
+    let mut decoder = Decoder::expecting(None);
+    for seqid in 0..300_u32 {
+        let kind = if seqid % 256 < 200 { 0xf1 } else { 0xf2 };
+        let _ = input(&mut decoder, &raw(seqid, kind, 1_400), &mut |_, _| ());
+    }
+    assert_eq!(decoder.shards(), None);
+    assert!(decoder.memory() <= size_of::<Detector>(), "{} bytes", decoder.memory());
+}
+
+/// What was not expected is recovered all the same, as long as its groups are not larger than most.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn an_unexpected_peer_with_usual_groups_loses_nothing_by_the_limit() {
+    for (data, parity) in [(10, 3), (20, 10), (30, 15)] {
+        let [with, without] = [Some((data, parity)), None].map(|own| {
+            let (mut state, mut recovered) = (5, 0);
+            let mut encoder = Encoder::new(code(data, parity));
+            let mut decoder = Decoder::expecting(own);
+            let sent = (0..200 * data as u32)
+                .flat_map(|sn| encode(&mut encoder, Instant::ZERO, &segment(sn, 1_376)));
+            let mut packets: Vec<_> = sent.filter(|_| random(&mut state) % 100 >= 5).collect();
+            for at in (10..packets.len()).step_by(7) {
+                packets.swap(at, at - random(&mut state) as usize % 10);
+            }
+            for packet in &packets {
+                let _ = input(&mut decoder, packet, &mut |_, origin| {
+                    recovered += u32::from(origin == Origin::Recovered);
+                });
+            }
+            recovered
+        });
+        assert!(without * 100 >= with * 96, "{without} of {with} with {data}/{parity}");
+    }
+}
+
+/// Large groups of which only parity comes cost more than they are worth: all their parity is valid, and most of it is left alone.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
+fn work_is_bounded_by_what_comes() {
+    let mut decoder = receiver();
+    let mut encoder = Encoder::starting_at(code(60, 60), teach(&mut decoder, 60, 60));
+    for sn in 0..60 * 100 {
+        for packet in
+            encode(&mut encoder, Instant::ZERO, &segment(sn, 200)).iter().filter(|packet| packet[4] == 0xf2)
+        {
+            assert_eq!(input(&mut decoder, packet, &mut |_, _| ()), Ok(()));
+        }
+    }
+    // 16 rows of 60 are paid for.
+    let groups = decoder.stats().recovered / 60;
+    assert!((25..=30).contains(&groups), "{groups} groups of 100");
+    assert!(!decoder.is_undecodable(), "it is not useless");
+    // Losses as they happen cost less, and all of them are repaired.
+    let mut state = 3;
+    let (direct, recovered) = transfer(&mut encoder, &mut decoder, 60 * 50, 10, &mut state);
+    assert!(recovered.difference(&direct).count() * 100 >= (60 * 50 - direct.len()) * 98);
+}
