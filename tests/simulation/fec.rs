@@ -47,6 +47,28 @@ fn parity_replaces_resends() {
     }
 }
 
+/// A server without FEC keeps less of a client's that has it, and repairs its losses all the same.
+#[test]
+fn parity_that_the_receiver_did_not_expect_replaces_resends_too() {
+    let config = |data, parity| {
+        let windows = KcpConfig::builder().nodelay(NoDelay::FAST3).send_window(256).recv_window(256);
+        windows.fec(data, parity).build().unwrap()
+    };
+    let with = config(10, 3);
+    let [expected, unexpected] = [config(10, 3), config(0, 0)].map(|server| {
+        let link =
+            LinkSettings { reorder: 0.05, reorder_delay: ms(5), ..LinkSettings::delay(ms(50)).loss(0.05) };
+        let mut simulation =
+            Simulation::with(9, [&with, &server], [link.clone(), link], 0, [Duration::ZERO; 2]);
+        simulation.client().writer = Writer::bulk(TOTAL);
+        simulation.server().reader = Reader::eager();
+        simulation.complete(LIMIT);
+        (simulation.ends[SERVER].connection.stats().fec.recovered, resent(&simulation))
+    });
+    assert!(unexpected.0 as f64 > 0.95 * expected.0 as f64, "{unexpected:?}, {expected:?}");
+    assert!(unexpected.1 < expected.1 + 0.5, "{unexpected:?}, {expected:?}");
+}
+
 #[test]
 fn without_losses_fec_costs_only_its_parity() {
     let simulation = bulk(10, 3, 0.0);

@@ -372,14 +372,12 @@ impl Decoder {
     ) {
         let group = &self.groups[at];
         let missing = code.data_shards() - group.data;
-        let parity = &group.shards[code.data_shards()..];
-        let len = parity.iter().flatten().map(Vec::len).next().unwrap_or(0);
         // Parity shards of one group have one length. Room for the missing shards must be within the limit as well.
-        let one_length = parity.iter().flatten().all(|shard| shard.len() == len);
+        let parity_len = group.parity_len(code.data_shards());
+        let len = parity_len.unwrap_or(0);
         let room = missing * (len + code.data_shards() + BUFFER);
-        let possible = one_length && self.make_room(&mut at, room);
-        let lengths = self.groups[at].shards.iter().flatten().map(Vec::len);
-        if !possible || !self.limits.spend(missing, lengths) {
+        let possible = parity_len.is_some() && self.make_room(&mut at, room);
+        if !possible || !self.limits.spend(missing, self.groups[at].lengths()) {
             self.stats.parity_wasted += self.groups[at].parity as u64;
             self.stats.unrecoverable += missing as u64;
             // What costs more than is due is no sign of useless parity.

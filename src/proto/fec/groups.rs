@@ -32,6 +32,25 @@ pub(super) struct Group {
     pub(super) done: bool,
 }
 
+impl Group {
+    /// The lengths of the shards that are kept.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.lengths_from(0)
+    }
+
+    /// The length of the parity shards behind `data` data shards, if all have the same and there is one.
+    pub(super) fn parity_len(&self, data: usize) -> Option<usize> {
+        let mut lengths = self.lengths_from(data);
+        let len = lengths.next()?;
+        lengths.all(|other| other == len).then_some(len)
+    }
+
+    fn lengths_from(&self, first: usize) -> impl Iterator<Item = usize> {
+        let kept = self.seen.present(first..self.shards.len());
+        kept.filter_map(|shard| self.shards[shard].as_ref().map(Vec::len))
+    }
+}
+
 /// Groups of one size, in the order of their seqids.
 ///
 /// A group begins and ends at a cost that its size has no part in: a packet can begin one of 256, and end another.

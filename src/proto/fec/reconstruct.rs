@@ -97,24 +97,35 @@ impl ReedSolomon {
     fn plan(&self, shards: &[Option<impl AsRef<[u8]>>]) -> Result<Plan, FecError> {
         let needed = self.data_shards();
         check_count(shards.len(), needed + self.parity_shards())?;
-        let (data, parity) = shards.split_at(needed);
-        let length = |shard: &Option<_>| shard.as_ref().map(|shard| AsRef::<[u8]>::as_ref(shard).len());
-        let longest = data.iter().filter_map(length).max().unwrap_or(0);
-        let len = parity.iter().find_map(length).unwrap_or(longest);
-        let other = parity.iter().filter_map(length).find(|&other| other != len);
+        let mut set = ShardSet::default();
+        let (mut present, mut missing, mut longest) = (0, 0, 0);
+        let (mut of_parity, mut other) = (None, None);
+        // One walk over all shards: of large groups, most may be missing.
+        for (index, shard) in shards.iter().enumerate() {
+            let is_data = index < needed;
+            let Some(shard) = shard else {
+                missing += usize::from(is_data);
+                continue;
+            };
+            if present < needed {
+                set.insert(index);
+                present += 1;
+            }
+            let len = shard.as_ref().len();
+            if is_data {
+                longest = longest.max(len);
+            } else if *of_parity.get_or_insert(len) != len {
+                other.get_or_insert(len);
+            }
+        }
+        let len = of_parity.unwrap_or(longest);
         if let Some(found) = other.or((longest > len).then_some(longest)) {
             return Err(FecError::WrongLength { expected: len, found });
-        }
-        let (mut set, mut present) = (ShardSet::default(), 0);
-        let there = shards.iter().enumerate().filter(|(_, shard)| shard.is_some());
-        for (index, _) in there.take(needed) {
-            set.insert(index);
-            present += 1;
         }
         if present < needed {
             return Err(FecError::TooFewShards { present, needed });
         }
-        Ok(Plan { present: set, missing: data.iter().filter(|shard| shard.is_none()).count(), len })
+        Ok(Plan { present: set, missing, len })
     }
 
     /// Writes the missing data shards to `out`, which has as many shards, of the plan's length.

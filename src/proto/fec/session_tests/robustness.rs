@@ -203,6 +203,22 @@ fn nothing_is_set_aside_for_an_unexpected_peer() {
     assert!(decoder.memory() <= size_of::<Detector>(), "{} bytes", decoder.memory());
 }
 
+/// A session that turns FEC on while it lives expects it from then on.
+#[test]
+fn limits_widen_when_fec_is_turned_on() {
+    let mut decoder = Decoder::expecting(None);
+    let first = teach(&mut decoder, 200, 55);
+    let fill = |decoder: &mut Decoder, group: u32| {
+        for at in 0..100 {
+            let _ = input(decoder, &raw(first + group * 255 + at, 0xf1, 1_400), &mut |_, _| ());
+        }
+        decoder.memory()
+    };
+    assert!(fill(&mut decoder, 0) <= 64 << 10);
+    decoder.expect((10, 3));
+    assert!(fill(&mut decoder, 1) > 100 * 1_400);
+}
+
 /// What was not expected is recovered all the same, as long as its groups are not larger than most.
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; the kernels have tests of their own")]
