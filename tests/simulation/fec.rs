@@ -54,19 +54,20 @@ fn parity_that_the_receiver_did_not_expect_replaces_resends_too() {
         let windows = KcpConfig::builder().nodelay(NoDelay::FAST3).send_window(256).recv_window(256);
         windows.fec(data, parity).build().unwrap()
     };
-    let with = config(10, 3);
-    let [expected, unexpected] = [config(10, 3), config(0, 0)].map(|server| {
-        let link =
-            LinkSettings { reorder: 0.05, reorder_delay: ms(5), ..LinkSettings::delay(ms(50)).loss(0.05) };
-        let mut simulation =
-            Simulation::with(9, [&with, &server], [link.clone(), link], 0, [Duration::ZERO; 2]);
+    let link = LinkSettings { reorder: 0.05, reorder_delay: ms(5), ..LinkSettings::delay(ms(50)).loss(0.05) };
+    let run = |client: (usize, usize), server: (usize, usize)| {
+        let configs = [config(client.0, client.1), config(server.0, server.1)];
+        let links = [link.clone(), link.clone()];
+        let mut simulation = Simulation::with(9, [&configs[0], &configs[1]], links, 0, [Duration::ZERO; 2]);
         simulation.client().writer = Writer::bulk(TOTAL);
         simulation.server().reader = Reader::eager();
         simulation.complete(LIMIT);
         (simulation.ends[SERVER].connection.stats().fec.recovered, resent(&simulation))
-    });
+    };
+    let (none, expected, unexpected) = (run((0, 0), (0, 0)), run((10, 3), (10, 3)), run((10, 3), (0, 0)));
     assert!(unexpected.0 as f64 > 0.95 * expected.0 as f64, "{unexpected:?}, {expected:?}");
-    assert!(unexpected.1 < expected.1 + 0.5, "{unexpected:?}, {expected:?}");
+    // Its ACKs have no parity, so that a few more segments are resent.
+    assert!(unexpected.1 < 0.6 * none.1, "{unexpected:?}, {none:?}");
 }
 
 #[test]

@@ -7,8 +7,7 @@
 //! # Which group size the peer has
 //!
 //! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside, where the peer
-//! is expected to have FEC. The group size
-//! that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
+//! is expected to have FEC. The group size that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
 //! kind. What it computes is a linear combination of packets. All that the packets have in common survives in it (the conv, the
 //! command, the length), so that it looks like a valid segment, with a number and data that nobody sent.
 //!
@@ -24,7 +23,7 @@
 //! A sender of this crate skips some numbers when it changes its group size, so that packets from before and after the change
 //! are never combined. kcp-go's senders do not change.
 
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use super::{
     DecodeCache, ReedSolomon,
@@ -34,14 +33,13 @@ use super::{
     packet::{self, Kind, LEAP, Packet, SIZE_LEN},
     peer_check::{FecEvent, PeerCheck},
     pool::ShardPool,
+    set_aside::SetAside,
 };
 use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, wire::Segments};
 
 /// Bytes that a buffer takes in lists: twice in that of the pool, and in that of the recovered shards, both of which may be twice as
 /// long as they need to be.
 const BUFFER: usize = 4 * size_of::<Vec<u8>>();
-/// Longest packet that is set aside, in bytes: any that fits an Ethernet's MTU.
-const MAX_UNDECODED_LEN: usize = 1_500;
 /// Packets that may be missing between two that arrive. A longer gap means that the peer has changed its group size, or that so
 /// much was lost that the search may begin anew.
 const MAX_GAP: i32 = LEAP as i32 / 2;
@@ -53,10 +51,7 @@ pub(in crate::proto) struct Decoder {
     /// The peer's code, once its group size is known.
     code: Option<Arc<ReedSolomon>>,
     detector: Option<Box<Detector>>,
-    /// Packets set aside while the code is unknown, to be decoded once it is known.
-    undecoded: VecDeque<Undecoded>,
-    /// Bytes of these packets.
-    undecoded_bytes: usize,
+    undecoded: SetAside,
     groups: Groups,
     /// Buffers of the shards.
     pool: ShardPool,
@@ -76,13 +71,6 @@ pub(in crate::proto) struct Decoder {
     limits: Limits,
     peer_check: PeerCheck,
     stats: FecStats,
-}
-
-#[derive(Debug)]
-struct Undecoded {
-    seqid: u32,
-    is_data: bool,
-    shard: Vec<u8>,
 }
 
 impl Decoder {
@@ -156,11 +144,10 @@ impl Decoder {
             return outcome;
         }
         if self.code.is_none() {
-            self.set_aside(packet);
+            self.undecoded.push(packet, self.limits.undecoded);
             return outcome;
         }
-        self.undecoded_bytes = 0;
-        for earlier in core::mem::take(&mut self.undecoded) {
+        for earlier in self.undecoded.take() {
             self.keep(earlier.seqid, earlier.is_data, &earlier.shard, conv, &mut deliver);
         }
         self.keep(packet.seqid, is_data, packet.shard, conv, &mut deliver);
@@ -174,31 +161,13 @@ impl Decoder {
         if ahead > MAX_GAP {
             self.forget_code();
             self.detector = None;
-            self.forget_undecoded();
+            self.undecoded.clear();
             self.agreed = 0;
             self.since = Some(seqid);
         }
         if ahead >= 0 {
             self.newest = Some(seqid);
         }
-    }
-
-    fn set_aside(&mut self, packet: &Packet<'_>) {
-        if packet.shard.len() > MAX_UNDECODED_LEN || self.limits.undecoded == 0 {
-            return;
-        }
-        if self.undecoded.len() == self.limits.undecoded
-            && let Some(oldest) = self.undecoded.pop_front()
-        {
-            self.undecoded_bytes -= oldest.shard.capacity();
-        }
-        let shard = packet.shard.to_vec();
-        self.undecoded_bytes += shard.capacity();
-        self.undecoded.push_back(Undecoded {
-            seqid: packet.seqid,
-            is_data: packet.kind == Kind::Data,
-            shard,
-        });
     }
 
     /// Gives up all that belongs to the peer's code, and frees the memory that was of use with it.
@@ -209,11 +178,6 @@ impl Decoder {
             self.pool.trim();
             self.cache = DecodeCache::new();
         }
-    }
-
-    fn forget_undecoded(&mut self) {
-        self.undecoded.clear();
-        self.undecoded_bytes = 0;
     }
 
     /// Drops the peer's code if this packet contradicts it, and searches for the right one. Returns whether the packet is of
@@ -244,7 +208,7 @@ impl Decoder {
             self.since = None;
             self.newest = Some(seqid);
             self.detector = None;
-            self.forget_undecoded();
+            self.undecoded.clear();
             self.agreed = 0;
         }
         self.late_in_row = 0;
@@ -252,7 +216,7 @@ impl Decoder {
         let detector = self.detector.get_or_insert_with(|| Box::new(Detector::new()));
         let (found, anew) = detector.observe(seqid, is_data);
         if anew {
-            self.forget_undecoded();
+            self.undecoded.clear();
             self.since = Some(seqid);
             self.agreed = 0;
         }
@@ -283,7 +247,7 @@ impl Decoder {
         let Some(code) = self.code.clone() else { return };
         let size = code.data_shards() + code.parity_shards();
         let index = seqid as usize % size;
-        let Some(mut at) = self.group_of(seqid - index as u32, size) else {
+        let Some(mut at) = self.group_of(seqid - index as u32) else {
             self.stats.late += 1;
             return;
         };
@@ -336,7 +300,7 @@ impl Decoder {
     }
 
     /// The place of the group that begins at `first`. It is made if there is none, unless it is older than all groups kept.
-    fn group_of(&mut self, first: u32, size: usize) -> Option<usize> {
+    fn group_of(&mut self, first: u32) -> Option<usize> {
         let newer = self.groups.iter().position(|group| (group.first.wrapping_sub(first) as i32) >= 0);
         let at = newer.unwrap_or(self.groups.len());
         if newer.is_some() && self.groups[at].first == first {
@@ -351,7 +315,7 @@ impl Decoder {
             }
             self.forget_groups();
             self.newest = Some(first);
-            return self.group_of(first, size);
+            return self.group_of(first);
         }
         self.strays = 0;
         self.groups.insert(at, first);
@@ -449,8 +413,7 @@ impl Decoder {
         self.pool.bytes()
             + self.groups.memory()
             + self.recovered.capacity() * size_of::<Vec<u8>>()
-            + self.undecoded.capacity() * size_of::<Undecoded>()
-            + self.undecoded_bytes
+            + self.undecoded.memory()
             + self.cache.memory()
             + self.detector.as_ref().map_or(0, |detector| size_of_val(&**detector))
             + self.code.as_ref().map_or(0, |code| code.memory())
@@ -470,8 +433,7 @@ impl Decoder {
         self.groups.trim();
         self.pool.trim();
         self.recovered = Vec::new();
-        self.undecoded = VecDeque::new();
-        self.undecoded_bytes = 0;
+        self.undecoded = SetAside::default();
         self.cache = DecodeCache::new();
     }
 }
