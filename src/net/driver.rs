@@ -51,7 +51,9 @@ use std::{
     vec::Vec,
 };
 
-use self::{alarm::Alarm, lingering::Lingering, rotation::Rotated, sessions::Sessions, timers::Timers};
+use self::{
+    alarm::Alarm, lingering::Lingering, receive::RecvErrors, rotation::Rotated, sessions::Sessions, timers::Timers,
+};
 use super::{
     clock,
     control::Request,
@@ -77,10 +79,6 @@ const MIN_TIMEOUTS: usize = 4;
 const PACKETS_FOR_A_TIMEOUT: usize = 4;
 /// A session whose end has come is looked at again so much later, if what arrived before it is not read yet.
 const UNREAD_RETRY: Duration = Duration::from_millis(10);
-/// How many receive calls may fail in a row before the driver pauses. It goes on after the pause, whatever the error.
-const MAX_RECV_ERRORS: u32 = 16;
-/// The pause.
-const RECV_ERROR_PAUSE: Duration = Duration::from_millis(10);
 /// How long an idle session keeps its memory for further traffic.
 const IDLE_MEMORY: Duration = Duration::from_secs(1);
 /// How long what the endpoint may forget is left to its next packet. Only then the driver wakes up for it.
@@ -111,8 +109,7 @@ pub(super) struct Driver {
     idle: VecDeque<(Instant, Handle)>,
     /// When to have the endpoint forget what has expired.
     forget_at: Option<Instant>,
-    /// How many receive calls have failed in a row.
-    recv_errors: u32,
+    recv_errors: RecvErrors,
     /// What was asked of the driver and done.
     obeyed: Request,
     /// What accepted sessions are configured with, once their key was replaced.
@@ -132,12 +129,12 @@ struct Reading {
 }
 
 impl Reading {
-    /// A turn began at `now` in which the socket was empty or not.
+    /// A turn began at `now` in which the socket was found empty or not.
     fn note(&mut self, now: Instant, empty: bool) {
         if empty {
             *self = Self { until: now, since: now };
         } else if now - self.since >= MAX_BACKLOG {
-            // Nor does a flood keep silent sessions alive.
+            // Nor does a flood keep silent sessions alive, or a socket that cannot be read.
             *self = Self { until: self.since, since: now };
         }
     }
@@ -168,7 +165,7 @@ impl Driver {
             blocked: Vec::new(),
             idle: VecDeque::new(),
             forget_at: None,
-            recv_errors: 0,
+            recv_errors: RecvErrors::default(),
             obeyed: Request::None,
             rotated: None,
             key_retires_at: None,
@@ -459,8 +456,7 @@ impl Driver {
     /// Sleeps until the earliest deadline. `Ready` once it has come.
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let idle = self.idle.front().map(|(at, _)| *at);
-        let paused = self.recv_errors >= MAX_RECV_ERRORS;
-        let retry = paused.then(|| clock::now() + RECV_ERROR_PAUSE);
+        let retry = self.recv_errors.paused_until();
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
         self.alarm
             .poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at, self.key_retires_at]))
@@ -474,9 +470,7 @@ impl Future for Driver {
         let this = self.get_mut();
         this.shared.counters.driver.wakeups.add(1);
         this.shared.run_queue.register_driver(cx.waker());
-        if this.recv_errors >= MAX_RECV_ERRORS {
-            this.recv_errors = 0;
-        }
+        this.recv_errors.end_pause();
         this.take_socket();
         this.obey();
         this.take_keys();
@@ -486,15 +480,13 @@ impl Future for Driver {
         let mut due = true;
         for _ in 0..MAX_TURNS {
             let mut now = None;
-            let mut received = None;
-            if this.recv_errors < MAX_RECV_ERRORS {
-                received = this.receive(cx, &mut now);
-            }
+            let reads = this.recv_errors.paused_until().is_none();
+            let received = if reads { this.receive(cx, &mut now) } else { None };
             // If nothing came and no session is dirty, the turn before has done all this.
             if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
-                this.reading.note(now, received.is_none());
+                this.reading.note(now, reads && received.is_none());
                 this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
                 this.trim_idle(now);
                 this.forget_expired(now);

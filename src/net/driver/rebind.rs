@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Driver;
+use super::{Driver, receive::RecvErrors};
 use crate::net::{error::KcpError, shared::Sharing, socket::Socket};
 
 impl Driver {
@@ -19,7 +19,7 @@ impl Driver {
     fn rebind(&mut self, socket: Arc<Socket>) {
         self.socket = socket;
         self.endpoint.set_resets(!self.socket.shares_port());
-        self.recv_errors = 0;
+        self.recv_errors = RecvErrors::default();
         self.unblock_all();
         // A stream that has a socket for itself has seen to its session.
         if self.shared.sharing == Sharing::Many {

@@ -4,6 +4,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use super::Driver;
@@ -25,6 +26,48 @@ pub(super) struct Batch {
     pub(super) bytes: usize,
 }
 
+/// Keeps the driver from spinning over a socket that is ready and cannot be read: after [`MAX_RECV_ERRORS`] in a row it pauses.
+///
+/// Nothing but time ends a pause, neither another turn nor what wakes the driver meanwhile. Then it goes on, whatever the error.
+#[derive(Debug, Default)]
+pub(super) struct RecvErrors {
+    in_a_row: u32,
+    paused_until: Option<Instant>,
+}
+
+/// How many receive calls may fail in a row before the driver pauses.
+const MAX_RECV_ERRORS: u32 = 16;
+/// The pause.
+const RECV_ERROR_PAUSE: Duration = Duration::from_millis(10);
+
+impl RecvErrors {
+    /// A receive call has failed.
+    #[cold]
+    fn note(&mut self) {
+        self.in_a_row += 1;
+        if self.in_a_row >= MAX_RECV_ERRORS {
+            *self = Self { in_a_row: 0, paused_until: Some(clock::now() + RECV_ERROR_PAUSE) };
+        }
+    }
+
+    /// A receive call has succeeded.
+    const fn clear(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Until when the driver must not receive, if it pauses.
+    pub(super) const fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    /// Ends a pause that has lasted long enough.
+    pub(super) fn end_pause(&mut self) {
+        if self.paused_until.is_some_and(|until| until <= clock::now()) {
+            self.paused_until = None;
+        }
+    }
+}
+
 impl Driver {
     /// Receives one batch; `None` if there was none. `now` is set to the time at which the first of it was there.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, now: &mut Option<Instant>) -> Option<Batch> {
@@ -43,13 +86,13 @@ impl Driver {
         match outcome {
             Poll::Pending => return None,
             Poll::Ready(Ok(())) => {
-                self.recv_errors = 0;
+                self.recv_errors.clear();
                 shared.counters.socket.recv_calls.add(1);
                 shared.counters.socket.packets_received.add(count);
             }
             Poll::Ready(Err(error)) => {
                 // An ICMP answer to something sent, or a shortage of memory: the socket itself is fine.
-                self.recv_errors += 1;
+                self.recv_errors.note();
                 shared.counters.socket.recv_errors.add(1);
                 if shared.sharing == Sharing::OneStream && is_refusal(&error) {
                     self.sessions.iter().for_each(|slot| slot.session.note_refused());
