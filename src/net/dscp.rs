@@ -10,6 +10,9 @@ use std::{
 
 use socket2::SockRef;
 
+/// Whether [`send`] can send several packets with one system call.
+pub(super) const HAS_GSO: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
 /// Sends packets that lie back to back in `contents`, `stride` bytes each; a single one without a stride.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn send(
@@ -34,19 +37,6 @@ pub(super) fn send(
         bytes => socket.sendmsg(&message.with_control(bytes), 0),
     }
     .map(drop)
-}
-
-/// Whether an error may mean that GSO does not work here.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn may_be_gso(error: &io::Error) -> bool {
-    const EIO: i32 = 5;
-    const EINVAL: i32 = 22;
-    matches!(error.raw_os_error(), Some(EIO | EINVAL))
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn may_be_gso(_: &io::Error) -> bool {
-    false
 }
 
 /// Control messages in the kernel's layout: each is a `cmsghdr` (length, level, type) and its data, padded to the size of a

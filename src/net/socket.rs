@@ -53,8 +53,9 @@ pub(super) struct Socket {
     was_single: AtomicBool,
     /// A DSCP was set.
     has_dscp: AtomicBool,
-    /// A batch that was sent with a DSCP showed that GSO does not work here. `quinn-udp` knows this only of its own batches.
-    dscp_without_gso: AtomicBool,
+    /// A batch that was sent showed that GSO does not work here. `quinn-udp` notes this only of its own batches; what one way of
+    /// sending finds out, the other need not lose time with.
+    without_gso: AtomicBool,
 }
 
 /// The packets of one receive slot, of one peer. They have the same size, but the last may be shorter.
@@ -146,6 +147,20 @@ fn set_tells_refusals(socket: &std::net::UdpSocket, tell: bool) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn set_tells_refusals<S>(_: &S, _: bool) {}
 
+/// Whether an error of a batch may mean that GSO does not work here.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn may_be_gso(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    const EINVAL: i32 = 22;
+    matches!(error.raw_os_error(), Some(EIO | EINVAL))
+}
+
+/// Elsewhere `quinn-udp` knows.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn may_be_gso(_: &io::Error) -> bool {
+    false
+}
+
 #[cfg(unix)]
 fn set_tclass_v6(options: &SockRef<'_>, tclass: u32) -> io::Result<()> {
     options.set_tclass_v6(tclass)
@@ -188,7 +203,7 @@ impl Socket {
             state,
             was_single: AtomicBool::new(false),
             has_dscp: AtomicBool::new(false),
-            dscp_without_gso: AtomicBool::new(!cfg!(any(target_os = "linux", target_os = "android"))),
+            without_gso: AtomicBool::new(false),
         })
     }
 
@@ -244,7 +259,8 @@ impl Socket {
 
     /// Packets that one system call can send.
     fn max_packets(&self) -> usize {
-        if self.has_dscp.load(Ordering::Relaxed) && self.dscp_without_gso.load(Ordering::Relaxed) {
+        let never = !dscp::HAS_GSO && self.has_dscp.load(Ordering::Relaxed);
+        if never || self.without_gso.load(Ordering::Relaxed) {
             return 1;
         }
         self.state.max_gso_segments().max(1)
@@ -321,11 +337,7 @@ impl Socket {
         }
         let send = || {
             if self.has_dscp.load(Ordering::Relaxed) {
-                let outcome = dscp::send(self.options(), peer, local_ip, stride, contents);
-                if stride.is_some() && outcome.as_ref().is_err_and(dscp::may_be_gso) {
-                    self.dscp_without_gso.store(true, Ordering::Relaxed);
-                }
-                return outcome;
+                return dscp::send(self.options(), peer, local_ip, stride, contents);
             }
             let transmit = quinn_udp::Transmit {
                 destination: peer,
@@ -336,7 +348,11 @@ impl Socket {
             };
             self.state.try_send(UdpSockRef::from(self.io.socket()), &transmit)
         };
-        self.io.try_send(send)
+        let outcome = self.io.try_send(send);
+        if stride.is_some() && outcome.as_ref().is_err_and(may_be_gso) {
+            self.without_gso.store(true, Ordering::Relaxed);
+        }
+        outcome
     }
 
     /// Waits until a send may succeed.
