@@ -18,7 +18,7 @@ use super::{
     error::KcpError,
     handover::RunQueue,
     session::{Session, is_refusal},
-    socket::Socket,
+    socket::{Progress, Socket},
     stats::Counters,
 };
 use crate::proto::{SessionSeed, Transmit};
@@ -154,8 +154,7 @@ impl Shared {
         told && self.socket().options().take_error().ok().flatten().is_some_and(|error| is_refusal(&error))
     }
 
-    /// Sends the packets of `transmit`, which lie in `bytes`, and counts them. `sent` is set to the bytes of those that the
-    /// socket is done with.
+    /// Sends the packets of `transmit`, which lie in `bytes`, and counts them. `progress` begins as nothing.
     ///
     /// # Errors
     /// Those of [`Socket::try_send`].
@@ -165,26 +164,22 @@ impl Shared {
         local_ip: Option<IpAddr>,
         transmit: Transmit,
         bytes: &[u8],
-        sent: &mut usize,
+        progress: &mut Progress,
     ) -> io::Result<()> {
-        let outcome = self.socket().try_send(peer, local_ip, transmit, bytes, sent);
-        match &outcome {
-            Ok(()) => {
-                self.counters.socket.send_calls.add(1);
-                self.counters.socket.packets_sent.add(transmit.packets());
-            }
-            Err(error) => self.count_unsent(error, *sent, transmit),
+        let outcome = self.socket().try_send(peer, local_ip, transmit, bytes, progress);
+        self.counters.socket.send_calls.add(progress.calls);
+        self.counters.socket.packets_sent.add(progress.done.div_ceil(transmit.stride) - progress.lost);
+        if progress.done < transmit.len || progress.errors > 0 {
+            self.count_unsent(progress, transmit);
         }
         outcome
     }
 
     #[cold]
-    fn count_unsent(&self, error: &io::Error, sent: usize, transmit: Transmit) {
-        if error.kind() == io::ErrorKind::WouldBlock {
+    fn count_unsent(&self, progress: &Progress, transmit: Transmit) {
+        self.counters.socket.send_errors.add(progress.errors);
+        if progress.done < transmit.len {
             self.counters.socket.send_blocked.add(1);
-            self.counters.socket.packets_sent.add(sent.div_ceil(transmit.stride));
-        } else {
-            self.counters.socket.send_errors.add(1);
         }
     }
 

@@ -71,6 +71,19 @@ pub(super) struct Received<'a> {
     pub(super) stride: usize,
 }
 
+/// How far a [send](Socket::try_send) has come.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes of the packets that the socket is done with, sent or lost. What is behind them is still to be sent.
+    pub(super) done: usize,
+    /// System calls that sent packets.
+    pub(super) calls: usize,
+    /// System calls that failed and lost packets.
+    pub(super) errors: usize,
+    /// The packets lost.
+    pub(super) lost: usize,
+}
+
 impl Received<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.block[..self.len]
@@ -266,29 +279,30 @@ impl Socket {
         self.state.max_gso_segments().max(1)
     }
 
-    /// Sends the packets of `transmit`, which lie in `bytes`. `sent` is set to the bytes of the packets that the socket is done
-    /// with, sent or lost.
+    /// Sends the packets of `transmit`, which lie in `bytes`. `progress` begins as nothing.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket's buffer is full: the packets behind `sent` are still to be sent. Any other error when every
-    /// packet was lost.
+    /// `WouldBlock` when the socket's buffer is full: the packets behind `progress.done` are still to be sent. Any other error when
+    /// every packet was lost.
     pub(super) fn try_send(
         &self,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
         transmit: Transmit,
         bytes: &[u8],
-        sent: &mut usize,
+        progress: &mut Progress,
     ) -> io::Result<()> {
         let local_ip = local_ip.filter(|_| self.any_ip);
         if transmit.len <= transmit.stride && local_ip.is_none() {
             let outcome = self.send_plain(peer, &bytes[..transmit.len]);
-            if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                *sent = transmit.len;
+            match &outcome {
+                Ok(()) => *progress = Progress { done: transmit.len, calls: 1, errors: 0, lost: 0 },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => *progress = Progress { done: transmit.len, calls: 0, errors: 1, lost: 1 },
             }
             return outcome;
         }
-        self.send_parts(peer, local_ip, transmit, bytes, sent)
+        self.send_parts(peer, local_ip, transmit, bytes, progress)
     }
 
     /// Sends the packets in as many system calls as it takes.
@@ -298,25 +312,28 @@ impl Socket {
         local_ip: Option<IpAddr>,
         transmit: Transmit,
         bytes: &[u8],
-        sent: &mut usize,
+        progress: &mut Progress,
     ) -> io::Result<()> {
         let mut outcome = Ok(());
-        let mut any = false;
-        while *sent < transmit.len {
+        while progress.done < transmit.len {
             let most = self.max_packets();
-            let rest = &bytes[*sent..transmit.len];
+            let rest = &bytes[progress.done..transmit.len];
             let part = &rest[..rest.len().min(most * transmit.stride)];
             match self.send_batch(peer, local_ip, transmit.stride, part) {
-                Ok(()) => any = true,
+                Ok(()) => progress.calls += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // The kernel or the interface cannot do GSO after all. That is now known: the packets go one by one.
                 Err(_) if part.len() > transmit.stride && self.max_packets() == 1 => continue,
                 // These are lost. The packets behind them may still be sent.
-                Err(error) => outcome = Err(error),
+                Err(error) => {
+                    outcome = Err(error);
+                    progress.errors += 1;
+                    progress.lost += part.len().div_ceil(transmit.stride);
+                }
             }
-            *sent += part.len();
+            progress.done += part.len();
         }
-        if any { Ok(()) } else { outcome }
+        if progress.calls > 0 { Ok(()) } else { outcome }
     }
 
     /// Sends a single packet without control messages.

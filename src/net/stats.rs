@@ -53,7 +53,7 @@ groups! {
         packets_received,
         /// Receive system calls that failed.
         recv_errors,
-        /// Send system calls that succeeded.
+        /// Send system calls that succeeded. A batch that the system does not take as a whole needs many.
         send_calls,
         /// Packets sent.
         packets_sent,

@@ -15,7 +15,7 @@ use crate::{
         error::KcpError,
         session::{PeerAddress, Session, is_refusal},
         shared::Sharing,
-        socket::Received,
+        socket::{Progress, Received},
     },
     proto::{Connection, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
@@ -160,7 +160,7 @@ impl Driver {
         let packet = self.endpoint.reply();
         let transmit = Transmit { len: packet.len(), stride: packet.len() };
         // The counters of the socket tell how it went.
-        let _ = self.shared.send(reply.to, answerable(local_ip), transmit, packet, &mut 0);
+        let _ = self.shared.send(reply.to, answerable(local_ip), transmit, packet, &mut Progress::default());
     }
 
     /// Puts a session that a peer begins into the accept queue, if there is room. Returns the packets that begin it.

@@ -9,7 +9,7 @@ use crate::{
         error::KcpError,
         handover::Next,
         shared::Sharing,
-        socket::{self, Socket},
+        socket::{self, Progress, Socket},
     },
     proto::{Handle, Instant, RebindError, Transmit},
 };
@@ -87,7 +87,7 @@ impl Session {
         for (to, packet) in questions {
             let transmit = Transmit { len: packet.len(), stride: packet.len() };
             // The counters of the socket tell how it went.
-            let _ = self.shared.send(to, from.local_ip, transmit, &packet, &mut 0);
+            let _ = self.shared.send(to, from.local_ip, transmit, &packet, &mut Progress::default());
         }
     }
 

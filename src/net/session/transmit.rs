@@ -10,7 +10,7 @@ use crate::{
     net::{
         clock,
         handover::{self, Next, Sender},
-        socket,
+        socket::{self, Progress},
         wake_list::WakeList,
     },
     proto::{Instant, Transmit},
@@ -33,7 +33,10 @@ impl Session {
         corked: bool,
     ) -> Next {
         let (mut state, next) = socket::with_transmit_buffer(|buffer| {
-            handover::transmit_in_task(state, &mut Batches { session: self, now, corked, buffer, sent: 0 })
+            handover::transmit_in_task(
+                state,
+                &mut Batches { session: self, now, corked, buffer, progress: Progress::default() },
+            )
         });
         state.collect_events(wakes);
         next
@@ -44,19 +47,22 @@ impl Session {
     /// `now` was read under this lock: others may have sent before, and a connection's time must not run backwards.
     pub(super) fn send_batches<'g>(&self, state: Guard<'g>, now: Instant, corked: bool) -> (Guard<'g>, Next) {
         socket::with_transmit_buffer(|buffer| {
-            handover::transmit(state, &mut Batches { session: self, now, corked, buffer, sent: 0 })
+            handover::transmit(
+                state,
+                &mut Batches { session: self, now, corked, buffer, progress: Progress::default() },
+            )
         })
     }
 
     /// Sends a batch that found the socket full, or the rest of it. Puts it back if the socket still is.
     #[cold]
     fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Blocked) -> Result<(), Next> {
-        let mut sent = 0;
+        let mut progress = Progress::default();
         let PeerAddress { peer, local_ip } = state.address;
-        let outcome = self.shared.send(peer, local_ip, blocked.transmit, &blocked.bytes, &mut sent);
+        let outcome = self.shared.send(peer, local_ip, blocked.transmit, &blocked.bytes, &mut progress);
         if outcome.as_ref().is_err_and(is_full) {
-            blocked.bytes.drain(..sent);
-            blocked.transmit.len -= sent;
+            blocked.bytes.drain(..progress.done);
+            blocked.transmit.len -= progress.done;
             state.blocked = Some(blocked);
             return Err(Next::Blocked);
         }
@@ -71,8 +77,8 @@ struct Batches<'a> {
     now: Instant,
     corked: bool,
     buffer: &'a mut [u8],
-    /// Bytes of the present batch that the socket is done with.
-    sent: usize,
+    /// How far the present batch has come.
+    progress: Progress,
 }
 
 /// A batch that found the socket full.
@@ -115,14 +121,14 @@ impl Sender<State> for Batches<'_> {
         let shared = &self.session.shared;
         let PeerAddress { peer, local_ip } = batch.to;
         shared.note_sent_first(&batch.first_packets);
-        self.sent = 0;
-        shared.send(peer, local_ip, batch.transmit, self.buffer, &mut self.sent)
+        self.progress = Progress::default();
+        shared.send(peer, local_ip, batch.transmit, self.buffer, &mut self.progress)
     }
 
     #[inline]
     fn sent(&mut self, state: &mut State, batch: Batch, outcome: io::Result<()>) -> Result<(), Next> {
         if outcome.as_ref().is_err_and(is_full) {
-            let bytes = self.buffer[self.sent..batch.transmit.len].to_vec();
+            let bytes = self.buffer[self.progress.done..batch.transmit.len].to_vec();
             let transmit = Transmit { len: bytes.len(), ..batch.transmit };
             state.blocked = Some(Blocked { bytes, transmit });
             return Err(Next::Blocked);
