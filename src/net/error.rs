@@ -99,7 +99,8 @@ pub enum KcpError {
     /// The task that serves the socket has ended, with its runtime.
     RuntimeGone,
     /// Nothing could be sent. Errors that may pass (no route, no buffers, a firewall) end no session before
-    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) does.
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout) does. Or the stream's segments were too long for the way to the peer
+    /// (`EMSGSIZE`), for as long: see [`mtu`](crate::KcpConfigBuilder::mtu).
     Network {
         /// The kind of the last failure.
         kind: io::ErrorKind,

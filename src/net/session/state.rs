@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) blocked: Option<Blocked>,
     /// Every send has failed for a while.
     failing: Option<Failing>,
+    /// Packets are too long for the way to the peer, and the stream stands still.
+    stuck: Option<Stuck>,
     /// Why calls fail, when it is not for the connection's own reason.
     failure: Option<KcpError>,
     /// The peer has acknowledged everything that was written before the shutdown.
@@ -75,6 +77,15 @@ struct Failing {
     last: KcpError,
 }
 
+/// A stream that stands still while packets are refused as too long.
+#[derive(Debug, Clone, Copy)]
+struct Stuck {
+    /// The oldest segment in flight.
+    oldest: u32,
+    /// When a packet was refused first.
+    since: Instant,
+}
+
 impl State {
     pub(super) fn new(connection: Connection, address: PeerAddress) -> Self {
         Self {
@@ -84,6 +95,7 @@ impl State {
             moved: false,
             blocked: None,
             failing: None,
+            stuck: None,
             failure: None,
             flushed: false,
             readers: Waiters::default(),
@@ -243,7 +255,7 @@ impl State {
     /// Most errors are those of a network that is about to change: no route, an interface that is down, no buffers, a firewall
     /// that is being set up, a peer that restarts. They end nothing; the peer does, if it stays silent for `dead_timeout`, and
     /// then the error says why. Others will not pass, because of the socket or the address. They end the session when no send
-    /// has succeeded for a while.
+    /// has succeeded for a while. A packet that is too long is a matter of its own: see [`State::note_too_long`].
     #[inline]
     pub(super) fn note_send(&mut self, now: Instant, outcome: io::Result<()>) {
         match outcome {
@@ -263,6 +275,26 @@ impl State {
         if is_lasting(error) && now - since >= SEND_FAILURE_LIMIT && count >= MIN_SEND_FAILURES {
             self.fail(last);
         }
+        if is_too_long(error) {
+            self.note_too_long(now, last);
+        }
+    }
+
+    /// A packet was longer than what the next hop takes, as far as the system knows (`EMSGSIZE`). The way may be another one soon,
+    /// or the packet a datagram that the stream does not need.
+    ///
+    /// But nothing else would end a session whose segments do not fit: shorter packets pass, above all PINGs and their answers,
+    /// and so the peer is never silent. It ends when the same segment has stopped the stream for `dead_timeout`.
+    fn note_too_long(&mut self, now: Instant, failure: KcpError) {
+        let Some(oldest) = self.connection.oldest_in_flight() else {
+            self.stuck = None;
+            return;
+        };
+        match self.stuck.filter(|stuck| stuck.oldest == oldest) {
+            None => self.stuck = Some(Stuck { oldest, since: now }),
+            Some(Stuck { since, .. }) if now - since >= self.connection.dead_timeout() => self.fail(failure),
+            Some(_) => {}
+        }
     }
 }
 
@@ -281,6 +313,11 @@ fn is_lasting(error: &io::Error) -> bool {
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => true,
         _ => false,
     }
+}
+
+/// Whether a packet was too long to be sent.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EMSGSIZE)
 }
 
 impl SessionState for State {
@@ -319,6 +356,14 @@ pub(in crate::net) fn is_refusal(error: &io::Error) -> bool {
 
 /// The system's number for "operation not permitted", on every Unix.
 const EPERM: i32 = 1;
+/// The system's number for "message too long".
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const EMSGSIZE: i32 = nix::errno::Errno::EMSGSIZE as i32;
+#[cfg(windows)]
+const EMSGSIZE: i32 = 10_040;
+/// That of BSD and macOS.
+#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
+const EMSGSIZE: i32 = 40;
 /// How long every send may fail, for a reason that will not pass, before the session ends: longer than a change of network takes.
 const SEND_FAILURE_LIMIT: Duration = Duration::from_secs(5);
 /// How many sends must have failed by then.

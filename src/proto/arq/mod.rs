@@ -280,6 +280,12 @@ impl Arq {
         self.queue.unsent() + (self.buffer.unacked_bytes() - headers) as usize
     }
 
+    /// The number of the oldest segment that the peer has not acknowledged.
+    #[cfg(feature = "tokio")]
+    pub(super) fn oldest_in_flight(&self) -> Option<u32> {
+        (self.buffer.unacked() > 0).then(|| self.buffer.una())
+    }
+
     /// Whether a segment waits that the window has room for. Delayed writes do not count.
     pub(super) fn has_sendable(&self) -> bool {
         let delayed = self.flush_at.is_some() && self.queue.unsent() < self.path.mss();

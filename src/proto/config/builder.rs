@@ -36,7 +36,9 @@ impl KcpConfigBuilder {
     }
 
     /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500. A packet
-    /// that is larger than the path's MTU less 28 (IPv6: less 48) is lost, because the network does not fragment it.
+    /// that is larger than the path's MTU less 28 (IPv6: less 48) is lost, because the network does not fragment it. Where this
+    /// machine knows that, as for the MTU of its own interface, sending fails with `EMSGSIZE`: a session of the Tokio layer ends
+    /// with it (`KcpError::Network`) when one segment has not passed for [`dead_timeout`](Self::dead_timeout).
     pub const fn mtu(mut self, bytes: usize) -> Self {
         self.config.settings.mtu = bytes;
         self

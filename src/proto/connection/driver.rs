@@ -3,6 +3,8 @@
 //! The answers save it work: a look at the clock, a system call, a turn of the driver. A caller without them is as correct,
 //! so that they are no part of the public interface.
 
+use core::time::Duration;
+
 use super::{Connection, State, ends::EndEvents};
 use crate::proto::time::Instant;
 
@@ -57,6 +59,16 @@ impl Connection {
         if self.extension.as_mut().is_some_and(|extension| extension.ends.on_unreachable(all_acked)) {
             self.check_ends(now);
         }
+    }
+
+    /// The number of the oldest segment that the peer has not acknowledged. The stream stands still while it is the same.
+    pub(crate) fn oldest_in_flight(&self) -> Option<u32> {
+        self.arq.oldest_in_flight()
+    }
+
+    /// How long a peer may be silent that owes an answer.
+    pub(crate) const fn dead_timeout(&self) -> Duration {
+        self.dead_timeout
     }
 
     /// Bytes written that the peer has not acknowledged.
