@@ -3,6 +3,8 @@
 //! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It also sets the ECN field of every packet, which
 //! overwrites a socket's DSCP on Linux. So with a DSCP, batches are sent by [`dscp`] instead, with GSO all the same.
 
+#[cfg(all(test, target_os = "linux"))]
+pub(super) mod faults;
 mod slots;
 
 use std::{
@@ -56,6 +58,8 @@ pub(super) struct Socket {
     /// A batch that was sent showed that GSO does not work here. `quinn-udp` notes this only of its own batches; what one way of
     /// sending finds out, the other need not lose time with.
     without_gso: AtomicBool,
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) faults: faults::Faults,
 }
 
 /// The packets of one receive slot, of one peer. They have the same size, but the last may be shorter.
@@ -217,6 +221,8 @@ impl Socket {
             was_single: AtomicBool::new(false),
             has_dscp: AtomicBool::new(false),
             without_gso: AtomicBool::new(false),
+            #[cfg(all(test, target_os = "linux"))]
+            faults: faults::Faults::default(),
         })
     }
 
@@ -338,7 +344,11 @@ impl Socket {
 
     /// Sends a single packet without control messages.
     fn send_plain(&self, peer: SocketAddr, packet: &[u8]) -> io::Result<()> {
-        self.io.try_send(|| self.io.send_to(packet, peer).map(drop))
+        self.io.try_send(|| {
+            #[cfg(all(test, target_os = "linux"))]
+            self.faults.strike(faults::Call::Send { len: packet.len(), stride: None })?;
+            self.io.send_to(packet, peer).map(drop)
+        })
     }
 
     fn send_batch(
@@ -353,6 +363,8 @@ impl Socket {
             return self.send_plain(peer, contents);
         }
         let send = || {
+            #[cfg(all(test, target_os = "linux"))]
+            self.faults.strike(faults::Call::Send { len: contents.len(), stride })?;
             if self.has_dscp.load(Ordering::Relaxed) {
                 return dscp::send(self.options(), peer, local_ip, stride, contents);
             }
@@ -396,6 +408,8 @@ impl Socket {
     /// Receives into `N` slots, at most [`SLOTS`], and calls `handle` for each that was filled. Returns whether nothing was left
     /// to receive.
     fn receive<const N: usize>(&self, handle: &mut impl FnMut(Received<'_>)) -> io::Result<bool> {
+        #[cfg(all(test, target_os = "linux"))]
+        self.faults.strike(faults::Call::Receive)?;
         RECV.with_borrow_mut(|buffers| {
             let RecvBuffers { slots, meta } = &mut **buffers.get_or_insert_default();
             let blocks = slots.free(N);

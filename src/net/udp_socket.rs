@@ -36,6 +36,12 @@ impl KcpSocket {
         Self { shared, socket }
     }
 
+    /// What befalls the socket's system calls.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn faults(&self) -> &super::socket::faults::Faults {
+        &self.socket.faults
+    }
+
     /// The address that the socket is bound to.
     ///
     /// # Errors
