@@ -18,6 +18,7 @@
 //!   shared           what the streams, the listener and the driver of one socket have in common
 //!   socket           batches of packets (quinn-udp)
 //!     slots          the memory that they are received into
+//!     faults         for tests: system calls that fail
 //!     async_socket   waiting for packets, and for room to send
 //!     dscp           sending with a DSCP
 //! ```

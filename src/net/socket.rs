@@ -2,6 +2,21 @@
 //!
 //! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It also sets the ECN field of every packet, which
 //! overwrites a socket's DSCP on Linux. So with a DSCP, batches are sent by [`dscp`] instead, with GSO all the same.
+//!
+//! What comes of a call that fails:
+//!
+//! ```text
+//! send     full (EAGAIN)            the packets wait until the socket has room
+//!          GSO refused (EIO, ...)   the packets go one by one, and so do all later ones
+//!          too long (EMSGSIZE)      lost; a stream that stands still for it ends after dead_timeout, with this error
+//!          anything else            lost, and resent as other lost packets are
+//! receive  anything but EAGAIN      tried again; after many in a row the driver pauses
+//! ```
+//!
+//! Without buffers (`ENOBUFS`) packets are lost, too, and do not wait: the queue that is full is the interface's. No system tells
+//! when that has room, and the socket itself has. To send less is the congestion control's work, which takes it for the loss that
+//! it is. What no error ends is ended by the peer's silence, and then a session says which error its last packets met: see
+//! `State::note_send`.
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) mod faults;

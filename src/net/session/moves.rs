@@ -46,6 +46,7 @@ impl Session {
                 }
             }
             change();
+            state.forget_failures();
             if let Some(end) = &state.end {
                 end.set_local(self.shared.socket().local_addr().ok());
             }

@@ -280,6 +280,12 @@ impl State {
         }
     }
 
+    /// Packets go over another socket or another network from here on: what failed before says nothing of it.
+    pub(super) const fn forget_failures(&mut self) {
+        self.failing = None;
+        self.stuck = None;
+    }
+
     /// A packet was longer than what the next hop takes, as far as the system knows (`EMSGSIZE`). The way may be another one soon,
     /// or the packet a datagram that the stream does not need.
     ///
@@ -436,6 +442,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn packets_that_are_too_long_end_a_session_when_its_peer_would_count_as_dead() {
+        let too_long = || Err(io::Error::from_raw_os_error(EMSGSIZE));
+        let mut state = waiting();
+        for second in 0..30 {
+            state.note_send(at(second), too_long());
+            // Shorter ones pass.
+            state.note_send(at(second), Ok(()));
+            assert_eq!(state.connection.close_reason(), None, "for {second} s");
+        }
+        state.note_send(at(30), too_long());
+        assert_eq!(state.close_reason(), Some(KcpError::network(&too_long().unwrap_err())));
+
+        let mut state = waiting();
+        state.note_send(at(0), too_long());
+        state.forget_failures();
+        state.note_send(at(29), too_long());
+        state.note_send(at(58), too_long());
+        assert_eq!(state.connection.close_reason(), None, "it had another network at 29 s");
     }
 
     /// If any send succeeds, what had failed before is not the reason.

@@ -270,8 +270,10 @@ async fn long_datagrams_that_are_refused_do_not_end_a_stream_of_short_messages()
     pair.faults()[0].set(|call| (call.packet_len() > 1_000).then_some(EMSGSIZE));
     let datagrams = pair.client.datagrams();
     for _ in 0..40 {
+        // It is in flight as the datagram is refused.
+        pair.client.write_u8(7).await.unwrap();
         datagrams.send(&[7; 1_200]).unwrap();
-        pair.assert_alive().await;
+        assert_eq!(within("a byte", pair.server.read_u8()).await.unwrap(), 7);
         tokio::time::sleep(ms(20)).await;
     }
     assert!(pair.stats()[0].socket.send_errors >= 20, "{:?}", pair.stats()[0].socket);
