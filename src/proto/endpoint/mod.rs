@@ -315,6 +315,10 @@ impl Endpoint {
         allowed: bool,
     ) -> Option<Reply> {
         let to = self.batch.source;
+        // Nobody can be answered at port 0. The system would refuse it, and whoever has to deal with that is kept from its work.
+        if to.port() == 0 {
+            return None;
+        }
         if !allowed {
             self.stats.replies_limited += 1;
             return None;
