@@ -20,7 +20,7 @@
 //!     slots          the memory that they are received into
 //!     faults         for tests: system calls that fail
 //!     async_socket   waiting for packets, and for room to send
-//!     dscp           sending with a DSCP
+//!     sendmsg        sending without quinn-udp: on Linux, and with a DSCP
 //! ```
 //!
 //! A write goes all the way to the system call in the writer's own task. A read takes bytes from where the driver put them.
@@ -33,13 +33,13 @@ mod clock;
 mod control;
 mod datagrams;
 mod driver;
-mod dscp;
 mod endpoint;
 mod entropy;
 mod error;
 mod handle;
 mod handover;
 mod listener;
+mod sendmsg;
 mod session;
 mod shared;
 mod socket;

@@ -1,7 +1,8 @@
-//! Sending with the socket's own DSCP.
+//! Sending without `quinn-udp`: on Linux always, elsewhere with a DSCP.
 //!
-//! `quinn-udp` sets the ECN field of every packet, and with it overwrites the DSCP that the socket was given. So these packets
-//! are sent with `socket2`, and with the same control messages but for that one.
+//! `quinn-udp` sets the ECN field of every packet, and with it overwrites the DSCP that the socket was given. And where a packet
+//! cannot be sent because of its address, it takes Linux's `EINVAL` for a sign that GSO does not work, for as long as the socket
+//! lives. So these packets are sent with `socket2`, and with the same control messages but for the one for ECN.
 
 use std::{
     io,

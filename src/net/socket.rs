@@ -1,16 +1,16 @@
 //! The UDP socket: receives and sends packets in batches.
 //!
-//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks). It also sets the ECN field of every packet, which
-//! overwrites a socket's DSCP on Linux. So with a DSCP, batches are sent by [`dscp`] instead, with GSO all the same.
+//! `quinn-udp` does the system calls (GSO, GRO, recvmmsg and their fallbacks), but for those that send on Linux: they are
+//! [`sendmsg`]'s, which says why.
 //!
 //! What comes of a call that fails:
 //!
 //! ```text
-//! send     full (EAGAIN)            the packets wait until the socket has room
-//!          GSO refused (EIO, ...)   the packets go one by one, and so do all later ones
-//!          too long (EMSGSIZE)      lost; a stream that stands still for it ends after dead_timeout, with this error
-//!          anything else            lost, and resent as other lost packets are
-//! receive  anything but EAGAIN      tried again; after many in a row the driver pauses
+//! send     full (EAGAIN)              the packets wait until the socket has room
+//!          GSO refused (EIO, EINVAL)  the packets go one by one; if that works, so do all later ones
+//!          too long (EMSGSIZE)        lost; a stream that stands still for it ends after dead_timeout, with this error
+//!          anything else              lost, and resent as other lost packets are
+//! receive  anything but EAGAIN        tried again; after many in a row the driver pauses
 //! ```
 //!
 //! Without buffers (`ENOBUFS`) packets are lost, too, and do not wait: the queue that is full is the interface's. No system tells
@@ -41,7 +41,7 @@ use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
 use self::slots::Slots;
-use super::{async_socket::AsyncSocket, dscp};
+use super::{async_socket::AsyncSocket, sendmsg};
 use crate::proto::{Block, Transmit};
 
 /// The bytes that this crate asks for, for each buffer of a socket that it makes: as much as arrives in a few milliseconds on a
@@ -70,8 +70,7 @@ pub(super) struct Socket {
     was_single: AtomicBool,
     /// A DSCP was set.
     has_dscp: AtomicBool,
-    /// A batch that was sent showed that GSO does not work here. `quinn-udp` notes this only of its own batches; what one way of
-    /// sending finds out, the other need not lose time with.
+    /// A batch was refused whose packets could be sent: GSO does not work here.
     without_gso: AtomicBool,
     #[cfg(all(test, target_os = "linux"))]
     pub(super) faults: faults::Faults,
@@ -293,7 +292,7 @@ impl Socket {
 
     /// Packets that one system call can send.
     fn max_packets(&self) -> usize {
-        let never = !dscp::HAS_GSO && self.has_dscp.load(Ordering::Relaxed);
+        let never = !sendmsg::HAS_GSO && self.has_dscp.load(Ordering::Relaxed);
         if never || self.without_gso.load(Ordering::Relaxed) {
             return 1;
         }
@@ -335,24 +334,36 @@ impl Socket {
         bytes: &[u8],
         progress: &mut Progress,
     ) -> io::Result<()> {
-        let mut outcome = Ok(());
+        let (mut outcome, mut refused) = (Ok(()), false);
         while progress.done < transmit.len {
-            let most = self.max_packets();
+            let most = if refused { 1 } else { self.max_packets() };
             let rest = &bytes[progress.done..transmit.len];
             let part = &rest[..rest.len().min(most * transmit.stride)];
             match self.send_batch(peer, local_ip, transmit.stride, part) {
-                Ok(()) => progress.calls += 1,
+                Ok(()) => {
+                    progress.calls += 1;
+                    progress.done += part.len();
+                    if refused {
+                        self.without_gso.store(true, Ordering::Relaxed);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // The kernel or the interface cannot do GSO after all. That is now known: the packets go one by one.
-                Err(_) if part.len() > transmit.stride && self.max_packets() == 1 => continue,
+                // The kernel or the interface cannot do GSO after all, perhaps: the packets go one by one. Only if one of them
+                // can be sent, the batch was at fault. The same errors come of addresses that peers may have made up, and these
+                // must not slow down everybody else for ever.
+                Err(error)
+                    if part.len() > transmit.stride && (may_be_gso(&error) || self.max_packets() == 1) =>
+                {
+                    refused = true;
+                }
                 // These are lost. The packets behind them may still be sent.
                 Err(error) => {
                     outcome = Err(error);
                     progress.errors += 1;
                     progress.lost += part.len().div_ceil(transmit.stride);
+                    progress.done += part.len();
                 }
             }
-            progress.done += part.len();
         }
         if progress.calls > 0 { Ok(()) } else { outcome }
     }
@@ -380,8 +391,8 @@ impl Socket {
         let send = || {
             #[cfg(all(test, target_os = "linux"))]
             self.faults.strike(faults::Call::Send { len: contents.len(), stride })?;
-            if self.has_dscp.load(Ordering::Relaxed) {
-                return dscp::send(self.options(), peer, local_ip, stride, contents);
+            if sendmsg::HAS_GSO || self.has_dscp.load(Ordering::Relaxed) {
+                return sendmsg::send(self.options(), peer, local_ip, stride, contents);
             }
             let transmit = quinn_udp::Transmit {
                 destination: peer,
@@ -392,11 +403,7 @@ impl Socket {
             };
             self.state.try_send(UdpSockRef::from(self.io.socket()), &transmit)
         };
-        let outcome = self.io.try_send(send);
-        if stride.is_some() && outcome.as_ref().is_err_and(may_be_gso) {
-            self.without_gso.store(true, Ordering::Relaxed);
-        }
-        outcome
+        self.io.try_send(send)
     }
 
     /// Waits until a send may succeed.

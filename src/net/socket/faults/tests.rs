@@ -13,10 +13,15 @@ use std::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Call, Faults, errno::*};
+use super::{
+    super::{Progress, Socket},
+    Call, Faults,
+    errno::*,
+};
 use crate::{
     KcpConfig, KcpError, KcpListener, KcpStream,
     net::{EndpointStats, KcpSocket, clock::jumps},
+    proto::Transmit,
 };
 
 /// Bytes sent each way, where a test says no other number.
@@ -304,6 +309,27 @@ async fn packets_go_one_by_one_once_gso_is_refused() {
             let singles = stats.send_calls - before.send_calls;
             assert_eq!(singles, stats.packets_sent - before.packets_sent, "{stats:?}");
         }
+    }
+}
+
+/// `EINVAL` has other causes than GSO: addresses, which peers may have made up. They must not slow down everybody else.
+#[tokio::test]
+async fn an_address_that_nothing_can_be_sent_to_does_not_turn_gso_off() {
+    for dscp in [0, 46] {
+        let socket = Socket::bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        socket.set_dscp(dscp).unwrap();
+        assert!(socket.max_packets() > 1, "the system has GSO");
+        for from in [None, Some([127, 0, 0, 1].into())] {
+            for packets in [1, 3] {
+                let transmit = Transmit { len: 100 * packets, stride: 100 };
+                let mut progress = Progress::default();
+                let nowhere = "127.0.0.1:0".parse().unwrap();
+                let outcome = socket.try_send(nowhere, from, transmit, &[0; 300], &mut progress);
+                assert_eq!(outcome.unwrap_err().raw_os_error(), Some(EINVAL));
+                assert_eq!((progress.done, progress.lost), (100 * packets, packets));
+            }
+        }
+        assert!(socket.max_packets() > 1, "DSCP {dscp}");
     }
 }
 
