@@ -142,6 +142,19 @@ fn only_a_ping_draws_a_reset() {
     assert_eq!(server.drive(NOW).remove(0).bytes, sent.bytes);
 }
 
+/// The source port may be forged, and the system refuses to send to this one.
+#[test]
+fn nothing_is_answered_at_port_0() {
+    let mut server = server(&config());
+    let nobody = address(9, 0);
+    server.receive_one(NOW, nobody, &ping());
+    server.endpoint.stop_accepting();
+    server.receive_one(NOW, nobody, &extension(HELLO, &[0; 100]));
+    assert_eq!((server.drive(NOW).len(), server.stats().replies_sent), (0, 0));
+    server.receive_one(NOW, client(1), &ping());
+    assert_eq!(server.drive(NOW).len(), 1);
+}
+
 /// Not while its first packet is lost, nor where a full queue refused it.
 #[test]
 fn no_session_that_may_be_beginning_is_reset() {
