@@ -274,7 +274,8 @@ impl Path {
 
     /// The round-trip time was measured. One that began on the path before tells nothing.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, nodelay: &NoDelay) {
-        if self.since + rtt > now {
+        // No path takes as long as that, and no timeout either: the machine was suspended meanwhile, and its clock went on.
+        if self.since + rtt > now || rtt >= MAX_RTO {
             return;
         }
         self.rtt.sample(rtt, nodelay);
