@@ -29,7 +29,8 @@ pub(super) fn to_tokio(instant: Instant) -> tokio::time::Instant {
     (epoch() + (instant - ORIGIN)).into()
 }
 
-/// Jumps of the clock, for tests: that of one thread, as its tasks see it. Tokio's clock does not jump with it.
+/// Jumps of the clock, for tests: that of one thread, as its tasks see it. Tokio's clock, which is the same one elsewhere, does not
+/// jump with it: a test has to wake the drivers whose timers would have ended.
 ///
 /// A jump forward is what a machine that was suspended sees, where its monotonic clock goes on meanwhile. No clock steps back that
 /// the system calls monotonic; but some machines have had one that did.

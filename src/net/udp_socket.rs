@@ -36,6 +36,12 @@ impl KcpSocket {
         Self { shared, socket }
     }
 
+    /// Polls the driver, as a timer does that has ended.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn wake_driver(&self) {
+        self.shared.run_queue.wake_driver();
+    }
+
     /// What befalls the socket's system calls.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn faults(&self) -> &super::socket::faults::Faults {
