@@ -52,7 +52,8 @@ use std::{
 };
 
 use self::{
-    alarm::Alarm, lingering::Lingering, receive::RecvErrors, rotation::Rotated, sessions::Sessions, timers::Timers,
+    alarm::Alarm, lingering::Lingering, receive::RecvErrors, rotation::Rotated, sessions::Sessions,
+    timers::Timers,
 };
 use super::{
     clock,

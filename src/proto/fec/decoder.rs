@@ -6,8 +6,7 @@
 //!
 //! # Which group size the peer has
 //!
-//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside, where the peer
-//! is expected to have FEC. The group size that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
+//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside. The group size that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
 //! kind. What it computes is a linear combination of packets. All that the packets have in common survives in it (the conv, the
 //! command, the length), so that it looks like a valid segment, with a number and data that nobody sent.
 //!
@@ -144,10 +143,10 @@ impl Decoder {
             return outcome;
         }
         if self.code.is_none() {
-            self.undecoded.push(packet, self.limits.undecoded);
+            self.undecoded.push(packet, self.limits.bytes / 2);
             return outcome;
         }
-        for earlier in self.undecoded.take() {
+        while let Some(earlier) = self.undecoded.pop() {
             self.keep(earlier.seqid, earlier.is_data, &earlier.shard, conv, &mut deliver);
         }
         self.keep(packet.seqid, is_data, packet.shard, conv, &mut deliver);

@@ -6,7 +6,7 @@
 //!
 //! A peer of which no FEC is expected gets [`UNEXPECTED_BYTES`] for all that a decoder keeps. The packets of kcp-go's usual
 //! groups, 10 data and 3 parity of 1,400 bytes, take 18 KB a group: three groups, as many as kcp-go keeps, and the tables have
-//! room. Nothing of such a peer is kept before its shards are known.
+//! room. Half of that is for packets before its group size is known.
 //!
 //! # Work
 //!
@@ -22,8 +22,6 @@ use super::detector::Shards;
 const EXPECTED_BYTES: usize = 2 << 20;
 /// Bytes of all that is kept for a peer of which none is expected.
 const UNEXPECTED_BYTES: usize = 64 << 10;
-/// Packets set aside until the group size is known, where FEC is expected: two groups of up to 64. By then most group sizes are.
-const EXPECTED_UNDECODED: usize = 128;
 /// Products that each byte earns at least. kcptun's groups have 3 parity packets, and few have more than 15.
 const MIN_ROWS: u64 = 16;
 /// Bytes by which a packet counts as longer than it is: the coefficient of a packet takes as long as the products of so many.
@@ -36,8 +34,6 @@ const MAX_CREDIT: u64 = 128 * 128 * (1_500 + COEFFICIENT as u64);
 pub(super) struct Limits {
     /// Bytes of all that it keeps.
     pub(super) bytes: usize,
-    /// Packets that it sets aside until the group size is known.
-    pub(super) undecoded: usize,
     /// Products that each byte earns.
     rows: u64,
     /// Products earned and not spent.
@@ -46,7 +42,7 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: UNEXPECTED_BYTES, undecoded: 0, rows: MIN_ROWS, credit: 0 }
+        Self { bytes: UNEXPECTED_BYTES, rows: MIN_ROWS, credit: 0 }
     }
 }
 
@@ -54,7 +50,6 @@ impl Limits {
     /// Widens the limits for a peer of which groups like `own` are expected.
     pub(super) fn expect(&mut self, own: Shards) {
         self.bytes = EXPECTED_BYTES;
-        self.undecoded = EXPECTED_UNDECODED;
         self.rows = self.rows.max(own.parity.into());
     }
 

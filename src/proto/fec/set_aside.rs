@@ -6,6 +6,8 @@ use super::packet::{Kind, Packet};
 
 /// Longest packet that is set aside, in bytes: any that fits an Ethernet's MTU.
 const MAX_LEN: usize = 1_500;
+/// Packets that are set aside at the most: two groups of up to 64. By then most group sizes are known.
+const MAX_PACKETS: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Undecoded {
@@ -23,14 +25,13 @@ pub(super) struct SetAside {
 }
 
 impl SetAside {
-    /// Adds a packet. Drops the oldest where there would be more than `max`.
+    /// Adds a packet. The oldest give way where there would be more than [`MAX_PACKETS`] or `max` bytes.
     pub(super) fn push(&mut self, packet: &Packet<'_>, max: usize) {
-        if max == 0 || packet.shard.len() > MAX_LEN {
+        if packet.shard.len() > MAX_LEN {
             return;
         }
-        if self.packets.len() >= max
-            && let Some(oldest) = self.packets.pop_front()
-        {
+        while self.packets.len() >= MAX_PACKETS || self.bytes + packet.shard.len() > max {
+            let Some(oldest) = self.packets.pop_front() else { break };
             self.bytes -= oldest.shard.capacity();
         }
         let shard = packet.shard.to_vec();
@@ -38,10 +39,14 @@ impl SetAside {
         self.packets.push_back(Undecoded { seqid: packet.seqid, is_data: packet.kind == Kind::Data, shard });
     }
 
-    /// Takes all of them out.
-    pub(super) fn take(&mut self) -> VecDeque<Undecoded> {
-        self.bytes = 0;
-        core::mem::take(&mut self.packets)
+    /// Takes the oldest out. With the last one, the memory is given back.
+    pub(super) fn pop(&mut self) -> Option<Undecoded> {
+        let oldest = self.packets.pop_front();
+        match &oldest {
+            Some(oldest) => self.bytes -= oldest.shard.capacity(),
+            None => self.packets = VecDeque::new(),
+        }
+        oldest
     }
 
     pub(super) fn clear(&mut self) {

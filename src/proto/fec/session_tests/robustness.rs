@@ -191,16 +191,16 @@ fn memory_follows_what_is_expected() {
     }
 }
 
-/// Until the shards are found, the detector is all that is kept of a peer that nobody expected FEC of.
+/// Until the group size is found, half of the limit is for what may be decoded then.
 #[test]
-fn nothing_is_set_aside_for_an_unexpected_peer() {
+fn little_is_set_aside_for_an_unexpected_peer() {
     let mut decoder = Decoder::expecting(None);
     for seqid in 0..300_u32 {
         let kind = if seqid % 256 < 200 { 0xf1 } else { 0xf2 };
         let _ = input(&mut decoder, &raw(seqid, kind, 1_400), &mut |_, _| ());
     }
     assert_eq!(decoder.shards(), None);
-    assert!(decoder.memory() <= size_of::<Detector>(), "{} bytes", decoder.memory());
+    assert!((30_000..36_000).contains(&decoder.memory()), "{} bytes", decoder.memory());
 }
 
 /// A session that turns FEC on while it lives expects it from then on.
