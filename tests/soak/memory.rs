@@ -1,0 +1,67 @@
+//! What memory the process occupies, second by second.
+
+use std::{fmt, time::Duration};
+
+use crate::CYCLE;
+
+/// How much the mean may grow behind the warm-up, in percent. That of a single cycle varies by more.
+const MAX_GROWTH: f64 = 2.0;
+const MAX_GROWTH_OF_FEW: f64 = 6.0;
+const FEW: usize = 9;
+/// Until then memory grows: sessions that have ended are remembered for a minute.
+const WARM_UP: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    samples: Vec<(Duration, usize)>,
+}
+
+impl Memory {
+    pub(crate) fn sample(&mut self, at: Duration) {
+        self.samples.push((at, resident()));
+    }
+
+    /// The mean of each whole cycle behind the warm-up, in MiB. Within a cycle it rises and falls.
+    fn cycles(&self) -> Vec<f64> {
+        let mut cycles: Vec<(usize, usize)> = Vec::new();
+        for (at, bytes) in &self.samples {
+            let Some(at) = at.checked_sub(WARM_UP) else { continue };
+            let cycle = (at.as_secs() / CYCLE.as_secs()) as usize;
+            cycles.resize(cycles.len().max(cycle + 1), (0, 0));
+            cycles[cycle].0 += bytes;
+            cycles[cycle].1 += 1;
+        }
+        cycles.retain(|(_, samples)| *samples * 10 >= CYCLE.as_secs() as usize * 9);
+        cycles.iter().map(|(bytes, samples)| (bytes / samples) as f64 / f64::from(1 << 20)).collect()
+    }
+
+    pub(crate) fn check(&self) {
+        let cycles = self.cycles();
+        let third = cycles.len().div_ceil(3);
+        let mean = |cycles: &[f64]| cycles.iter().sum::<f64>() / cycles.len() as f64;
+        let growth = match cycles.len() {
+            0 | 1 => return,
+            count => (mean(&cycles[count - third..]) / mean(&cycles[..third]) - 1.0) * 100.0,
+        };
+        let max = if cycles.len() < FEW { MAX_GROWTH_OF_FEW } else { MAX_GROWTH };
+        assert!(growth <= max, "it grew by {growth:.1} %: {self}");
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MiB in each cycle of {CYCLE:?} behind the first minute: {:.1?}", self.cycles())
+    }
+}
+
+/// Bytes that the process occupies, once the allocator has given back what it only keeps.
+#[allow(unsafe_code)]
+fn resident() -> usize {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
