@@ -1,6 +1,6 @@
 //! A program that serves many sessions through one [`Endpoint`], and packets made by hand to try it with.
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
 use kcp9::{
     KcpConfig,
@@ -109,7 +109,8 @@ impl Host {
     }
 
     /// Accepts sessions under the key of `config` from here on, and under the one before for `keep`.
-    pub(crate) fn rotate(&mut self, now: Instant, config: &KcpConfig, keep: Duration) {
+    #[cfg(feature = "aead")]
+    pub(crate) fn rotate(&mut self, now: Instant, config: &KcpConfig, keep: std::time::Duration) {
         self.endpoint.rotate_key(now, config.crypto().unwrap().clone(), keep).unwrap();
         self.retiring = Some(std::mem::replace(&mut self.config, config.clone()));
     }
