@@ -368,10 +368,12 @@ impl Driver {
     fn serve_dirty(&mut self, now: Instant) {
         // A session that becomes dirty again meanwhile stands behind these, and is served in the next turn.
         let count = self.sessions.dirty_count();
+        // Where the clock stepped back, no later time counts as read.
+        let read_until = self.reading.until.min(now);
         for nth in 0..count {
             let Some((handle, slot)) = self.sessions.clean(nth) else { continue };
             let last = std::mem::replace(&mut slot.served_at, now);
-            match slot.session.serve(Look { now, read_until: self.reading.until, last }) {
+            match slot.session.serve(Look { now, read_until, last }) {
                 Next::Wait(deadline) => {
                     if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
                         slot.idle = true;

@@ -7,11 +7,12 @@ use kcp9::{
     crypto::{CipherKind, Framing, PacketCrypto},
     proto::{AbortReason, CloseReason, Extensions},
 };
-use tokio::io::AsyncReadExt;
+use kcp9_relay::Relay;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     crypto::{KEY, crypto},
-    support::{ANY, accept_session, assert_alive, listen, listen_with, ms, short_timeouts, within},
+    support::{ANY, PAYLOAD, accept_session, assert_alive, listen, listen_with, ms, short_timeouts, within},
 };
 
 const NEW_KEY: &[u8; 32] = b"FEDCBA98765432100123456789abcdef";
@@ -47,7 +48,7 @@ async fn sessions_live_as_long_as_their_keys() {
         }
 
         // To the same key: the one of before the first rotation ends at once.
-        listener.rotate_key(new_crypto, DAY).unwrap();
+        listener.rotate_key(new_crypto, Duration::MAX).unwrap();
         for (client, server) in [(&mut early, &mut early_server), (&mut late, &mut late_server)] {
             let error = within(5, "the server's end", server.read_u8()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
@@ -91,4 +92,32 @@ async fn a_key_that_cannot_take_the_place_of_another_is_refused() {
     assert_eq!(reason(listen().await.rotate_key(new.clone(), DAY)), Some(KcpError::NoKey));
     let caller = KcpEndpoint::bind(ANY).await.unwrap();
     assert_eq!(reason(caller.rotate_key(new, DAY)), Some(KcpError::NoKey));
+}
+
+/// A user's program: it writes and reads on, whatever becomes of the keys, while a fifth of the packets is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_loses_nothing_of_a_stream_over_a_lossy_path() {
+    let (old, _) = with_key(CipherKind::Aes256Gcm, KEY);
+    let (new, new_crypto) = with_key(CipherKind::Aes256Gcm, NEW_KEY);
+    let listener = listen_with(old.clone()).await;
+    let relay = Relay::lossy(listener.local_addr().unwrap(), 0.2).unwrap();
+    let begin = async |config: KcpConfig| {
+        let client = KcpStream::connect(relay.addr(), config).await.unwrap();
+        accept_session(&listener, client).await
+    };
+    let (mut client, mut server) = begin(old).await;
+    let sent = PAYLOAD.bytes(0, 50_000);
+    client.write_all(&sent[..25_000]).await.unwrap();
+    listener.rotate_key(new_crypto, DAY).unwrap();
+    client.write_all(&sent[25_000..]).await.unwrap();
+    let (mut modern, mut modern_server) = begin(new).await;
+    let mut received = vec![0; sent.len()];
+    within(10, "what was written", server.read_exact(&mut received)).await.unwrap();
+    assert!(received == sent);
+    assert_alive(&mut modern, &mut modern_server).await;
+    // The other end is gone without a word.
+    relay.set_loss(1.0);
+    client.write_all(b"?").await.unwrap();
+    let error = within(10, "nobody is there", client.read_u8()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
 }

@@ -81,6 +81,12 @@ impl Batch {
         run.chunks(self.stride).map(move |packet| frame.payload(packet))
     }
 
+    /// Whether the last run may be of a session with this key. Under the cipher of a peer, all that comes from there is.
+    #[inline]
+    pub(super) fn is_under(&self, phase: KeyPhase) -> bool {
+        self.run_phase.is_none_or(|of_run| of_run == phase)
+    }
+
     /// The key that the packet that comes next was opened under.
     #[inline]
     fn phase(&self) -> Option<KeyPhase> {

@@ -236,7 +236,7 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
-                if self.batch.run_phase.is_some_and(|phase| phase != entry.phase) {
+                if !self.batch.is_under(entry.phase) {
                     self.stats.dropped_no_session += range.len().div_ceil(self.batch.stride) as u64;
                     continue;
                 }

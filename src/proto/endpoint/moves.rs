@@ -79,6 +79,6 @@ impl Endpoint {
         let mut tags =
             self.batch.payloads(run).flat_map(segments).filter_map(|(header, _)| probe_tag(&header));
         let handle = tags.find_map(|tag| self.routes.find_by_tag(conv, tag))?;
-        self.is_under_its_key(self.routes.get(handle)?).then_some(handle)
+        self.batch.is_under(self.routes.get(handle)?.phase).then_some(handle)
     }
 }

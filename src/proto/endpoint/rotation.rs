@@ -82,9 +82,4 @@ impl Endpoint {
             entry.phase = self.decryptor.phase_of(entry.route.0).unwrap_or_default();
         }
     }
-
-    /// Whether the last run was opened under the key that a session belongs to.
-    pub(super) fn is_under_its_key(&self, entry: &Entry) -> bool {
-        self.batch.run_phase.is_none_or(|phase| phase == entry.phase)
-    }
 }

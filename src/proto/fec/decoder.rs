@@ -6,7 +6,8 @@
 //!
 //! # Which group size the peer has
 //!
-//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside. The group size that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
+//! The [`Detector`] finds the peer's group size from the numbers of its packets. Until then shards are set aside. The group size
+//! that this end sends with is not assumed to be the peer's, because decoding with a wrong one yields garbage, and of the worst
 //! kind. What it computes is a linear combination of packets. All that the packets have in common survives in it (the conv, the
 //! command, the length), so that it looks like a valid segment, with a number and data that nobody sent.
 //!
