@@ -167,7 +167,7 @@ impl Session {
 
     /// Gives back the memory kept for further traffic.
     pub(super) fn trim(&self) {
-        self.handover.locked(|mut state, _| state.connection.trim());
+        self.handover.locked(|mut state, _| state.trim());
     }
 }
 

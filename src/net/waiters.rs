@@ -1,6 +1,6 @@
 //! The tasks that wait for one thing: for bytes to read, for room to write, for a session to accept.
 
-use std::{task::Waker, vec::Vec};
+use std::{boxed::Box, task::Waker, vec::Vec};
 
 use super::wake_list::WakeList;
 
@@ -53,6 +53,28 @@ impl Waiters {
         for waker in self.0.drain(..) {
             wakes.push(waker);
         }
+    }
+}
+
+/// The same for what a task rarely waits for. Without a task it takes a third of the memory.
+#[derive(Debug, Default)]
+pub(super) struct RareWaiters(Option<Box<Waiters>>);
+
+impl RareWaiters {
+    pub(super) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
+        self.0.get_or_insert_default().add(waker, wakes);
+    }
+
+    /// Moves all tasks to `wakes`.
+    pub(super) fn take_into(&mut self, wakes: &mut WakeList) {
+        if let Some(waiters) = &mut self.0 {
+            waiters.take_into(wakes);
+        }
+    }
+
+    /// Gives the memory back, unless a task waits.
+    pub(super) fn trim(&mut self) {
+        self.0.take_if(|waiters| waiters.0.is_empty());
     }
 }
 

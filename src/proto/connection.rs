@@ -25,7 +25,7 @@ use bytes::Bytes;
 use self::ends::{Delivery, EndEvents};
 use super::{
     arq::Arq,
-    config::{KcpConfig, SessionSettings},
+    config::KcpConfig,
     datagrams::Datagrams,
     error::{CloseReason, ReadError, WriteError},
     extension::ExtensionSlot,
@@ -123,7 +123,8 @@ pub struct Connection {
     /// What peers of this crate say beyond KCP; empty where the extensions are off.
     extension: ExtensionSlot,
     state: State,
-    settings: SessionSettings,
+    /// The largest packet that is sent.
+    mtu: usize,
     dead_timeout: Duration,
     dead_link: u32,
     linger: Duration,
@@ -171,7 +172,7 @@ impl Connection {
             datagrams: Datagrams::new(config.datagram_queue),
             extension: ExtensionSlot::empty(),
             state: State::Established,
-            settings: config.settings,
+            mtu: config.settings.mtu,
             dead_timeout: config.dead_timeout,
             dead_link: config.dead_link,
             linger: config.linger,
@@ -211,7 +212,7 @@ impl Connection {
     /// Largest packet that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
-        self.settings.mtu
+        self.mtu
     }
 
     // ---- Progress ----
@@ -376,6 +377,7 @@ impl Connection {
         self.arq.trim();
         self.pipeline.trim();
         self.datagrams.trim();
+        self.extension.trim();
     }
 
     /// Counters and gauges as they stand now.

@@ -182,6 +182,19 @@ impl Pipeline {
         self.encryption.as_mut().map(|encryption| encryption.take_sent_first()).unwrap_or_default()
     }
 
+    /// Data and parity packets of the groups after the one under way; 0 and 0 for no FEC.
+    pub(super) fn next_shards(&self) -> (usize, usize) {
+        match &self.next_code {
+            Some(next) => next.as_ref().map_or((0, 0), |code| (code.data_shards(), code.parity_shards())),
+            None => self.encoder.as_ref().map_or((0, 0), |encoder| encoder.shards()),
+        }
+    }
+
+    /// The limits within which the parity follows the losses.
+    pub(super) const fn adaptive_limits(&self) -> Option<AdaptiveFec> {
+        self.adaptive_limits
+    }
+
     /// Changes the code of the groups after the one under way. `None` turns FEC off.
     pub(super) fn set_code(&mut self, code: Option<Arc<ReedSolomon>>) {
         match (&mut self.encoder, code) {

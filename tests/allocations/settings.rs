@@ -29,13 +29,24 @@ pub(crate) fn all() -> Vec<(String, KcpConfig)> {
     [defaults].into_iter().chain(ciphers.into_iter().flat_map(with_fec)).collect()
 }
 
+/// The default, encrypted with AES-128-GCM, and so with replay windows.
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+pub(crate) fn sealed() -> KcpConfig {
+    with_cipher(KcpConfig::builder(), CipherKind::Aes128Gcm).build().unwrap()
+}
+
 fn builder() -> KcpConfigBuilder {
     KcpConfig::builder().send_window(WINDOW).recv_window(WINDOW).replay_window(REPLAY_WINDOW)
 }
 
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
 fn encrypted(kind: CipherKind) -> KcpConfigBuilder {
+    with_cipher(builder(), kind)
+}
+
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+fn with_cipher(builder: KcpConfigBuilder, kind: CipherKind) -> KcpConfigBuilder {
     let key = Key::from_bytes(&[7; 32][..kind.key_len()]);
     let cipher = kind.build(&key, Framing::KcpGo).unwrap();
-    builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap())
+    builder.crypto(PacketCrypto::with_os_nonces(cipher).unwrap())
 }

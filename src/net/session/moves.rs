@@ -1,6 +1,6 @@
 //! A session whose peer has another address than before: see `proto/connection/moves.rs`.
 
-use std::{io, net::SocketAddr, sync::Arc, vec::Vec};
+use std::{boxed::Box, io, net::SocketAddr, sync::Arc, vec::Vec};
 
 use super::{Session, state::PeerAddress};
 use crate::{
@@ -75,7 +75,7 @@ impl Session {
         from: PeerAddress,
     ) {
         let questions: Vec<_> = self.handover.locked(|mut state, _| {
-            state.elsewhere = Some(from);
+            state.elsewhere = Some(Box::new(from));
             state.connection.handle_from_elsewhere(now, packets, stride, from.peer);
             socket::with_transmit_buffer(|buffer| {
                 std::iter::from_fn(|| {

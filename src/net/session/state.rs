@@ -1,6 +1,7 @@
 //! What a session's lock protects: the connection and the tasks that wait for it.
 
 use std::{
+    boxed::Box,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -15,7 +16,7 @@ use crate::{
         error::KcpError,
         handle::End,
         handover::{Due, Look, Next, SessionState},
-        waiters::Waiters,
+        waiters::{RareWaiters, Waiters},
         wake_list::WakeList,
     },
     proto::{AbortReason, CloseReason, Connection, Event, Instant, ReadError},
@@ -26,13 +27,13 @@ pub(super) struct State {
     pub(super) connection: Connection,
     pub(super) address: PeerAddress,
     /// Where packets of the session came from last that did not come from there.
-    pub(super) elsewhere: Option<PeerAddress>,
+    pub(super) elsewhere: Option<Box<PeerAddress>>,
     /// The peer's address has changed, and the driver is to know.
     pub(super) moved: bool,
     /// A batch that found the socket full. It goes before all others.
-    pub(super) blocked: Option<Blocked>,
+    pub(super) blocked: Option<Box<Blocked>>,
     /// Every send has failed for a while.
-    failing: Option<Failing>,
+    failing: Option<Box<Failing>>,
     /// Packets are too long for the way to the peer, and the stream stands still.
     stuck: Option<Stuck>,
     /// Why calls fail, when it is not for the connection's own reason.
@@ -40,12 +41,12 @@ pub(super) struct State {
     /// The peer has acknowledged everything that was written before the shutdown.
     pub(super) flushed: bool,
     pub(super) readers: Waiters,
-    pub(super) datagram_readers: Waiters,
+    pub(super) datagram_readers: RareWaiters,
     pub(super) writers: Waiters,
     /// Tasks that wait for a shutdown to complete.
-    pub(super) closers: Waiters,
+    pub(super) closers: RareWaiters,
     /// Tasks that wait for the peer's first answer, or for the end of the session.
-    pub(super) watchers: Waiters,
+    pub(super) watchers: RareWaiters,
     /// A task waits for the peer's first answer.
     pub(super) seeks: bool,
     /// The network says that nobody listens at the peer's address.
@@ -99,16 +100,24 @@ impl State {
             failure: None,
             flushed: false,
             readers: Waiters::default(),
-            datagram_readers: Waiters::default(),
+            datagram_readers: RareWaiters::default(),
             writers: Waiters::default(),
-            closers: Waiters::default(),
-            watchers: Waiters::default(),
+            closers: RareWaiters::default(),
+            watchers: RareWaiters::default(),
             seeks: false,
             refused: false,
             ends_when_flushed: false,
             read_blocked: false,
             read_closed: false,
             end: None,
+        }
+    }
+
+    /// Gives back the memory kept for further traffic.
+    pub(super) fn trim(&mut self) {
+        self.connection.trim();
+        for waiters in [&mut self.datagram_readers, &mut self.closers, &mut self.watchers] {
+            waiters.trim();
         }
     }
 
@@ -162,7 +171,8 @@ impl State {
                 Event::Closed(reason) => {
                     // Nobody answers what could not be sent: that is the better reason.
                     if reason == CloseReason::DeadLink && self.failure.is_none() {
-                        self.failure = self.failing.map(|failing| failing.last).filter(is_of_network);
+                        self.failure =
+                            self.failing.as_ref().map(|failing| failing.last).filter(is_of_network);
                     }
                     self.readers.take_into(wakes);
                     self.datagram_readers.take_into(wakes);
@@ -179,7 +189,7 @@ impl State {
 
     #[cold]
     fn follow(&mut self, peer: SocketAddr) {
-        let local_ip = self.elsewhere.filter(|elsewhere| elsewhere.peer == peer);
+        let local_ip = self.elsewhere.as_deref().copied().filter(|elsewhere| elsewhere.peer == peer);
         self.address = local_ip.unwrap_or(PeerAddress { peer, ..self.address });
         self.moved = true;
         if let Some(end) = &self.end {
@@ -268,10 +278,10 @@ impl State {
     fn note_send_error(&mut self, now: Instant, error: &io::Error) {
         let last = KcpError::network(error);
         self.refused |= is_refusal(error);
-        let failing = self.failing.get_or_insert(Failing { since: now, count: 0, last });
+        let failing = self.failing.get_or_insert_with(|| Box::new(Failing { since: now, count: 0, last }));
         failing.count += 1;
         failing.last = last;
-        let Failing { since, count, .. } = *failing;
+        let Failing { since, count, .. } = **failing;
         if is_lasting(error) && now - since >= SEND_FAILURE_LIMIT && count >= MIN_SEND_FAILURES {
             self.fail(last);
         }
@@ -281,7 +291,7 @@ impl State {
     }
 
     /// Packets go over another socket or another network from here on: what failed before says nothing of it.
-    pub(super) const fn forget_failures(&mut self) {
+    pub(super) fn forget_failures(&mut self) {
         self.failing = None;
         self.stuck = None;
     }

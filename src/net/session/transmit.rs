@@ -1,6 +1,6 @@
 //! Sending a session's packets, from a task of the application or from the driver.
 
-use std::{io, vec::Vec};
+use std::{boxed::Box, io, vec::Vec};
 
 use super::{
     Guard, Session,
@@ -56,7 +56,7 @@ impl Session {
 
     /// Sends a batch that found the socket full, or the rest of it. Puts it back if the socket still is.
     #[cold]
-    fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Blocked) -> Result<(), Next> {
+    fn send_blocked(&self, state: &mut State, now: Instant, mut blocked: Box<Blocked>) -> Result<(), Next> {
         let mut progress = Progress::default();
         let PeerAddress { peer, local_ip } = state.address;
         let outcome = self.shared.send(peer, local_ip, blocked.transmit, &blocked.bytes, &mut progress);
@@ -130,7 +130,7 @@ impl Sender<State> for Batches<'_> {
         if outcome.as_ref().is_err_and(is_full) {
             let bytes = self.buffer[self.progress.done..batch.transmit.len].to_vec();
             let transmit = Transmit { len: bytes.len(), ..batch.transmit };
-            state.blocked = Some(Blocked { bytes, transmit });
+            state.blocked = Some(Box::new(Blocked { bytes, transmit }));
             return Err(Next::Blocked);
         }
         state.note_send(self.now, outcome);

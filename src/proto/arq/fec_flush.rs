@@ -11,6 +11,7 @@
 //! are a range of sn, and a round copies the end of it: the segments from where the round `copies` before it ended, since
 //! those before have all their copies. Parity ends it all.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::proto::{seq, time::Instant};
@@ -22,6 +23,13 @@ pub(in crate::proto) const MAX_COPIES: usize = 3;
 pub(super) struct FecFlush {
     /// How long a segment waits for parity before each copy. `None` turns copies off.
     delay: Option<Duration>,
+    /// `None` where no FEC is sent.
+    rounds: Option<Box<Rounds>>,
+}
+
+/// How far copies and parity have come.
+#[derive(Debug)]
+struct Rounds {
     /// Copies of each segment.
     copies: usize,
     /// Where the last rounds ended, the latest first.
@@ -51,16 +59,13 @@ struct ParitySent {
 }
 
 impl FecFlush {
-    /// `nxt`: the first segment that will be sent.
-    pub(super) const fn new(delay: Option<Duration>, nxt: u32) -> Self {
-        Self {
-            delay,
-            copies: 0,
-            round_ends: [nxt; MAX_COPIES],
-            next_round_at: None,
-            round: None,
-            parity: ParitySent { end: nxt, at: Instant::ZERO, end_before: nxt },
-        }
+    pub(super) const fn new(delay: Option<Duration>) -> Self {
+        Self { delay, rounds: None }
+    }
+
+    /// How long a segment waits.
+    pub(super) const fn delay(&self) -> Option<Duration> {
+        self.delay
     }
 
     /// Changes how long a segment waits, for segments from `nxt` on.
@@ -74,61 +79,108 @@ impl FecFlush {
     /// Changes how many copies there are of each segment, for segments from `nxt` on.
     pub(super) fn set_copies(&mut self, copies: usize, nxt: u32) {
         let copies = copies.min(MAX_COPIES);
-        if self.copies != copies {
-            self.copies = copies;
-            self.clear(nxt);
+        if copies > 0 || self.rounds.is_some() {
+            let rounds = self.rounds.get_or_insert_with(|| Box::new(Rounds::new(nxt)));
+            if rounds.copies != copies {
+                rounds.copies = copies;
+                rounds.clear(nxt);
+            }
         }
     }
 
     /// Notes that the parity of everything before `nxt` was sent.
-    pub(super) const fn on_parity(&mut self, now: Instant, nxt: u32) {
-        self.parity = ParitySent { end: nxt, at: now, end_before: self.parity.end };
-        self.clear(nxt);
+    pub(super) fn on_parity(&mut self, now: Instant, nxt: u32) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.parity = ParitySent { end: nxt, at: now, end_before: rounds.parity.end };
+            rounds.clear(nxt);
+        }
     }
 
     /// Whether FEC has done all that it can for the segment `sn`: its parity was sent, or all of its copies were. The parity
     /// counts only once it was sent `margin` ago, so that it can have arrived.
     pub(super) fn covers(&self, sn: u32, now: Instant, margin: Duration) -> bool {
-        let ParitySent { end, at, end_before } = self.parity;
-        let sent = self.first_to_copy().is_some_and(|first| seq::before(sn, first));
+        let Some(rounds) = &self.rounds else { return false };
+        let ParitySent { end, at, end_before } = rounds.parity;
+        let sent = rounds.first_to_copy().is_some_and(|first| seq::before(sn, first));
         sent && (now - at >= margin || seq::before(sn, end_before) || !seq::before(sn, end))
     }
 
     /// Notes that no segment before `nxt` needs a copy any more.
-    pub(super) const fn clear(&mut self, nxt: u32) {
-        self.round_ends = [nxt; MAX_COPIES];
-        self.next_round_at = None;
-        self.round = None;
+    #[inline]
+    pub(super) fn clear(&mut self, nxt: u32) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.clear(nxt);
+        }
     }
 
     /// Notes that a new segment is sent. `more`: more data waits to be sent, and will complete the group.
     pub(super) fn on_send(&mut self, now: Instant, more: bool) {
         // The deadline was hidden while more data waited, as a delayed write does. It may have passed meanwhile.
-        let passed = self.round.is_none() && self.next_round_at.is_none_or(|at| at <= now);
-        if self.copies > 0
-            && (passed || more)
-            && let Some(delay) = self.delay
-        {
-            self.next_round_at = Some(now + delay);
+        let (Some(delay), Some(rounds)) = (self.delay, &mut self.rounds) else { return };
+        let passed = rounds.round.is_none() && rounds.next_round_at.is_none_or(|at| at <= now);
+        if rounds.copies > 0 && (passed || more) {
+            rounds.next_round_at = Some(now + delay);
         }
     }
 
     /// When the next round begins. None does while there is `more` to send.
-    pub(super) const fn deadline(&self, more: bool) -> Option<Instant> {
-        if more && self.round.is_none() { None } else { self.next_round_at }
+    #[inline]
+    pub(super) fn deadline(&self, more: bool) -> Option<Instant> {
+        self.rounds.as_ref()?.deadline(more)
     }
 
-    pub(super) const fn has_round(&self) -> bool {
-        self.round.is_some()
+    #[inline]
+    pub(super) fn has_round(&self) -> bool {
+        self.rounds.as_ref().is_some_and(|rounds| rounds.round.is_some())
     }
 
     /// Begins a round if it is time.
     pub(super) fn on_timeout(&mut self, now: Instant, nxt: u32, more: bool) {
-        if self.round.is_none()
-            && self.deadline(more).is_some_and(|at| at <= now)
-            && let Some(next) = self.first_to_copy()
+        if let Some(rounds) = &mut self.rounds
+            && rounds.round.is_none()
+            && rounds.deadline(more).is_some_and(|at| at <= now)
+            && let Some(next) = rounds.first_to_copy()
         {
-            self.round = Some(Round { next, end: nxt });
+            rounds.round = Some(Round { next, end: nxt });
+        }
+    }
+
+    /// The next segment of the round under way, which ends when there is none left. All segments before `una` have arrived.
+    /// `nxt` is the next new segment.
+    pub(super) fn next(&mut self, now: Instant, una: u32, nxt: u32) -> Option<u32> {
+        let rounds = self.rounds.as_mut()?;
+        let Round { next, end } = rounds.round.as_mut()?;
+        if seq::before(*next, una) {
+            *next = una;
+        }
+        if seq::before(*next, *end) {
+            return Some(*next);
+        }
+        rounds.round_ends.rotate_right(1);
+        rounds.round_ends[0] = *end;
+        rounds.round = None;
+        let more = rounds.first_to_copy().is_some_and(|first| first != nxt);
+        rounds.next_round_at = self.delay.filter(|_| more).map(|delay| now + delay);
+        None
+    }
+
+    /// Continues the round behind the segment `sn`.
+    pub(super) fn advance(&mut self, sn: u32) {
+        if let Some(round) = self.rounds.as_mut().and_then(|rounds| rounds.round.as_mut()) {
+            round.next = sn.wrapping_add(1);
+        }
+    }
+}
+
+impl Rounds {
+    /// `nxt`: the first segment that will be sent.
+    const fn new(nxt: u32) -> Self {
+        Self {
+            copies: 0,
+            round_ends: [nxt; MAX_COPIES],
+            next_round_at: None,
+            round: None,
+            parity: ParitySent { end: nxt, at: Instant::ZERO, end_before: nxt },
         }
     }
 
@@ -137,29 +189,15 @@ impl FecFlush {
         self.round_ends.get(self.copies.checked_sub(1)?).copied()
     }
 
-    /// The next segment of the round under way, which ends when there is none left. All segments before `una` have arrived.
-    /// `nxt` is the next new segment.
-    pub(super) fn next(&mut self, now: Instant, una: u32, nxt: u32) -> Option<u32> {
-        let Round { next, end } = self.round.as_mut()?;
-        if seq::before(*next, una) {
-            *next = una;
-        }
-        if seq::before(*next, *end) {
-            return Some(*next);
-        }
-        self.round_ends.rotate_right(1);
-        self.round_ends[0] = *end;
+    const fn clear(&mut self, nxt: u32) {
+        self.round_ends = [nxt; MAX_COPIES];
+        self.next_round_at = None;
         self.round = None;
-        let more = self.first_to_copy().is_some_and(|first| first != nxt);
-        self.next_round_at = self.delay.filter(|_| more).map(|delay| now + delay);
-        None
     }
 
-    /// Continues the round behind the segment `sn`.
-    pub(super) const fn advance(&mut self, sn: u32) {
-        if let Some(round) = &mut self.round {
-            round.next = sn.wrapping_add(1);
-        }
+    /// When the next round begins. None does while there is `more` to send.
+    const fn deadline(&self, more: bool) -> Option<Instant> {
+        if more && self.round.is_none() { None } else { self.next_round_at }
     }
 }
 
@@ -172,7 +210,7 @@ mod tests {
     const DELAY: Duration = Duration::from_millis(10);
 
     fn flush(copies: usize) -> FecFlush {
-        let mut flush = FecFlush::new(Some(DELAY), u32::MAX);
+        let mut flush = FecFlush::new(Some(DELAY));
         flush.set_copies(copies, u32::MAX);
         flush
     }
@@ -253,11 +291,11 @@ mod tests {
 
     #[test]
     fn without_a_delay_or_a_number_of_copies_there_are_none() {
-        let mut off = FecFlush::new(None, 0);
+        let mut off = FecFlush::new(None);
         off.set_copies(2, 0);
         off.on_send(Instant::ZERO, false);
         assert_eq!(off.deadline(false), None);
-        let mut zero = FecFlush::new(Some(DELAY), 0);
+        let mut zero = FecFlush::new(Some(DELAY));
         zero.on_send(Instant::ZERO, false);
         assert_eq!((zero.deadline(false), round(&mut zero, 99, 0, 1)), (None, vec![]));
     }

@@ -58,7 +58,7 @@ pub(super) use self::{
     losses::LossCounts,
 };
 use super::{
-    config::{KcpConfig, NoDelay},
+    config::{KcpConfig, NoDelay, SessionSettings},
     congestion::CongestionControl,
     error::{SettingError, WriteError},
     path::{MAX_RTO, Path},
@@ -154,7 +154,7 @@ impl Arq {
             congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
             alive: Alive::new(config.keep_alive, first_sn, conv),
-            fec_flush: FecFlush::new(settings.fec_flush, first_sn),
+            fec_flush: FecFlush::new(settings.fec_flush),
             losses: LossCounts::default(),
             peer_window: INITIAL_PEER_WINDOW,
             peer_una: first_sn,
@@ -444,6 +444,20 @@ impl Arq {
     }
 
     // ---- Settings and gauges ----
+
+    /// The settings of this layer. The others are the default.
+    pub(super) fn settings(&self) -> SessionSettings {
+        SessionSettings {
+            send_window: self.send_window,
+            recv_window: self.recv_window,
+            nodelay: self.nodelay,
+            fec_flush: self.fec_flush.delay(),
+            stream: self.stream,
+            ack_no_delay: self.ack_no_delay,
+            write_delay: self.write_delay,
+            ..SessionSettings::default()
+        }
+    }
 
     pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
         self.nodelay = nodelay;

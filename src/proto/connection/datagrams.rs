@@ -88,7 +88,7 @@ impl Connection {
 
     /// The longest datagram that fits a packet.
     fn datagram_room(&self) -> usize {
-        self.settings.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
+        self.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
     }
 
     /// Writes as many of the queued datagrams as one GSO send takes: all as long as the first one, but the last may be shorter.

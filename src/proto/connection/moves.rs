@@ -116,7 +116,7 @@ impl Connection {
             return None;
         }
         let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
-        let out = buf.get_mut(head..self.settings.mtu.saturating_sub(tail))?;
+        let out = buf.get_mut(head..self.mtu.saturating_sub(tail))?;
         let extension = self.extension.as_mut()?;
         let (to, len) = extension.write_elsewhere(self.arq.envelope(now), out)?;
         let len = head + len + tail;

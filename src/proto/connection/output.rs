@@ -42,7 +42,7 @@ impl Connection {
         if self.arq.is_validating() {
             return self.transmit_unvalidated(now, buf);
         }
-        self.transmit_within(now, buf, corked, self.settings.mtu)
+        self.transmit_within(now, buf, corked, self.mtu)
     }
 
     /// As [`transmit`](Self::transmit). No packet is longer than `mtu`, which may be less than the session's.
@@ -83,7 +83,7 @@ impl Connection {
         let mut count = 0;
         let extends = self.has_appendable_extension();
         let mut flush = self.arq.begin_flush(now, corked);
-        if mtu < self.settings.mtu {
+        if mtu < self.mtu {
             flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
         }
         // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.

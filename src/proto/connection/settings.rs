@@ -11,8 +11,13 @@ use crate::proto::{
 impl Connection {
     /// The settings as they are now: those of the configuration, with the changes made since.
     #[must_use]
-    pub const fn settings(&self) -> SessionSettings {
-        self.settings
+    pub fn settings(&self) -> SessionSettings {
+        SessionSettings {
+            mtu: self.mtu,
+            fec: self.pipeline.next_shards(),
+            fec_adaptive: self.pipeline.adaptive_limits(),
+            ..self.arq.settings()
+        }
     }
 
     /// Changes settings: `change` is given the present ones. They are applied together, or not at all where one of them is
@@ -23,7 +28,7 @@ impl Connection {
     /// while segments are queued or in flight that do not fit the new packets, because the mtu is smaller, or because FEC is
     /// turned on for the first time and its header takes room.
     pub fn update_settings(&mut self, change: impl FnOnce(&mut SessionSettings)) -> Result<(), SettingError> {
-        let old = self.settings;
+        let old = self.settings();
         let mut new = old;
         change(&mut new);
         if new == old {
@@ -39,7 +44,7 @@ impl Connection {
         if new.mtu != old.mtu || gets_fec_room {
             self.arq.set_mss(new.mtu - overhead - HEADER_LEN, overhead)?;
         }
-        self.settings = new;
+        self.mtu = new.mtu;
         self.apply_settings(&old, &new);
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Connection {
     /// As [`transmit`](Self::transmit), for a peer that has not shown that it hears this end: one packet, as long as it may be.
     #[cold]
     pub(super) fn transmit_unvalidated(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
-        let mtu = self.settings.mtu;
+        let mtu = self.mtu;
         let around = self.around_extension();
         let is_over = self.close_reason().is_some();
         let allowance = if is_over { self.arq.allowance_in_all() } else { self.arq.allowance() }.min(mtu);

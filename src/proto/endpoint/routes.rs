@@ -1,6 +1,6 @@
 //! Which session a packet is for.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use core::net::SocketAddr;
 
 use super::{
@@ -68,8 +68,16 @@ pub(super) struct Entry {
     pub(super) first_push: FirstPush,
     /// The tag by which its packets are found from wherever they come; 0 if they are not.
     tag: u32,
-    /// Where its packets came from last that were found so, and when.
-    elsewhere: Option<(SocketAddr, Instant)>,
+    /// Where its packets came from last that were found so.
+    elsewhere: Option<Box<Elsewhere>>,
+}
+
+/// Another address than a peer's that packets of its session came from.
+#[derive(Debug)]
+struct Elsewhere {
+    address: SocketAddr,
+    /// When the last one did.
+    at: Instant,
 }
 
 /// The sessions, by handle and by route.
@@ -160,14 +168,14 @@ impl Routes {
         if self.by_tag.get(&key) == Some(&entry.handle.index) {
             self.by_tag.remove(&key);
         }
-        self.forget_elsewhere(entry.handle.index, entry.elsewhere, entry.route.1);
+        self.forget_elsewhere(entry.handle.index, entry.elsewhere.as_deref(), entry.route.1);
     }
 
-    fn forget_elsewhere(&mut self, index: u32, elsewhere: Option<(SocketAddr, Instant)>, conv: u32) {
-        if let Some((address, _)) = elsewhere
-            && self.by_elsewhere.get(&(address, conv)) == Some(&index)
+    fn forget_elsewhere(&mut self, index: u32, elsewhere: Option<&Elsewhere>, conv: u32) {
+        if let Some(Elsewhere { address, .. }) = elsewhere
+            && self.by_elsewhere.get(&(*address, conv)) == Some(&index)
         {
-            self.by_elsewhere.remove(&(address, conv));
+            self.by_elsewhere.remove(&(*address, conv));
         }
     }
 
@@ -175,9 +183,10 @@ impl Routes {
     pub(super) fn note_elsewhere(&mut self, now: Instant, handle: Handle, address: SocketAddr) {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         let Some(entry) = entry.filter(|entry| entry.handle == handle) else { return };
-        let (before, conv) = (entry.elsewhere.replace((address, now)), entry.route.1);
-        if before.is_none_or(|(before, _)| before != address) {
-            self.forget_elsewhere(handle.index, before, conv);
+        let (before, conv) =
+            (entry.elsewhere.replace(Box::new(Elsewhere { address, at: now })), entry.route.1);
+        if before.as_ref().is_none_or(|before| before.address != address) {
+            self.forget_elsewhere(handle.index, before.as_deref(), conv);
             self.by_elsewhere.insert((address, conv), handle.index);
         }
     }
@@ -185,7 +194,7 @@ impl Routes {
     /// When packets of a session came last from an address that is not its peer's.
     pub(super) fn was_elsewhere(&self, route: &Route) -> Option<Instant> {
         let index = *self.by_elsewhere.get(route)?;
-        self.entries.get(index as usize)?.as_ref()?.elsewhere.map(|(_, at)| at)
+        self.entries.get(index as usize)?.as_ref()?.elsewhere.as_ref().map(|elsewhere| elsewhere.at)
     }
 
     /// Whether any session is found by its tag.
@@ -209,7 +218,7 @@ impl Routes {
         let entry = self.entries.get_mut(handle.index())?.as_mut()?;
         let before = core::mem::replace(&mut entry.route.0, to);
         let elsewhere = entry.elsewhere.take();
-        self.forget_elsewhere(handle.index, elsewhere, conv);
+        self.forget_elsewhere(handle.index, elsewhere.as_deref(), conv);
         self.by_route.remove(&(before, conv));
         self.by_route.insert((to, conv), handle.index);
         Some(before)

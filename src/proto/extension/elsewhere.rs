@@ -98,8 +98,8 @@ impl Extension {
     }
 
     /// The session goes on at this address from now on.
-    pub(in crate::proto) const fn take_moved(&mut self) -> Option<SocketAddr> {
-        self.moved.take()
+    pub(in crate::proto) fn take_moved(&mut self) -> Option<SocketAddr> {
+        self.moved.take().map(|to| *to)
     }
 
     /// This end is at another address: the peer is to learn it.
@@ -110,7 +110,7 @@ impl Extension {
 
     pub(super) fn follow(&mut self, Move { to, pong }: Move) {
         self.stats.moves += 1;
-        self.moved = Some(to);
+        self.moved = Some(Box::new(to));
         self.ping.answer(pong);
     }
 

@@ -20,34 +20,34 @@
 //!
 //! Who forges several HELLOs in the round trip before the peer is confirmed can have its id forgotten. The answers that the
 //! peer's next segments draw then carry the forger's tags, and to those the peer answers with its HELLO once more.
+//!
+//! # Memory
+//!
+//! Most of this is needed for a round trip or two, and a session may then live for days. So what is under way is in an [`Exchange`]
+//! of its own. A session whose peer is settled gives it back when it goes idle, and has a new one where a HELLO or ANSWER comes late.
 
+mod exchange;
 mod hellos;
 mod output;
 
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use self::hellos::Hellos;
+use self::exchange::{Candidate, Exchange, Refusal};
 use super::{
     Conditions, Extensions, SessionSeed,
-    fields::KindSet,
     seed::{Secret, SessionId},
     segment::{Caps, Hello},
 };
 use crate::proto::{
     error::{CloseReason, HandshakeError},
     path::MAX_RTO,
-    time::{Instant, earliest},
+    time::Instant,
     wire::HEADER_LEN,
 };
 
 /// `frg` of ACK, WASK and WINS segments of an end that knows the extensions.
 pub(in crate::proto) const MARK: u8 = 0x60;
-
-/// The shortest time between two HELLOs to a peer that is confirmed.
-const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// Cookies that are taken in one session.
-const MAX_RETRIES: u8 = 3;
 
 /// Which end began the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,25 +104,6 @@ pub(super) enum Verdict {
     Contested,
 }
 
-/// A HELLO that is to be answered.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    info: PeerInfo,
-    /// `ts` and bytes of its last HELLO.
-    ts: u32,
-    len: usize,
-    due: bool,
-}
-
-/// An answer to a HELLO that makes no state here.
-#[derive(Debug, Clone, Copy)]
-struct Refusal {
-    tag: u32,
-    ts: u32,
-    len: usize,
-    unknown: KindSet,
-}
-
 /// Everything that one end's handshake knows.
 #[derive(Debug)]
 pub(super) struct Handshake {
@@ -134,24 +115,10 @@ pub(super) struct Handshake {
     required: bool,
     knowledge: Knowledge,
     peer: Option<PeerInfo>,
-    hellos: Hellos,
-    /// The HELLOs that have come, the newest first.
-    candidates: [Option<Candidate>; 2],
-    refusal: Option<Refusal>,
-    /// Bytes received in HELLOs, and sent in answers to them.
-    hello_bytes: u64,
-    answer_bytes: u64,
-    cookie: Option<Box<[u8]>>,
-    /// When it was taken.
-    cookie_at: Instant,
-    retries: u8,
-    /// The token of the peer's ANSWER, which is to be returned.
-    pong: Option<u64>,
-    /// Until when it may wait for a packet to go with.
-    pong_at: Option<Instant>,
-    /// Until when the peer must be confirmed.
-    confirm_by: Option<Instant>,
+    /// The peer has sent HELLO too, and this is not in the exchange any more.
+    peer_connects: bool,
     close_reason: Option<CloseReason>,
+    exchange: Option<Box<Exchange>>,
 }
 
 impl Handshake {
@@ -172,19 +139,24 @@ impl Handshake {
             required,
             knowledge: if connects { Knowledge::Asking } else { Knowledge::Unknown },
             peer: None,
-            hellos: Hellos::new(connects),
-            candidates: [None; 2],
-            refusal: None,
-            hello_bytes: 0,
-            answer_bytes: 0,
-            cookie: None,
-            cookie_at: now,
-            retries: 0,
-            pong: None,
-            pong_at: None,
-            confirm_by: (required && !connects).then(|| now + settings.dead_timeout),
+            peer_connects: false,
             close_reason: None,
+            exchange: Some(Box::new(Exchange::begin(
+                connects,
+                now,
+                (required && !connects).then(|| now + settings.dead_timeout),
+            ))),
         }
+    }
+
+    /// What is under way. A settled session may have none: then it has one again.
+    fn exchange(&mut self, now: Instant) -> &mut Exchange {
+        self.exchange.get_or_insert_with(|| Box::new(Exchange::resume(now)))
+    }
+
+    /// The HELLO that has come last, as far as it is kept.
+    fn newest_candidate(&self) -> Option<&Candidate> {
+        self.exchange.as_ref()?.candidates[0].as_ref()
     }
 
     // ---- What is known ----
@@ -207,15 +179,18 @@ impl Handshake {
     pub(super) fn peer_tag(&self) -> Option<u32> {
         match self.knowledge {
             Knowledge::Confirmed => self.peer.map(|peer| peer.id.tag()),
-            Knowledge::Known => self.candidates[0].map(|candidate| candidate.info.id.tag()),
+            Knowledge::Known => self.newest_candidate().map(|candidate| candidate.info.id.tag()),
             Knowledge::Asking | Knowledge::Unknown | Knowledge::Legacy => None,
         }
     }
 
     /// Whether a peer has said that this tag is its own.
     pub(super) fn has_heard_of(&self, tag: u32) -> bool {
-        let heard = self.candidates.iter().flatten().map(|candidate| candidate.info.id);
-        heard.chain(self.peer.map(|peer| peer.id)).any(|id| id.tag() == tag)
+        let candidates = self.exchange.iter().flat_map(|exchange| exchange.candidates.iter().flatten());
+        candidates
+            .map(|candidate| candidate.info.id)
+            .chain(self.peer.map(|peer| peer.id))
+            .any(|id| id.tag() == tag)
     }
 
     /// Whose session it is.
@@ -224,7 +199,7 @@ impl Handshake {
             Knowledge::Legacy => return Identity::Legacy,
             Knowledge::Unknown => return Identity::Unknown,
             Knowledge::Asking => None,
-            Knowledge::Known => self.candidates[0].map(|candidate| candidate.info.id),
+            Knowledge::Known => self.newest_candidate().map(|candidate| candidate.info.id),
             Knowledge::Confirmed => self.peer.map(|peer| peer.id),
         };
         Identity::Known { tag: self.tag(), peer }
@@ -237,15 +212,19 @@ impl Handshake {
 
     /// Whether this end is the one that looks after the other. Where both have connected, the smaller id decides.
     pub(super) fn is_prober(&self) -> bool {
-        match self.candidates[0] {
-            Some(candidate) if self.role == Role::Connects => self.id.as_u64() < candidate.info.id.as_u64(),
-            _ => self.role == Role::Connects,
+        let connects = self.role == Role::Connects;
+        let candidate = self.newest_candidate().map(|candidate| candidate.info.id);
+        let before = self.peer.filter(|_| self.peer_connects).map(|peer| peer.id);
+        match candidate.or(before) {
+            Some(peer) if connects => self.id.as_u64() < peer.as_u64(),
+            _ => connects,
         }
     }
 
     /// Whether the peer has shown that it knows the extensions, by a mark at least.
-    pub(super) const fn is_marked(&self) -> bool {
-        self.hellos.marked
+    pub(super) fn is_marked(&self) -> bool {
+        self.knowledge == Knowledge::Confirmed
+            || self.exchange.as_ref().is_some_and(|exchange| exchange.hellos.marked)
     }
 
     pub(super) const fn is_required(&self) -> bool {
@@ -288,34 +267,25 @@ impl Handshake {
         if self.knowledge == Knowledge::Confirmed && self.peer.is_some_and(|peer| peer.id != hello.id) {
             return Verdict::Contested;
         }
-        self.hello_bytes = self.hello_bytes.saturating_add(len as u64);
+        let knowledge = self.knowledge;
+        let exchange = self.exchange(now);
+        exchange.hello_bytes = exchange.hello_bytes.saturating_add(len as u64);
         let unknown = hello.fields.unknown;
         if !hello.is_version_spoken() || !unknown.is_empty() {
-            self.refusal = Some(Refusal { tag: hello.id.tag(), ts, len, unknown });
+            exchange.refusal = Some(Refusal { tag: hello.id.tag(), ts, len, unknown });
             return Verdict::Dropped;
         }
-        self.add_candidate(info, ts, len);
-        match self.knowledge {
-            Knowledge::Unknown => self.knowledge = Knowledge::Known,
+        exchange.add_candidate(info, ts, len);
+        if knowledge == Knowledge::Asking {
             // Both ends connect.
-            Knowledge::Asking => self.hellos.on_marked(now, conditions),
-            _ => {}
+            exchange.hellos.on_marked(now, conditions);
         }
         // Of two that contradict each other, neither is taken at its word.
-        if self.knowledge != Knowledge::Confirmed && self.candidates[1].is_some() {
-            return Verdict::Dropped;
+        let is_contradicted = exchange.candidates[1].is_some();
+        if knowledge == Knowledge::Unknown {
+            self.knowledge = Knowledge::Known;
         }
-        Verdict::Taken
-    }
-
-    fn add_candidate(&mut self, info: PeerInfo, ts: u32, len: usize) {
-        let mut known = self.candidates.iter_mut().flatten();
-        if let Some(candidate) = known.find(|candidate| candidate.info.id == info.id) {
-            (candidate.ts, candidate.len, candidate.due) = (ts, len, true);
-            return;
-        }
-        self.candidates.swap(0, 1);
-        self.candidates[0] = Some(Candidate { info, ts, len, due: true });
+        if knowledge != Knowledge::Confirmed && is_contradicted { Verdict::Dropped } else { Verdict::Taken }
     }
 
     /// An ANSWER with this end's tag.
@@ -328,7 +298,7 @@ impl Handshake {
             Knowledge::Asking if hello.id != self.id => {}
             _ => return Verdict::Dropped,
         }
-        let Some(sent) = self.hellos.sent_at(hello.echo_ts) else { return Verdict::Dropped };
+        let Some(sent) = self.exchange(now).hellos.sent_at(hello.echo_ts) else { return Verdict::Dropped };
         if hello.fields.unsupported.is_some() {
             // This end sends no field that must be understood.
             return Verdict::Dropped;
@@ -349,30 +319,26 @@ impl Handshake {
 
     fn return_token(&mut self, now: Instant, answer: &Hello<'_>, conditions: &Conditions) {
         if let Some(token) = answer.fields.token {
-            self.pong = Some(token);
-            self.pong_at.get_or_insert(now + conditions.interval);
+            let exchange = self.exchange(now);
+            exchange.pong = Some(token);
+            exchange.pong_at.get_or_insert(now + conditions.interval);
         }
     }
 
     /// A RETRY with this end's tag, in answer to the HELLO of the time `ts`. One that answers a HELLO without the present cookie has
     /// nothing new to say.
     pub(super) fn on_retry(&mut self, now: Instant, ts: u32, cookie: &[u8]) -> Verdict {
-        let asks = self.knowledge == Knowledge::Asking
-            && self.hellos.sent_at(ts).is_some_and(|sent| self.cookie.is_none() || sent >= self.cookie_at);
-        if !asks || self.retries == MAX_RETRIES {
-            return Verdict::Dropped;
+        if self.knowledge == Knowledge::Asking && self.exchange(now).take_cookie(now, ts, cookie) {
+            Verdict::Taken
+        } else {
+            Verdict::Dropped
         }
-        self.retries += 1;
-        self.cookie = Some(cookie.into());
-        self.cookie_at = now;
-        self.hellos.due = true;
-        self.hellos.long = self.hellos.long.max(1);
-        Verdict::Taken
     }
 
     /// Whether a PONG with this end's tag and this token answers an ANSWER. If so, it is [`Taken`](Verdict::Taken).
     pub(super) fn on_pong(&mut self, token: u64) -> bool {
-        let mut candidates = self.candidates.into_iter().flatten();
+        let candidates = self.exchange.as_ref().map_or([None; 2], |exchange| exchange.candidates);
+        let mut candidates = candidates.into_iter().flatten();
         let Some(peer) = candidates.find(|candidate| self.token_of(candidate.info.id) == token) else {
             return false;
         };
@@ -385,33 +351,32 @@ impl Handshake {
     /// An ANSWER with another tag than this end's. The peer has taken somebody else's HELLO for this end's, and is told again.
     pub(super) fn on_foreign_answer(&mut self, now: Instant) {
         // Who accepts has sent no HELLO.
-        if let (Knowledge::Confirmed, Some(sent), false) =
-            (self.knowledge, self.hellos.sent[0], self.hellos.due)
-        {
-            self.hellos.at.get_or_insert(now.max(sent + MIN_PAUSE));
+        if self.knowledge == Knowledge::Confirmed && self.role == Role::Connects {
+            self.exchange(now).hellos.repeat(now);
         }
     }
 
     /// Any other segment with this end's tag. Whoever sends one has heard this end.
     pub(super) fn on_tagged(&mut self, now: Instant, conditions: &Conditions) -> Verdict {
-        match (self.knowledge, self.candidates) {
-            (Knowledge::Confirmed, _) => Verdict::Taken,
-            (Knowledge::Asking, _) => {
-                self.hellos.on_marked(now, conditions);
+        match self.knowledge {
+            Knowledge::Confirmed => Verdict::Taken,
+            Knowledge::Asking => {
+                self.exchange(now).hellos.on_marked(now, conditions);
                 Verdict::Taken
             }
-            (Knowledge::Known, [Some(only), None]) => {
-                self.confirm(only.info);
-                Verdict::Taken
-            }
-            (Knowledge::Known, _) => {
+            Knowledge::Known => {
+                let exchange = self.exchange(now);
+                if let [Some(only), None] = exchange.candidates {
+                    self.confirm(only.info);
+                    return Verdict::Taken;
+                }
                 // It does not say which of two ids it comes from. The token of an ANSWER does.
-                for candidate in self.candidates.iter_mut().flatten() {
+                for candidate in exchange.candidates.iter_mut().flatten() {
                     candidate.due = true;
                 }
                 Verdict::Dropped
             }
-            (Knowledge::Unknown | Knowledge::Legacy, _) => Verdict::Dropped,
+            Knowledge::Unknown | Knowledge::Legacy => Verdict::Dropped,
         }
     }
 
@@ -426,15 +391,20 @@ impl Handshake {
 
     /// The peer was heard. `mark`: `frg` of the last ACK, WASK or WINS.
     pub(super) fn on_heard(&mut self, now: Instant, mark: Option<u8>, conditions: &Conditions) {
-        self.hellos.heard = true;
-        if self.knowledge == Knowledge::Asking && mark.is_none() && !self.hellos.due {
-            // Nothing else may come of itself that bears a mark, or shows that there is none.
-            self.hellos.at.get_or_insert(now + conditions.rto);
+        if self.is_settled() {
+            return;
         }
-        match (self.knowledge, mark) {
-            (Knowledge::Legacy | Knowledge::Confirmed, _) | (_, None) => {}
-            (Knowledge::Asking, Some(MARK)) => self.hellos.on_marked(now, conditions),
-            (Knowledge::Unknown | Knowledge::Known, Some(MARK)) => self.hellos.marked = true,
+        let knowledge = self.knowledge;
+        let hellos = &mut self.exchange(now).hellos;
+        hellos.heard = true;
+        if knowledge == Knowledge::Asking && mark.is_none() && !hellos.due {
+            // Nothing else may come of itself that bears a mark, or shows that there is none.
+            hellos.at.get_or_insert(now + conditions.rto);
+        }
+        match (knowledge, mark) {
+            (_, None) => {}
+            (Knowledge::Asking, Some(MARK)) => hellos.on_marked(now, conditions),
+            (_, Some(MARK)) => hellos.marked = true,
             (_, Some(_)) => self.become_legacy(CloseReason::PeerLacksExtensions),
         }
     }
@@ -446,63 +416,63 @@ impl Handshake {
 
     fn confirm(&mut self, peer: PeerInfo) {
         self.knowledge = Knowledge::Confirmed;
-        self.hellos.stop();
-        self.hellos.marked = true;
-        self.confirm_by = None;
-        self.cookie = None;
         // Of the HELLOs, only the peer's matters any more. Where it sent none, there is none left.
-        let of_peer = |candidate: &Candidate| candidate.info.id == peer.id;
-        let own = self.candidates.into_iter().flatten().find(of_peer);
+        let own = self.exchange.as_mut().and_then(|exchange| exchange.confirm(peer.id));
         self.peer = Some(own.map_or(peer, |candidate| candidate.info));
-        self.candidates = [own, None];
-        self.refusal = None;
     }
 
     /// The peer has no extensions, or none that this end speaks. `reason` is why the session ends where they are required.
     fn become_legacy(&mut self, reason: CloseReason) {
         self.knowledge = Knowledge::Legacy;
-        self.hellos.stop();
-        self.candidates = [None; 2];
-        self.refusal = None;
-        self.confirm_by = None;
+        self.exchange = None;
         if self.required {
             self.close_reason = Some(reason);
+        }
+    }
+
+    /// Gives back the memory of what is over.
+    pub(super) fn trim(&mut self) {
+        let is_settled = self.is_settled();
+        if let Some(exchange) = self.exchange.take_if(|exchange| is_settled && exchange.is_over()) {
+            self.peer_connects |= exchange.candidates[0].is_some();
         }
     }
 
     // ---- Time ----
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        earliest([self.hellos.at, self.pong_at, self.confirm_by])
+        self.exchange.as_ref()?.deadline()
     }
 
     /// Does what is due. Returns whether the peer's window is to be asked for.
     pub(super) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
-        if self.confirm_by.take_if(|at| *at <= now).is_some() {
+        let Some(exchange) = &mut self.exchange else { return false };
+        if exchange.confirm_by.take_if(|at| *at <= now).is_some() {
             self.close_reason = Some(CloseReason::PeerLacksExtensions);
         }
-        self.pong_at.take_if(|at| *at <= now);
-        if self.hellos.at.take_if(|at| *at <= now).is_none() {
+        exchange.pong_at.take_if(|at| *at <= now);
+        if exchange.hellos.at.take_if(|at| *at <= now).is_none() {
             return false;
         }
         if self.required {
             // A peer of another kind is of no use, and need not be spared.
-            self.hellos.due = true;
+            exchange.hellos.due = true;
         }
-        self.hellos.on_turn(now, conditions, self.keep_alive.is_some())
+        exchange.hellos.on_turn(now, conditions, self.keep_alive.is_some())
     }
 
     /// The application waits for the peer. Returns whether the peer's window is to be asked for.
     pub(super) fn ask(&mut self) -> bool {
-        self.hellos.awaited = true;
-        self.knowledge == Knowledge::Asking && !self.hellos.heard
+        let Some(exchange) = &mut self.exchange else { return false };
+        exchange.hellos.awaited = true;
+        self.knowledge == Knowledge::Asking && !exchange.hellos.heard
     }
 
     /// The application is done. The session's end hangs on whether the peer knows the extensions, so that it is asked until that
     /// is known.
     pub(super) fn settle(&mut self, now: Instant) {
         if self.knowledge == Knowledge::Asking {
-            self.hellos.ask(now);
+            self.exchange(now).hellos.ask(now);
         }
     }
 
@@ -510,7 +480,9 @@ impl Handshake {
     /// somebody who may not be there must come to its end (R25a).
     pub(super) fn give_up(&mut self) {
         self.keep_alive = None;
-        self.hellos.give_up();
+        if let Some(exchange) = &mut self.exchange {
+            exchange.hellos.give_up();
+        }
     }
 }
 

@@ -176,7 +176,7 @@ pub(in crate::proto) struct Extension {
     /// This end is at another address, and the peer is to learn it.
     rebind: Option<Box<Rebind>>,
     /// The session goes on at this address of the peer, which the connection does not know yet.
-    moved: Option<SocketAddr>,
+    moved: Option<Box<SocketAddr>>,
     stats: ExtensionStats,
 }
 
@@ -215,7 +215,7 @@ impl Extension {
     }
 
     /// Whether the peer has shown that it knows the extensions, by a mark at least.
-    pub(in crate::proto) const fn is_marked(&self) -> bool {
+    pub(in crate::proto) fn is_marked(&self) -> bool {
         self.handshake.is_marked()
     }
 
@@ -263,6 +263,12 @@ impl Extension {
     /// The session has ended at this end.
     pub(in crate::proto) const fn close(&mut self) {
         self.closed = true;
+    }
+
+    /// Gives back the memory of what is over.
+    pub(in crate::proto) fn trim(&mut self) {
+        self.handshake.trim();
+        self.ping.trim();
     }
 
     pub(in crate::proto) const fn stats(&self) -> &ExtensionStats {
@@ -409,7 +415,7 @@ impl Extension {
     }
 
     /// The peer is to be asked whether it is there.
-    pub(in crate::proto) const fn ask_peer(&mut self) {
+    pub(in crate::proto) fn ask_peer(&mut self) {
         self.ping.ask();
     }
 

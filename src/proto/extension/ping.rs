@@ -15,6 +15,7 @@
 //! with the right tag in the meantime, such as a PONG, clears it. After a true restart the wait costs nearly nothing, because
 //! the RESETs take as long as that answer would.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::{
@@ -75,26 +76,34 @@ pub(super) struct Ping {
     secret: Secret,
     /// PINGs sent so far: the number of the next token.
     sent: u64,
-    /// The newest are kept: PING n is in slot n modulo the number of slots.
-    outstanding: [Option<Question>; OUTSTANDING],
     /// A PING is to be sent.
     due: bool,
+    /// A session that is idle between two questions goes without.
+    under_way: Option<Box<UnderWay>>,
+}
+
+/// What was asked and is not answered yet, at either end.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// The newest are kept: PING n is in slot n modulo the number of slots.
+    outstanding: [Option<Question>; OUTSTANDING],
     doubt: Option<Doubt>,
     answers: Answers,
     reset: Option<ResetEcho>,
 }
 
 impl Ping {
-    pub(super) fn new(secret: Secret) -> Self {
-        Self {
-            secret,
-            sent: 0,
-            outstanding: [None; OUTSTANDING],
-            due: false,
-            doubt: None,
-            answers: Answers::default(),
-            reset: None,
-        }
+    pub(super) const fn new(secret: Secret) -> Self {
+        Self { secret, sent: 0, due: false, under_way: None }
+    }
+
+    fn under_way(&mut self) -> &mut UnderWay {
+        self.under_way.get_or_insert_default()
+    }
+
+    /// Gives back the memory of what is over.
+    pub(super) fn trim(&mut self) {
+        self.under_way.take_if(|under_way| under_way.is_over());
     }
 
     // ---- Asking ----
@@ -106,7 +115,8 @@ impl Ping {
 
     /// A PING is to be sent, unless one was within `pause`.
     pub(super) fn ask_unless_asked(&mut self, now: Instant, pause: Duration) {
-        let last = self.outstanding.iter().flatten().map(|question| question.sent_at).max();
+        let questions = self.under_way.iter().flat_map(|under_way| under_way.outstanding.iter().flatten());
+        let last = questions.map(|question| question.sent_at).max();
         self.due |= last.is_none_or(|at| now - at >= pause);
     }
 
@@ -116,8 +126,8 @@ impl Ping {
             return None;
         }
         let token = self.secret.hash(Purpose::Ping, self.sent);
-        self.outstanding[(self.sent % OUTSTANDING as u64) as usize] =
-            Some(Question { token, ts, sent_at: now });
+        let slot = (self.sent % OUTSTANDING as u64) as usize;
+        self.under_way().outstanding[slot] = Some(Question { token, ts, sent_at: now });
         self.sent += 1;
         Some(token)
     }
@@ -136,9 +146,10 @@ impl Ping {
         else {
             return false;
         };
-        match &mut self.doubt {
+        let doubt = &mut self.under_way.get_or_insert_default().doubt;
+        match doubt {
             None => {
-                self.doubt = Some(Doubt { since: now, until: None });
+                *doubt = Some(Doubt { since: now, until: None });
                 self.due = true;
             }
             Some(doubt) if doubt.until.is_none() && question.sent_at >= doubt.since => {
@@ -150,17 +161,19 @@ impl Ping {
     }
 
     fn take_question(&mut self, is: impl Fn(&Question) -> bool) -> Option<Question> {
-        self.outstanding.iter_mut().find_map(|slot| slot.take_if(|question| is(question)))
+        self.under_way.as_mut()?.outstanding.iter_mut().find_map(|slot| slot.take_if(|question| is(question)))
     }
 
     /// The peer has said something with the right tag that is no RESET: it knows the session.
-    pub(super) const fn on_vouched(&mut self) {
-        self.doubt = None;
+    pub(super) fn on_vouched(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.doubt = None;
+        }
     }
 
     /// When the session ends, because the peer does not know it, if nothing else comes from the peer.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.doubt.and_then(|doubt| doubt.until)
+        self.under_way.as_ref()?.doubt?.until
     }
 
     /// Whether the session ends now, because the peer does not know it.
@@ -171,23 +184,23 @@ impl Ping {
     // ---- Answering the peer ----
 
     /// A PING came, or the token of a handshake: a PONG is to be sent.
-    pub(super) const fn answer(&mut self, token: Token) {
-        self.answers.push(token);
+    pub(super) fn answer(&mut self, token: Token) {
+        self.under_way().answers.push(token);
     }
 
     /// The token of the next PONG to be sent.
-    pub(super) const fn take_answer(&mut self) -> Option<Token> {
-        self.answers.pop()
+    pub(super) fn take_answer(&mut self) -> Option<Token> {
+        self.under_way.as_mut()?.answers.pop()
     }
 
     /// A PING of another session came: a RESET is to be sent. One waits at most, which bounds what forged PINGs cost.
-    pub(super) const fn refuse(&mut self, echo: ResetEcho) {
-        self.reset = Some(echo);
+    pub(super) fn refuse(&mut self, echo: ResetEcho) {
+        self.under_way().reset = Some(echo);
     }
 
     /// The RESET to be sent.
-    pub(super) const fn take_reset(&mut self) -> Option<ResetEcho> {
-        self.reset.take()
+    pub(super) fn take_reset(&mut self) -> Option<ResetEcho> {
+        self.under_way.as_mut()?.reset.take()
     }
 
     // ---- Sending ----
@@ -205,7 +218,9 @@ impl Ping {
             return Some(Sent { len, owed: false, refuses: true });
         }
         let Some(tag) = peer_tag else {
-            self.answers = Answers::default();
+            if let Some(under_way) = &mut self.under_way {
+                under_way.answers = Answers::default();
+            }
             self.due = false;
             return None;
         };
@@ -217,8 +232,20 @@ impl Ping {
     }
 
     /// Whether anything is to be sent.
-    pub(super) const fn has_urgent(&self) -> bool {
-        self.due || !self.answers.is_empty() || self.reset.is_some()
+    pub(super) fn has_urgent(&self) -> bool {
+        self.due || self.under_way.as_ref().is_some_and(|under_way| under_way.has_urgent())
+    }
+}
+
+impl UnderWay {
+    /// Whether anything is to be sent.
+    const fn has_urgent(&self) -> bool {
+        !self.answers.is_empty() || self.reset.is_some()
+    }
+
+    /// Whether there is nothing to be sent or to be waited for.
+    fn is_over(&self) -> bool {
+        !self.has_urgent() && self.doubt.is_none() && self.outstanding.iter().all(Option::is_none)
     }
 }
 

@@ -28,6 +28,14 @@ impl ExtensionSlot {
         *self = Self { extension: Some(Box::new(extension)), at_rest: false };
     }
 
+    /// Gives back the memory of what is over.
+    pub(in crate::proto) fn trim(&mut self) {
+        // It changes nothing of what there is to be done.
+        if let Some(extension) = &mut self.extension {
+            extension.trim();
+        }
+    }
+
     /// Asks the extension whether it is at rest, unless the answer is known.
     #[inline]
     pub(in crate::proto) fn look(&mut self) {

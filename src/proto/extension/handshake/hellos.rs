@@ -16,6 +16,8 @@ const LONG: usize = 1_200;
 const SHORT: usize = 128;
 /// The longest wait between two HELLOs.
 const MAX_WAIT: Duration = Duration::from_secs(8);
+/// The shortest time between two HELLOs to a peer that is confirmed.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// HELLOs and WASKs that are sent to who never answered, where nobody waits for an answer.
 const UNASKED: u32 = 4;
 /// HELLOs that are sent at most when the application is gone.
@@ -52,6 +54,20 @@ impl Hellos {
     /// `connects`: this end is to send HELLO, and begins at once.
     pub(super) fn new(connects: bool) -> Self {
         Self { due: connects, long: 2, ..Self::default() }
+    }
+
+    /// Of a session whose peer is settled.
+    pub(super) fn of_settled() -> Self {
+        Self { heard: true, marked: true, ..Self::default() }
+    }
+
+    /// Has the peer told once more who this end is, though it is confirmed.
+    pub(super) fn repeat(&mut self, now: Instant) {
+        if !self.due {
+            // One whose time is not known any more was sent long ago.
+            let earliest = self.sent[0].map_or(now, |sent| sent + MIN_PAUSE);
+            self.at.get_or_insert(now.max(earliest));
+        }
     }
 
     /// The length that the next HELLO makes its packet have.

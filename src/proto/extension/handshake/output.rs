@@ -1,6 +1,9 @@
 //! What the handshake sends: HELLO, ANSWER, and the PONG that returns an ANSWER's token.
 
-use super::{Candidate, Handshake, Knowledge, Refusal};
+use super::{
+    Handshake, Knowledge,
+    exchange::{Candidate, Exchange, Refusal},
+};
 use crate::proto::{
     extension::{
         Conditions,
@@ -28,15 +31,12 @@ pub(in crate::proto::extension) struct Sent {
 impl Handshake {
     /// Whether a segment is to be sent in a packet of its own, before anything else.
     pub(in crate::proto::extension) fn is_urgent(&self) -> bool {
-        self.hellos.due
-            || self.refusal.is_some()
-            || self.candidates.iter().flatten().any(|candidate| candidate.due)
-            || (self.pong.is_some() && self.pong_at.is_none())
+        self.exchange.as_ref().is_some_and(|exchange| exchange.is_urgent())
     }
 
     /// Whether a segment may go with the next packet.
-    pub(in crate::proto::extension) const fn has_appendable(&self) -> bool {
-        self.pong.is_some()
+    pub(in crate::proto::extension) fn has_appendable(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.pong.is_some())
     }
 
     /// Writes the next segment into `out`, which has the packet's room for segments. `around` are the bytes of the packet in
@@ -49,27 +49,32 @@ impl Handshake {
         around: usize,
         conditions: &Conditions,
     ) -> Option<Sent> {
-        if core::mem::take(&mut self.hellos.due) {
-            return self.write_hello(now, envelope, out, around, conditions);
-        }
-        if let Some(sent) = self.write_refusal(envelope, out) {
-            return Some(sent);
-        }
-        for at in 0..self.candidates.len() {
-            if let Some(sent) = self.write_answer(at, envelope, out) {
-                return Some(sent);
+        self.with_exchange(|own, exchange| {
+            if core::mem::take(&mut exchange.hellos.due) {
+                return own.write_hello(exchange, now, envelope, out, around, conditions);
             }
-        }
-        self.write_pong(envelope, out)
+            own.write_refusal(exchange, envelope, out)
+                .or_else(|| (0..2).find_map(|at| own.write_answer(exchange, at, envelope, out)))
+                .or_else(|| own.write_pong(exchange, envelope, out))
+        })
+    }
+
+    /// Runs `write` with what is under way, if anything is.
+    fn with_exchange(&mut self, write: impl FnOnce(&Self, &mut Exchange) -> Option<Sent>) -> Option<Sent> {
+        let mut exchange = self.exchange.take()?;
+        let sent = write(self, &mut exchange);
+        self.exchange = Some(exchange);
+        sent
     }
 
     /// Writes a segment that may stand behind others.
     pub(in crate::proto::extension) fn append(&mut self, envelope: Envelope, out: &mut [u8]) -> usize {
-        self.write_pong(envelope, out).map_or(0, |sent| sent.len)
+        self.with_exchange(|own, exchange| own.write_pong(exchange, envelope, out)).map_or(0, |sent| sent.len)
     }
 
     fn write_hello(
-        &mut self,
+        &self,
+        exchange: &mut Exchange,
         now: Instant,
         envelope: Envelope,
         out: &mut [u8],
@@ -77,58 +82,64 @@ impl Handshake {
         conditions: &Conditions,
     ) -> Option<Sent> {
         let keep_alive = self.keep_alive.map(|after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
-        let cookie = self.cookie.as_deref();
+        let cookie = exchange.cookie.as_deref();
         let fields = Fields { keep_alive, cookie, ..Fields::default() };
-        let packet = self.hellos.packet_len();
+        let packet = exchange.hellos.packet_len();
         let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
         let written = envelope.write_hello(&self.own_hello(0, fields), padded, out);
         if self.knowledge == Knowledge::Asking {
             // Also where a cookie leaves too little room.
-            self.hellos.plan(now, conditions);
+            exchange.hellos.plan(now, conditions);
         }
         let len = written?;
-        self.hellos.on_sent(now, envelope.ts);
-        let nothing_waits = self.keep_alive.is_none() && !self.hellos.awaited && !conditions.in_flight;
-        Some(Sent { len, begins: true, owed: !self.hellos.heard && !nothing_waits })
+        exchange.hellos.on_sent(now, envelope.ts);
+        let nothing_waits = self.keep_alive.is_none() && !exchange.hellos.awaited && !conditions.in_flight;
+        Some(Sent { len, begins: true, owed: !exchange.hellos.heard && !nothing_waits })
     }
 
-    fn write_refusal(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
-        let Refusal { tag, ts, len, unknown } = self.refusal.take()?;
+    fn write_refusal(&self, exchange: &mut Exchange, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
+        let Refusal { tag, ts, len, unknown } = exchange.refusal.take()?;
         let hello = self.own_hello(ts, refusing(unknown));
         let written = envelope.write_answer(&hello, tag, out)?;
-        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
+        self.may_answer(exchange, written, len).then_some(Sent { len: written, begins: false, owed: false })
     }
 
-    fn write_answer(&mut self, at: usize, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
-        let candidate = self.candidates[at].as_mut().filter(|candidate| candidate.due)?;
+    fn write_answer(
+        &self,
+        exchange: &mut Exchange,
+        at: usize,
+        envelope: Envelope,
+        out: &mut [u8],
+    ) -> Option<Sent> {
+        let candidate = exchange.candidates[at].as_mut().filter(|candidate| candidate.due)?;
         candidate.due = false;
         let Candidate { info, ts, len, .. } = *candidate;
         let fields = Fields { token: Some(self.token_of(info.id)), ..Fields::default() };
         let written = envelope.write_answer(&self.own_hello(ts, fields), info.id.tag(), out)?;
-        self.may_answer(written, len).then_some(Sent { len: written, begins: false, owed: false })
+        self.may_answer(exchange, written, len).then_some(Sent { len: written, begins: false, owed: false })
     }
 
     /// Whether an answer of `len` bytes may go to the sender of a HELLO of `hello` bytes; if so, it is counted.
-    fn may_answer(&mut self, len: usize, hello: usize) -> bool {
+    fn may_answer(&self, exchange: &mut Exchange, len: usize, hello: usize) -> bool {
         if len > hello {
             return false;
         }
         if self.knowledge != Knowledge::Confirmed {
-            let sent = self.answer_bytes.saturating_add(len as u64);
-            if sent > self.hello_bytes.saturating_mul(AMPLIFICATION) {
+            let sent = exchange.answer_bytes.saturating_add(len as u64);
+            if sent > exchange.hello_bytes.saturating_mul(AMPLIFICATION) {
                 return false;
             }
-            self.answer_bytes = sent;
+            exchange.answer_bytes = sent;
         }
         true
     }
 
-    fn write_pong(&mut self, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
+    fn write_pong(&self, exchange: &mut Exchange, envelope: Envelope, out: &mut [u8]) -> Option<Sent> {
         if out.len() < HEADER_LEN + 8 {
             return None;
         }
-        let token = self.pong.take()?;
-        self.pong_at = None;
+        let token = exchange.pong.take()?;
+        exchange.pong_at = None;
         let len = envelope.write_pong(token, self.peer?.id.tag(), out)?;
         Some(Sent { len, begins: false, owed: false })
     }

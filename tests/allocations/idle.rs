@@ -1,0 +1,77 @@
+//! What an idle session takes: of the connection, its route, its timers and its stream, at both ends together.
+
+use std::time::Duration;
+
+use kcp9::{KcpConfig, KcpEndpoint, KcpListener, KcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    runtime::Builder,
+};
+
+/// Just below a power of two: tables of sessions that double have little room left.
+const SESSIONS: usize = 1_000;
+/// Behind the second after which an idle session gives back what it kept for further traffic.
+const QUIET: Duration = Duration::from_millis(2_500);
+
+/// Heap bytes of a session and the one at its other end.
+fn bytes_of_a_pair(config: &KcpConfig) -> usize {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (listener, endpoint) = runtime.block_on(async {
+        let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
+        (listener, KcpEndpoint::bind("127.0.0.1:0").await.unwrap())
+    });
+    // What the sockets and their drivers need for the first session is not counted.
+    let mut streams = runtime.block_on(pairs(&listener, &endpoint, config, 1));
+    let info = allocation_counter::measure(|| {
+        let more = runtime.block_on(async {
+            let streams = pairs(&listener, &endpoint, config, SESSIONS).await;
+            tokio::time::sleep(QUIET).await;
+            streams
+        });
+        streams.extend(more);
+    });
+    runtime.block_on(async {
+        for (client, server) in &mut streams {
+            client.write_u8(2).await.unwrap();
+            assert_eq!(server.read_u8().await.unwrap(), 2);
+        }
+    });
+    usize::try_from(info.bytes_current).unwrap() / SESSIONS
+}
+
+/// Sessions that have moved a byte each way.
+async fn pairs(
+    listener: &KcpListener,
+    endpoint: &KcpEndpoint,
+    config: &KcpConfig,
+    count: usize,
+) -> Vec<(KcpStream, KcpStream)> {
+    let addr = listener.local_addr().unwrap();
+    let mut pairs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut client = endpoint.connect(addr, config.clone()).unwrap();
+        client.write_u8(1).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.read_u8().await.unwrap();
+        server.write_u8(1).await.unwrap();
+        client.read_u8().await.unwrap();
+        pairs.push((client, server));
+    }
+    pairs
+}
+
+fn assert_at_most(limit: usize, config: &KcpConfig) {
+    let bytes = bytes_of_a_pair(config) / 2;
+    assert!(bytes <= limit, "{bytes} bytes");
+}
+
+#[test]
+fn an_idle_session_takes_three_kib() {
+    assert_at_most(3 << 10, &KcpConfig::default());
+}
+
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead"))]
+#[test]
+fn an_idle_session_with_replay_windows_takes_five_kib() {
+    assert_at_most(5 << 10, &crate::settings::sealed());
+}
