@@ -25,6 +25,10 @@ impl Waiters {
             self.drain_into(wakes);
             self.0.reserve_exact((2 * limit).min(MAX_LIMIT));
         }
+        if self.0.capacity() == 0 {
+            // Mostly it is one task, for as long as the session lives.
+            self.0.reserve_exact(1);
+        }
         self.0.push(waker.clone());
     }
 

@@ -35,7 +35,7 @@ pub(super) struct State {
     /// Every send has failed for a while.
     failing: Option<Box<Failing>>,
     /// Packets are too long for the way to the peer, and the stream stands still.
-    stuck: Option<Stuck>,
+    stuck: Option<Box<Stuck>>,
     /// Why calls fail, when it is not for the connection's own reason.
     failure: Option<KcpError>,
     /// The peer has acknowledged everything that was written before the shutdown.
@@ -306,9 +306,9 @@ impl State {
             self.stuck = None;
             return;
         };
-        match self.stuck.filter(|stuck| stuck.oldest == oldest) {
-            None => self.stuck = Some(Stuck { oldest, since: now }),
-            Some(Stuck { since, .. }) if now - since >= self.connection.dead_timeout() => self.fail(failure),
+        match self.stuck.as_deref().filter(|stuck| stuck.oldest == oldest) {
+            None => self.stuck = Some(Box::new(Stuck { oldest, since: now })),
+            Some(Stuck { since, .. }) if now - *since >= self.connection.dead_timeout() => self.fail(failure),
             Some(_) => {}
         }
     }

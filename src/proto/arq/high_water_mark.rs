@@ -5,12 +5,12 @@ const MEMORY: u32 = 64;
 
 /// The most that were in use in recent periods: in at least [`MEMORY`] of them, in at most twice as many.
 ///
-/// Buffers are kept for reuse by this measure. A need that returns within that time finds its memory again; a need that does
+/// They are fewer than 2^32: a window has fewer segments. Buffers are kept for reuse by this measure. A need that returns within that time finds its memory again; a need that does
 /// not return gives its memory back.
 #[derive(Debug, Default)]
 pub(super) struct HighWaterMark {
-    current: usize,
-    previous: usize,
+    current: u32,
+    previous: u32,
     /// Periods that `current` spans.
     periods: u32,
 }
@@ -18,7 +18,7 @@ pub(super) struct HighWaterMark {
 impl HighWaterMark {
     /// Notes that `in_use` are in use now.
     pub(super) fn rise_to(&mut self, in_use: usize) {
-        self.current = self.current.max(in_use);
+        self.current = self.current.max(in_use as u32);
     }
 
     /// Ends a period, with `in_use` in use at its end. What a period is, its user decides: an operation that the buffers serve.
@@ -26,13 +26,13 @@ impl HighWaterMark {
         self.rise_to(in_use);
         self.periods += 1;
         if self.periods == MEMORY {
-            self.previous = core::mem::replace(&mut self.current, in_use);
+            self.previous = core::mem::replace(&mut self.current, in_use as u32);
             self.periods = 0;
         }
     }
 
     pub(super) fn get(&self) -> usize {
-        self.current.max(self.previous)
+        self.current.max(self.previous) as usize
     }
 }
 

@@ -1,8 +1,11 @@
 //! Which session a packet is for.
 
+mod by_route;
+
 use alloc::{boxed::Box, vec::Vec};
 use core::net::SocketAddr;
 
+use self::by_route::ByRoute;
 use super::{
     hash::{HashKey, Map},
     keys::KeyPhase,
@@ -85,7 +88,7 @@ struct Elsewhere {
 pub(super) struct Routes {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    by_route: Map<Route, u32>,
+    by_route: ByRoute,
     /// The sessions that follow their peers, by conv and tag.
     by_tag: Map<(u32, u32), u32>,
     /// The same by the addresses that these were found at, and their conv.
@@ -100,7 +103,7 @@ impl Routes {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
-            by_route: Map::with_hasher(key),
+            by_route: ByRoute::new(key),
             by_tag: Map::with_hasher(key),
             by_elsewhere: Map::with_hasher(key),
             last: 0,
@@ -133,22 +136,22 @@ impl Routes {
             tag: 0,
             elsewhere: None,
         });
-        self.by_route.insert(route, index);
+        self.by_route.insert(&self.entries, index);
         handle
     }
 
     /// Forgets a session; `None` if there is none of this handle.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
         self.get(handle)?;
+        self.by_route.remove(&self.entries, handle.index);
         let entry = self.entries[handle.index()].take()?;
-        self.by_route.remove(&entry.route);
         if entry.tag != 0 {
             self.forget_tag(&entry);
         }
         self.free.push(handle.index);
-        if self.by_route.is_empty() {
+        if self.by_route.len() == 0 {
             // A crowd that has left leaves no memory behind. The serial goes on: old handles stay invalid.
-            let key = *self.by_route.hasher();
+            let key = self.by_route.key();
             *self = Self { next_serial: self.next_serial, ..Self::new(key) };
         }
         Some(entry)
@@ -212,15 +215,15 @@ impl Routes {
     /// address has one of that conv.
     pub(super) fn change_address(&mut self, handle: Handle, to: SocketAddr) -> Option<SocketAddr> {
         let conv = self.get(handle)?.route.1;
-        if self.by_route.contains_key(&(to, conv)) {
+        if self.by_route.find(&self.entries, &(to, conv)).is_some() {
             return None;
         }
+        self.by_route.remove(&self.entries, handle.index);
         let entry = self.entries.get_mut(handle.index())?.as_mut()?;
         let before = core::mem::replace(&mut entry.route.0, to);
         let elsewhere = entry.elsewhere.take();
         self.forget_elsewhere(handle.index, elsewhere.as_deref(), conv);
-        self.by_route.remove(&(before, conv));
-        self.by_route.insert((to, conv), handle.index);
+        self.by_route.insert(&self.entries, handle.index);
         Some(before)
     }
 
@@ -252,7 +255,7 @@ impl Routes {
     pub(super) fn find_for_packet(&mut self, route: &Route) -> Option<(Handle, &mut Entry)> {
         let is_last = |entry: &Entry| entry.route == *route;
         if !self.entries.get(self.last as usize).and_then(Option::as_ref).is_some_and(is_last) {
-            self.last = *self.by_route.get(route)?;
+            self.last = self.by_route.find(&self.entries, route)?;
         }
         let entry = self.entries.get_mut(self.last as usize)?.as_mut()?;
         Some((entry.handle, entry))
@@ -261,7 +264,7 @@ impl Routes {
     pub(super) fn find(&self, route: &Route) -> Option<Handle> {
         let at = |index: u32| self.entries.get(index as usize)?.as_ref();
         let last = at(self.last).filter(|entry| entry.route == *route);
-        last.or_else(|| at(*self.by_route.get(route)?)).map(|entry| entry.handle)
+        last.or_else(|| at(self.by_route.find(&self.entries, route)?)).map(|entry| entry.handle)
     }
 
     /// The sessions with an address, found by looking at all.
