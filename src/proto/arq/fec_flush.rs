@@ -260,7 +260,7 @@ mod tests {
         let mut flush = flush(1);
         flush.on_send(Instant::ZERO, true);
         flush.on_timeout(Instant::from_millis(10), 5, true);
-        assert_eq!((flush.deadline(true), flush.round), (None, None));
+        assert_eq!((flush.deadline(true), flush.has_round()), (None, false));
         flush.on_send(Instant::from_millis(15), true);
         flush.on_send(Instant::from_millis(16), false);
         assert!(round(&mut flush, 24, 0, 5).is_empty());
