@@ -42,7 +42,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 pub use self::recv_buffer::Block;
-pub(super) use self::recv_buffer::BlockPosition;
+pub(super) use self::recv_buffer::{BlockPosition, most_held};
 use self::{
     acks::Acks,
     alive::Alive,

@@ -30,10 +30,26 @@ use self::{
     segment_buffers::SegmentBuffers,
 };
 use super::send_queue::MAX_FRAGMENTS;
-use crate::proto::seq;
+use crate::proto::{seq, wire::HEADER_LEN};
 
 /// The limit on memory allows at least this payload for each segment of the window: the largest that kcp-go sends.
 const MIN_SEGMENT: usize = 1_500;
+
+/// The largest payload of a segment: that of the largest UDP packet.
+const LARGEST_SEGMENT: usize = 65_507 - HEADER_LEN;
+
+/// The limit on memory: bytes from which on the peer is told that there is no room.
+const fn memory_limit(window: u32, max_segment: usize) -> usize {
+    (window as usize + MAX_FRAGMENTS) * max_segment
+}
+
+/// The most bytes of payload that are ever held, whatever a peer sends and whether or not anybody reads.
+///
+/// Beyond the limit on memory that is a message without its end, which is taken one segment at a time until it is whole or cut, and
+/// the next segment in order. Their peer chooses how long these are.
+pub(in crate::proto) fn most_held(window: u32, mss: usize) -> usize {
+    memory_limit(window, mss.max(MIN_SEGMENT)) + (MAX_FRAGMENTS + 1) * LARGEST_SEGMENT
+}
 
 /// What became of a PUSH segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +159,7 @@ impl RecvBuffer {
     }
 
     const fn memory_limit(&self) -> usize {
-        self.window as usize * self.max_segment + MAX_FRAGMENTS * self.max_segment
+        memory_limit(self.window, self.max_segment)
     }
 
     // ---- Arrival ----

@@ -13,6 +13,7 @@ pub use self::{
     builder::KcpConfigBuilder, cookies::CookiePolicy, nodelay::NoDelay, settings::SessionSettings,
 };
 use super::{
+    arq::most_held,
     congestion::CongestionControl,
     extension::Extensions,
     fec::{AdaptiveFec, ReedSolomon},
@@ -295,6 +296,33 @@ impl KcpConfig {
     #[must_use]
     pub const fn extensions(&self) -> Extensions {
         self.extensions
+    }
+
+    /// The most bytes of payload that a session holds of what its peer sent, whatever the peer sends and although nobody reads.
+    ///
+    /// It is [`recv_window`](KcpConfigBuilder::recv_window) and one message of 255 segments, at 1,500 bytes a segment or what this
+    /// end's own segments have if that is more, and 256 segments of the largest size that UDP has. These last count only where a peer
+    /// sends packets that large: a message is taken until it is whole, and its segments are as long as its sender makes them.
+    ///
+    /// It counts payload, not memory: payload that stays where it was received may hold twice its size in memory, and 256 KiB. A live
+    /// session whose receive window is changed has the limit of the new one.
+    ///
+    /// Beside it a session holds up to [`datagram_queue`](KcpConfigBuilder::datagram_queue) of unread datagrams, packets of FEC (64 KiB
+    /// in all, or 2 MiB where [`fec`](KcpConfigBuilder::fec) is on), what its own application wrote, and the memory of its tables.
+    ///
+    /// ```
+    /// use kcp9::KcpConfig;
+    ///
+    /// let held = |window| -> Result<usize, kcp9::ConfigError> {
+    ///     Ok(KcpConfig::builder().recv_window(window).build()?.max_unread_bytes())
+    /// };
+    /// assert_eq!(held(1_256)? - held(256)?, 1_000 * 1_500);
+    /// # Ok::<(), kcp9::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn max_unread_bytes(&self) -> usize {
+        let around = self.crypto.as_ref().map_or(0, PacketCrypto::overhead);
+        most_held(self.settings.recv_window, self.mss(around))
     }
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.

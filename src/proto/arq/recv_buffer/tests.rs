@@ -303,3 +303,29 @@ fn without_a_reader_what_waits_is_dropped_and_nothing_is_taken_in_until_all_is_a
     assert_eq!(insert(&mut buffer, 6, 0, b"ab"), Insert::InOrder);
     assert_eq!(read_all(&mut buffer), b"abab");
 }
+
+/// Nobody reads. The segments are as long as UDP carries them, and each order and pattern of messages is one that fills most.
+#[test]
+fn a_hostile_peer_and_a_stuck_reader_hold_no_more_than_is_said() {
+    const WINDOW: u32 = 16;
+    const SEGMENTS: u32 = 600;
+    let payload = vec![7; LARGEST_SEGMENT];
+    let most = most_held(WINDOW, 1_376);
+    let patterns: [fn(u32) -> u8; 3] = [|_| 0, |_| 1, |sn| u8::from(sn % 200 != 0)];
+    let mut largest = 0;
+    for frg in patterns {
+        for reverse in [false, true] {
+            let mut recv = RecvBuffer::new(0, WINDOW, 1_376);
+            for _ in 0..SEGMENTS {
+                let next = recv.nxt();
+                for ahead in 0..2 * WINDOW {
+                    let ahead = if reverse { 2 * WINDOW - 1 - ahead } else { ahead };
+                    recv.insert(next + ahead, frg(next + ahead), &payload, None);
+                    assert!(recv.held_bytes() <= most, "{} of {most}", recv.held_bytes());
+                    largest = largest.max(recv.held_bytes());
+                }
+            }
+        }
+    }
+    assert!(largest > most * 9 / 10, "the limit is near what a peer can do: {largest} of {most}");
+}
