@@ -306,6 +306,7 @@ fn without_a_reader_what_waits_is_dropped_and_nothing_is_taken_in_until_all_is_a
 
 /// Nobody reads. The segments are as long as UDP carries them, and each order and pattern of messages is one that fills most.
 #[test]
+#[cfg_attr(miri, ignore = "100,000 segments")]
 fn a_hostile_peer_and_a_stuck_reader_hold_no_more_than_is_said() {
     const WINDOW: u32 = 16;
     const SEGMENTS: u32 = 600;
