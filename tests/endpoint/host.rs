@@ -5,7 +5,7 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 use kcp9::{
     KcpConfig,
     proto::{
-        Command, Connection, Endpoint, Event, Handle, Incoming, Instant, Random, Refusal, Routed,
+        Command, Connection, Endpoint, Event, Handle, Incoming, Instant, MoveError, Random, Refusal, Routed,
         RoutingStats, Run, SegmentHeader, SessionSeed,
     },
 };
@@ -85,6 +85,17 @@ impl Host {
     pub(crate) fn accepting(address: SocketAddr, config: &KcpConfig) -> Self {
         let endpoint = Endpoint::accepting(config, &mut Entropy(Rng::new(1)));
         Self::new(address, endpoint, config.clone())
+    }
+
+    /// As others of the same address and another life: what is random in it differs from theirs.
+    #[cfg(feature = "aead")]
+    pub(crate) fn in_its_life(self, life: u64, config: Option<&KcpConfig>) -> Self {
+        let mut entropy = Entropy(Rng::new(entropy_of(self.address) ^ life << 48));
+        let endpoint = match config {
+            Some(config) => Endpoint::accepting(config, &mut entropy),
+            None => Endpoint::new(&mut entropy),
+        };
+        Self { endpoint, entropy, ..self }
     }
 
     /// A host that accepts none.
@@ -270,7 +281,14 @@ impl Host {
             }
             while let Some(event) = connection.poll_event() {
                 match event {
-                    Event::Moved(to) => replaced.extend(self.endpoint.moved(now, *handle, to).unwrap()),
+                    Event::Moved(to) => match self.endpoint.moved(now, *handle, to) {
+                        Ok(other) => replaced.extend(other),
+                        Err(error) => {
+                            assert!(matches!(error, MoveError::ConvInUse(_)), "{error:?}");
+                            assert!(self.endpoint.close(now, *handle, None));
+                            replaced.push(*handle);
+                        }
+                    },
                     Event::Validated => self.endpoint.validated(*handle),
                     _ => {}
                 }

@@ -4,6 +4,8 @@
 mod amplification;
 mod beginnings;
 #[cfg(feature = "aead")]
+mod chaos;
+#[cfg(feature = "aead")]
 mod ciphers;
 mod crowd;
 #[cfg(feature = "aead")]

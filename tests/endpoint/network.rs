@@ -71,6 +71,26 @@ impl Network {
         }
     }
 
+    /// From here on every packet arrives, once and whole.
+    #[cfg(feature = "aead")]
+    pub(crate) fn calm_down(&mut self) {
+        self.link.lose_nothing_more();
+    }
+
+    /// A packet under way, as somebody who listens sees it: from where, to where, and its bytes.
+    #[cfg(feature = "aead")]
+    pub(crate) fn overhear(&self, rng: &mut Rng) -> Option<(SocketAddr, SocketAddr, Vec<u8>)> {
+        let index = rng.size(0..=self.under_way.len().checked_sub(1)?);
+        let packet = &self.under_way[index];
+        Some((packet.from, packet.to, packet.bytes.clone()))
+    }
+
+    /// Adds a packet that no host here has sent.
+    #[cfg(feature = "aead")]
+    pub(crate) fn inject(&mut self, arrival: Instant, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        self.under_way.push(Packet { arrival, from, to, bytes });
+    }
+
     pub(crate) fn next_arrival(&self) -> Option<Instant> {
         self.under_way.iter().map(|packet| packet.arrival).min()
     }
