@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
-    sync::Barrier,
+    sync::{Barrier, Semaphore},
     time,
 };
 
@@ -68,6 +68,8 @@ struct Crowd {
     opened: AtomicUsize,
     echoed: AtomicUsize,
     failed: AtomicUsize,
+    /// What each needs to be opened.
+    turns: Semaphore,
     /// Where they wait for each other: before the second echo, and before they are held.
     barrier: Barrier,
 }
@@ -84,14 +86,16 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         opened: AtomicUsize::new(0),
         echoed: AtomicUsize::new(0),
         failed: AtomicUsize::new(0),
+        turns: Semaphore::new(options.at_once.unwrap_or(options.sessions).clamp(1, Semaphore::MAX_PERMITS)),
         barrier: Barrier::new(options.sessions + 1),
     });
 
     let start = Instant::now();
     let tasks: Vec<_> = (0..options.sessions)
         .map(|number| {
-            let stream = endpoint.connect(addr, config.clone());
-            tokio::spawn(session(stream, number, options.timeout(), Arc::clone(&crowd)))
+            let (endpoint, config) = (endpoint.clone(), config.clone());
+            let connect = move || endpoint.connect(addr, config);
+            tokio::spawn(session(connect, number, options.timeout(), Arc::clone(&crowd)))
         })
         .collect();
     let progress = progress(options);
@@ -147,15 +151,17 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
 
 /// One session: opened, echoed once more, and held.
 async fn session(
-    stream: io::Result<KcpStream>,
+    connect: impl FnOnce() -> io::Result<KcpStream>,
     number: usize,
     timeout: Duration,
     crowd: Arc<Crowd>,
 ) -> io::Result<()> {
-    let stream = match stream {
+    let turn = crowd.turns.acquire().await;
+    let stream = match connect() {
         Ok(stream) => open(stream, number, timeout, &crowd).await,
         Err(error) => Err(error),
     };
+    drop(turn);
     crowd.opened.fetch_add(1, Ordering::Relaxed);
     crowd.barrier.wait().await;
     let stream = match stream {

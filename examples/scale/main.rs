@@ -4,9 +4,11 @@
 //! scale --sessions 100000 --echo 64            # all at once, each with an echo
 //! scale --sessions 100000 --hold 60            # then idle for a minute
 //! scale --sessions 100000 --echo 64 --every 10 --hold 60
+//! scale --sessions 1000000 --at-once 50000     # 10 GB in both processes
 //! ```
 //!
-//! The client begins all sessions at once over one socket, and each writes its `--echo` bytes without waiting. It starts the server
+//! The client begins all sessions at once over one socket, and each writes its `--echo` bytes without waiting. Opening a million
+//! takes longer than a session waits for its first answer (`dead_timeout`), so that many need `--at-once 50000`. It starts the server
 //! as a process of its own and asks it for its figures, so that what either of them takes is not mixed up with the other. One
 //! line of JSON tells the outcome:
 //!

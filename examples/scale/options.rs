@@ -26,9 +26,12 @@ pub(crate) enum Command {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// Sessions, which are begun all at once
+    /// Sessions
     #[arg(long, value_name = "N", default_value_t = 10_000, global = true)]
     pub(crate) sessions: usize,
+    /// How many of them may be opening at the same time; without it, all are begun at once
+    #[arg(long, value_name = "N", global = true)]
+    pub(crate) at_once: Option<usize>,
     /// Bytes that each session has echoed; without it, a session waits for the answer to its HELLO only
     #[arg(long, value_name = "BYTES", default_value_t = 0, global = true)]
     pub(crate) echo: usize,
