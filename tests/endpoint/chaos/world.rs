@@ -29,6 +29,9 @@ const HEAD: usize = 8;
 /// A session as its client sees it.
 struct Session {
     host: usize,
+    conv: u32,
+    /// When it ended at its client.
+    ended_at: Instant,
     /// `None` when it has ended there, or the client was killed.
     handle: Option<Handle>,
     key: usize,
@@ -234,6 +237,8 @@ impl World {
         let connection = self.hosts[host].connection(handle);
         assert_eq!(connection.write(self.now, &number.to_le_bytes()), Ok(HEAD));
         self.sessions.push(Session {
+            conv,
+            ended_at: self.now,
             host,
             handle: Some(handle),
             key,
@@ -426,6 +431,7 @@ impl World {
             let Some(reason) = connection.close_reason() else { continue };
             session.client.read(connection);
             session.client.result = Some(reason);
+            session.ended_at = now;
             self.hosts[session.host].close(now, handle);
             session.handle = None;
         }
