@@ -33,6 +33,7 @@ mod public_port;
 mod readiness;
 mod rebinds;
 mod records;
+mod relaying;
 mod restarts;
 mod rotations;
 mod runtimes;

@@ -226,6 +226,13 @@ impl World {
         // The server may know of a session at an address where its client was before.
         let routes =
             self.accepted.iter().filter_map(|accepted| self.hosts[0].endpoint.route(accepted.handle));
+        // And the path may still have packets of one. A client waits as long as a server does.
+        let just_ended = |session: &Session| {
+            (session.host, session.conv) == (host, conv) && self.now - session.ended_at < ms(3_000)
+        };
+        if self.sessions.iter().any(just_ended) {
+            return;
+        }
         if self.hosts[host].endpoint.find(server, conv).is_some()
             || routes.into_iter().any(|route| route.1 == conv)
         {
