@@ -1,13 +1,17 @@
 //! A session in steady state allocates nothing, whatever protects its packets: the core by itself, and over sockets. A flood of FEC
-//! packets makes it allocate no more than is said. Nor does an idle session hold more.
+//! packets makes it allocate no more than is said, and an idle session holds no more. What has ended is freed at once, and what is
+//! received is lent.
 //!
 //! Only the allocations of the measuring thread are counted, so both ends run in that thread, over sockets as well.
 
 mod core;
 mod endpoint;
+#[cfg(feature = "tokio")]
+mod ends;
 mod flood;
 #[cfg(feature = "tokio")]
 mod idle;
+mod lent;
 mod settings;
 #[cfg(feature = "tokio")]
 mod sockets;
