@@ -171,8 +171,11 @@ async fn session(
             .map(|()| stream),
         Err(error) => Err(error),
     };
-    if stream.is_err() {
-        crowd.failed.fetch_add(1, Ordering::Relaxed);
+    if let Err(error) = &stream {
+        // The first one tells enough.
+        if crowd.failed.fetch_add(1, Ordering::Relaxed) == 0 {
+            eprintln!("scale: session {number}: {error}");
+        }
     }
     crowd.barrier.wait().await;
     let mut stream = stream?;
