@@ -44,7 +44,7 @@ batches! {
 macro_rules! many {
     ($($name:ident: $batch:expr;)*) => {$(
         #[test]
-        #[ignore = "minutes: cargo test --release --test endpoint chaos -- --ignored"]
+        #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
         fn $name() {
             run(1_000_000 + $batch * 2_500..1_000_000 + ($batch + 1) * 2_500);
         }
