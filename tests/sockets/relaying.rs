@@ -54,7 +54,7 @@ impl Relayed {
     fn held(&self) -> usize {
         let (from_a, to_b) = (self.from_a.stats().queues, self.to_b.stats().queues);
         let segments = from_a.unread_segments + from_a.out_of_order + to_b.in_flight;
-        segments as usize * 1_376 + to_b.unsent_bytes as usize + COPY_BUFFER
+        segments as usize * 1_376 + to_b.unsent_bytes + COPY_BUFFER
     }
 }
 
