@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use kcp9::{
     KcpConfig,
     crypto::PacketCrypto,
-    proto::{CookiePolicy, Extensions, Handle, Instant},
+    proto::{CloseReason, CookiePolicy, Extensions, Handle, Instant},
 };
 use kcp9_simulator::{LinkSettings, Rng, ms};
 
@@ -454,8 +454,10 @@ impl World {
                 application.result = Some(reason);
                 if !accepted.strange {
                     let session = &mut sessions[number];
-                    // The client has another address by now: there the server knows nothing of it.
-                    session.harmed |= clients[session.host - 1].address != peer;
+                    // All is done, and the client has another address by now: there the server knows nothing of it.
+                    let elsewhere = clients[session.host - 1].address != peer;
+                    let finished = Some(CloseReason::Finished);
+                    session.harmed |= elsewhere && [Some(reason), session.client.result].contains(&finished);
                     if !session.forgotten || session.server.is_none() {
                         session.server = Some(application);
                     }
