@@ -192,6 +192,12 @@ impl Ends {
         Some(sent.fin)
     }
 
+    /// Whether the last FINs had no answer, so that the peer is to be asked whether it is there. It does not look for a FIN that comes
+    /// from another address than before.
+    pub(in crate::proto) const fn doubts_peer(&self) -> bool {
+        matches!(&self.write, WriteSide::FinSent(sent) if sent.unanswered >= ASK_AFTER)
+    }
+
     /// The FIN_ACK that is to be sent.
     pub(in crate::proto) const fn take_answer(&mut self) -> Option<Fin> {
         self.answer.take()
@@ -400,6 +406,8 @@ impl Ends {
     }
 }
 
+/// FINs without an answer behind which the peer is asked by PING, as behind as many transmissions of a PUSH.
+const ASK_AFTER: u32 = 3;
 /// How often FIN is sent to a peer that is silent and has said that it is done. If it lives all the same, it never learns of the
 /// end. With 20 % loss each way, one in 3,500 exchanges loses so many in a row.
 const LAST_FINS: u32 = 8;

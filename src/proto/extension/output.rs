@@ -73,6 +73,9 @@ impl Extension {
         } else {
             owed = true;
             let fin = self.ends.take_fin(now, conditions.rto, conditions.max_wait)?;
+            if self.ends.doubts_peer() && self.is_confirmed() {
+                self.ping.ask();
+            }
             envelope.write_fin(fin, tag, out)
         };
         len.map(|len| Written { len, begins: false, owed })

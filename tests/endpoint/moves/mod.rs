@@ -6,7 +6,7 @@ mod world;
 
 use kcp9::{
     KcpConfig,
-    proto::{Extensions, RebindError},
+    proto::{Extensions, ReadError, RebindError},
 };
 use kcp9_simulator::ms;
 
@@ -113,6 +113,28 @@ fn a_client_that_has_only_read_begins_no_second_session_elsewhere() {
         assert_eq!(hosts[0].endpoint.route(session).unwrap().0, client(2));
         assert_eq!(hosts[0].read(session), b"request");
     }
+}
+
+/// Its NAT changes its address while nothing but its FIN is under way, and nobody tells it.
+#[test]
+fn a_client_that_shuts_down_elsewhere_is_followed() {
+    let config = settings().keep_alive(None).build().unwrap();
+    let mut hosts = [Host::accepting(address(1, 1), &config), Host::connecting(client(1))];
+    let peer = hosts[0].address;
+    let handle = hosts[1].connect(at(0), peer, CONV, &config);
+    hosts[1].connection(handle).write(at(0), b"request").unwrap();
+    for millis in (0..2_000).step_by(20) {
+        deliver_all(at(millis), &mut hosts);
+    }
+    let session = hosts[0].take_accepted().unwrap();
+    assert_eq!(hosts[0].read(session), b"request");
+    hosts[1].address = client(2);
+    hosts[1].connection(handle).shutdown(at(2_000));
+    for millis in (2_000..8_000).step_by(20) {
+        deliver_all(at(millis), &mut hosts);
+    }
+    assert_eq!(hosts[0].endpoint.route(session).unwrap().0, client(2));
+    assert_eq!(hosts[0].connection(session).read(&mut [0]), Err(ReadError::Finished));
 }
 
 /// Nobody has anything to send: the session is at the new address all the same.
