@@ -138,7 +138,7 @@ impl Connection {
         }
         match self.extension.as_mut() {
             Some(extension) => {
-                if extension.ask() {
+                if extension.ask(now) {
                     self.arq.ask_window();
                 }
             }

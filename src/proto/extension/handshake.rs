@@ -462,10 +462,13 @@ impl Handshake {
     }
 
     /// The application waits for the peer. Returns whether the peer's window is to be asked for.
-    pub(super) fn ask(&mut self) -> bool {
-        let Some(exchange) = &mut self.exchange else { return false };
-        exchange.hellos.awaited = true;
-        self.knowledge == Knowledge::Asking && !exchange.hellos.heard
+    pub(super) fn ask(&mut self, now: Instant) -> bool {
+        if self.knowledge != Knowledge::Asking {
+            return false;
+        }
+        let hellos = &mut self.exchange(now).hellos;
+        hellos.ask(now);
+        !hellos.heard
     }
 
     /// The application is done. The session's end hangs on whether the peer knows the extensions, so that it is asked until that

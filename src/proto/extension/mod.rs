@@ -470,8 +470,8 @@ impl Extension {
 
     /// The application waits for the peer. Returns whether the peer's window is to be asked for.
     #[must_use]
-    pub(in crate::proto) fn ask(&mut self) -> bool {
-        self.handshake.ask()
+    pub(in crate::proto) fn ask(&mut self, now: Instant) -> bool {
+        self.handshake.ask(now)
     }
 
     /// The application is done with the session, and its end depends on what the peer knows.

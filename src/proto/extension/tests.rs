@@ -185,9 +185,13 @@ fn without_keep_alive_a_peer_that_nobody_waits_for_is_left_alone_after_four_hell
     let mut client = End { conditions: IDLE, ..End::with(Role::Connects, 1, &settings) };
     let (hellos, asks) = client.run(at(100_000));
     assert_eq!((hellos.len(), asks.len()), (4, 0));
+    // Nor is it forgotten: who comes to wait for it asks again.
+    assert!(client.extension.ask(at(100_000)));
+    let (hellos, asks) = client.run(at(140_000));
+    assert!(hellos.len() >= 5 && asks.len() >= 5, "{hellos:?} {asks:?}");
     // Who waits for the peer goes on, and asks for what every peer answers.
     let mut client = End { conditions: IDLE, ..End::with(Role::Connects, 1, &settings) };
-    assert!(client.extension.ask());
+    assert!(client.extension.ask(at(0)));
     let (hellos, asks) = client.run(at(30_000));
     assert_eq!((hellos.len(), asks.len()), (9, 8));
 }
