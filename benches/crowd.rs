@@ -52,8 +52,7 @@ async fn main() -> io::Result<()> {
     let files = raise_file_limit();
     // Both ends of each TCP connection, and what a client's own driver may need.
     if files < 2 * CLIENTS as u64 + 1_000 {
-        println!("{files} open files are too few");
-        return Ok(());
+        return Err(io::Error::other(format!("{files} open files are too few")));
     }
     let rounds = if std::env::args().any(|argument| argument == "--quick") { QUICK } else { ROUNDS };
     let mut times: [Vec<Round>; 3] = Default::default();

@@ -75,11 +75,7 @@ async fn one_round(stuck: usize) -> io::Result<[Duration; 2]> {
         writers.spawn(async move {
             // Full windows end that, and nothing else: the server never reads.
             let bytes = [7; 16_384];
-            loop {
-                stream.write_all(&bytes).await?;
-            }
-            #[allow(unreachable_code, reason = "the type of the block")]
-            io::Result::Ok(())
+            while stream.write_all(&bytes).await.is_ok() {}
         });
     }
     // The windows fill, until little more is sent than questions whether there is room.
@@ -125,12 +121,7 @@ async fn serve(listener: KcpListener) -> io::Result<()> {
         }
         tokio::spawn(async move {
             let mut bytes = [0; 64];
-            loop {
-                stream.read_exact(&mut bytes).await?;
-                stream.write_all(&bytes).await?;
-            }
-            #[allow(unreachable_code, reason = "the type of the block")]
-            io::Result::Ok(())
+            while stream.read_exact(&mut bytes).await.is_ok() && stream.write_all(&bytes).await.is_ok() {}
         });
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
-use kcp9_simulator::{Burst, CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{Burst, CLIENT, LinkSettings, Reader, Rng, SERVER, Simulation, Writer, batches, ms};
 
 /// Seeds in each of the tests below; they run in parallel.
 const SEEDS: u64 = 125;
@@ -103,18 +103,8 @@ fn deliver(seed: u64) {
     simulation.complete(LIMIT);
 }
 
-macro_rules! batches {
-    ($($name:ident: $batch:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            for seed in $batch * SEEDS..($batch + 1) * SEEDS {
-                deliver(seed);
-            }
-        }
-    )*};
-}
-
 batches! {
+    deliver, SEEDS;
     random_sessions_deliver_everything_0: 0;
     random_sessions_deliver_everything_1: 1;
     random_sessions_deliver_everything_2: 2;

@@ -2,22 +2,8 @@
 
 use kcp9::{KcpConfig, KcpStream};
 use kcp9_tests::spawn;
-use tokio::io::AsyncWriteExt;
 
-use crate::support::{PAYLOAD, Pair, ms, pair_with, read_payload, within};
-
-/// Writes the payload from `at` on until a write waits for 300 ms; returns how far it got.
-async fn write_until_stalled(writer: &mut (impl AsyncWriteExt + Unpin), mut at: usize) -> usize {
-    let mut piece = vec![0; 10_000];
-    loop {
-        PAYLOAD.fill(at as u64, &mut piece);
-        match tokio::time::timeout(ms(300), writer.write(&piece)).await {
-            Ok(count) => at += count.unwrap(),
-            Err(_) => return at,
-        }
-        assert!(at < 64 << 20, "nothing holds the writer back");
-    }
-}
+use crate::support::{PAYLOAD, Pair, ms, pair_with, read_payload, within, write_until_stalled};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_stops_stalls_the_writer() {

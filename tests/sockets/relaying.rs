@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::support::{
-    PAYLOAD, Pair, assert_payload, kind, listen_with, ms, pair_with, within, write_payload,
+    Pair, assert_payload, kind, listen_with, pair_with, within, write_payload, write_until_stalled,
 };
 
 const WINDOW: u32 = 64;
@@ -58,26 +58,13 @@ impl Relayed {
     }
 }
 
-/// Writes from `at` on until a write waits for 500 ms; returns how far it got.
-async fn write_until_held_back(a: &mut KcpStream, mut at: usize) -> usize {
-    let mut piece = vec![0; 10_000];
-    loop {
-        PAYLOAD.fill(at as u64, &mut piece);
-        match tokio::time::timeout(ms(500), a.write(&piece)).await {
-            Ok(count) => at += count.unwrap(),
-            Err(_) => return at,
-        }
-        assert!(at < 64 << 20, "nothing holds the writer back");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_stops_behind_a_relay_holds_the_writer_back_and_loses_nothing() {
     let mut relayed = Relayed::new().await;
     let mut at = 0;
     for _ in 0..3 {
         let from = at;
-        at = within(20, "A is held back", write_until_held_back(&mut relayed.a, from)).await;
+        at = within(20, "A is held back", write_until_stalled(&mut relayed.a, from)).await;
         // At each hop a window that waits to be sent, one in flight, one unread and one out of order; and the copy's buffer.
         assert!(at - from <= 8 * WINDOW_BYTES + COPY_BUFFER, "{} bytes were taken", at - from);
         // Of them, the middle has one hop's unread and out of order, and the other's to be sent and in flight.

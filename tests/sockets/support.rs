@@ -220,3 +220,16 @@ pub async fn rebind(addr: SocketAddr) -> std::net::UdpSocket {
         }
     }
 }
+
+/// Writes the payload from `at` on until a write waits for 500 ms; returns how far it got.
+pub(crate) async fn write_until_stalled(writer: &mut (impl AsyncWriteExt + Unpin), mut at: usize) -> usize {
+    let mut piece = vec![0; 10_000];
+    loop {
+        PAYLOAD.fill(at as u64, &mut piece);
+        match tokio::time::timeout(ms(500), writer.write(&piece)).await {
+            Ok(count) => at += count.unwrap(),
+            Err(_) => return at,
+        }
+        assert!(at < 64 << 20, "nothing holds the writer back");
+    }
+}

@@ -5,8 +5,8 @@ const MEMORY: u32 = 64;
 
 /// The most that were in use in recent periods: in at least [`MEMORY`] of them, in at most twice as many.
 ///
-/// They are fewer than 2^32: a window has fewer segments. Buffers are kept for reuse by this measure. A need that returns within that time finds its memory again; a need that does
-/// not return gives its memory back.
+/// Buffers are kept for reuse by this measure. A need that returns within that time finds its memory again; a need that does not
+/// return gives its memory back. A window has fewer segments than 2^32, and so are these.
 #[derive(Debug, Default)]
 pub(super) struct HighWaterMark {
     current: u32,

@@ -192,8 +192,8 @@ impl Ends {
         Some(sent.fin)
     }
 
-    /// Whether the last FINs had no answer, so that the peer is to be asked whether it is there. It does not look for a FIN that comes
-    /// from another address than before.
+    /// Whether the last FINs had no answer, so that the peer is to be asked by PING whether it is there. If this end has another address
+    /// now and does not know it, the peer follows a PING and no FIN.
     pub(in crate::proto) const fn doubts_peer(&self) -> bool {
         matches!(&self.write, WriteSide::FinSent(sent) if sent.unanswered >= ASK_AFTER)
     }

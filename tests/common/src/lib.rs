@@ -15,9 +15,11 @@
 //!   that lie ahead, counters that only grow.
 //! * [`simulation`]: the clock and the packets under way.
 //! * [`crowd`]: several simulations on one clock, behind one bottleneck.
+//! * [`batches!`]: tests over many seeds.
 //! * [`trace`]: who sent what when, for comparing with traces worked out by hand.
 
 pub mod application;
+mod batches;
 pub mod crowd;
 pub mod end;
 pub mod link;

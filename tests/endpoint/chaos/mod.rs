@@ -16,47 +16,32 @@
 mod application;
 mod world;
 
+use kcp9_simulator::batches;
+
 use self::world::World;
-
-fn run(seeds: std::ops::Range<u64>) {
-    for seed in seeds {
-        World::run(seed);
-    }
-}
-
-macro_rules! batches {
-    ($($name:ident: $batch:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            run($batch * SEEDS..($batch + 1) * SEEDS);
-        }
-    )*};
-}
 
 /// Seeds in each of the tests below; they run in parallel.
 const SEEDS: u64 = 100;
+/// The same where there are 10,000 in all.
+const MANY: u64 = 2_500;
 
 batches! {
+    World::run, SEEDS;
     sessions_live_through_chaos_0: 0;
     sessions_live_through_chaos_1: 1;
 }
 
-macro_rules! many {
-    ($($name:ident: $batch:expr;)*) => {$(
-        #[test]
-        #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
-        fn $name() {
-            run(1_000_000 + $batch * 2_500..1_000_000 + ($batch + 1) * 2_500);
-        }
-    )*};
-}
-
-// 10,000 seeds.
-many! {
-    sessions_live_through_chaos_of_2_500_seeds_0: 0;
-    sessions_live_through_chaos_of_2_500_seeds_1: 1;
-    sessions_live_through_chaos_of_2_500_seeds_2: 2;
-    sessions_live_through_chaos_of_2_500_seeds_3: 3;
+// From seed 1,000,000 on.
+batches! {
+    World::run, MANY;
+    #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
+    sessions_live_through_chaos_of_2_500_seeds_0: 400;
+    #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
+    sessions_live_through_chaos_of_2_500_seeds_1: 401;
+    #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
+    sessions_live_through_chaos_of_2_500_seeds_2: 402;
+    #[ignore = "half a minute: cargo test --release --test endpoint chaos -- --ignored"]
+    sessions_live_through_chaos_of_2_500_seeds_3: 403;
 }
 
 /// One seed, to look into it: 0 where none is named.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kcp9::proto::{AbortReason, CloseReason, Connection, Event, Instant};
-use kcp9_simulator::{Burst, CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, ms};
+use kcp9_simulator::{Burst, CLIENT, LinkSettings, Rng, SERVER, Simulation, Writer, batches, ms};
 
 use super::{Know, SECOND, reason, session_at, when};
 
@@ -272,27 +272,17 @@ fn random_link(rng: &mut Rng) -> LinkSettings {
     }
 }
 
-fn run(seeds: std::ops::Range<u64>) {
-    for seed in seeds {
-        // Two ends of ours in most of the runs.
-        let know = [Know::Both, Know::Both, Know::Both, Know::Client, Know::Server, Know::Neither];
-        Run::new(seed, know[(seed % 6) as usize]).run();
-    }
-}
-
-macro_rules! batches {
-    ($($name:ident: $batch:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            run($batch * SEEDS..($batch + 1) * SEEDS);
-        }
-    )*};
+fn run(seed: u64) {
+    // Two ends of ours in most of the runs.
+    let know = [Know::Both, Know::Both, Know::Both, Know::Client, Know::Server, Know::Neither];
+    Run::new(seed, know[(seed % 6) as usize]).run();
 }
 
 /// Seeds in each of the tests below; they run in parallel.
 const SEEDS: u64 = 120;
 
 batches! {
+    run, SEEDS;
     sessions_end_in_agreement_0: 0;
     sessions_end_in_agreement_1: 1;
     sessions_end_in_agreement_2: 2;
@@ -303,5 +293,5 @@ batches! {
 #[test]
 #[ignore = "minutes: cargo test --release --test simulation end -- --ignored"]
 fn ten_thousand_sessions_end_in_agreement() {
-    run(1_000_000..1_010_000);
+    (1_000_000..1_010_000).for_each(run);
 }
