@@ -14,17 +14,9 @@ use kcp9_tests::spawn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, listen, ms, pair, pair_with, read_payload,
-    rebind, until, within, write_payload,
+    ANY, ANY_UNSHARED, Pair, accept_session, assert_alive, kind, knock, listen, ms, pair, pair_with,
+    read_payload, rebind, until, within, write_payload,
 };
-
-async fn knock(listener: &KcpListener) -> KcpStream {
-    let addr = listener.local_addr().unwrap();
-    let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    // Unless it was turned away already.
-    let _ = client.write_all(b"!").await;
-    client
-}
 
 fn reason<T>(outcome: std::io::Result<T>) -> Option<KcpError> {
     KcpError::find(&outcome.err()?)
@@ -33,10 +25,11 @@ fn reason<T>(outcome: std::io::Result<T>) -> Option<KcpError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waited_before_accepting_stopped_is_still_accepted() {
     let listener = listen().await;
-    let (mut early, mut early_too) = (knock(&listener).await, knock(&listener).await);
+    let (mut early, mut early_too) =
+        (knock(listener.local_addr().unwrap()).await, knock(listener.local_addr().unwrap()).await);
     until(2, "both wait", || listener.endpoint_stats().driver.accepted == 2).await;
     listener.stop_accepting();
-    let late = knock(&listener).await;
+    let late = knock(listener.local_addr().unwrap()).await;
     until(2, "a late one is turned away", || listener.endpoint_stats().dropped.no_session > 0).await;
     let mut streams = Vec::new();
     for _ in 0..2 {
@@ -61,7 +54,7 @@ async fn who_waited_before_accepting_stopped_is_still_accepted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_a_listener_leaves_its_accepted_sessions_alone() {
     let Pair { mut client, mut server, listener } = pair().await;
-    let _unaccepted = knock(&listener).await;
+    let _unaccepted = knock(listener.local_addr().unwrap()).await;
     until(2, "it waits", || listener.endpoint_stats().driver.accepted == 2).await;
     let waiting = listener.accept();
     listener.close();

@@ -1,11 +1,6 @@
 //! Listeners: closing, dropping, a full backlog, strangers' packets, vanished clients.
 
-use std::{
-    io::ErrorKind,
-    net::{SocketAddr, UdpSocket},
-    pin::Pin,
-    time::Duration,
-};
+use std::{io::ErrorKind, net::UdpSocket, pin::Pin, time::Duration};
 
 use futures_core::Stream;
 use kcp9::{
@@ -18,15 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use kcp9_simulator::Rng;
 
 use crate::support::{
-    ANY, ANY_UNSHARED, Pair, accept_session, ask_for_icmp_errors, assert_alive, kind, listen, listen_with,
-    ms, pair, rebind, short_timeouts, until, within, without_extensions,
+    ANY, ANY_UNSHARED, Pair, accept_session, ask_for_icmp_errors, assert_alive, kind, knock, listen,
+    listen_with, ms, pair, rebind, short_timeouts, until, within, without_extensions,
 };
-
-async fn knock(addr: SocketAddr) -> KcpStream {
-    let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-    client.write_all(b"!").await.unwrap();
-    client
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborting_the_listener_ends_every_pending_call() {

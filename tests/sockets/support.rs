@@ -77,6 +77,13 @@ pub async fn pair_with(config: KcpConfig) -> Pair {
     Pair { listener, client, server }
 }
 
+/// A client that writes one byte, unless it is turned away before.
+pub async fn knock(addr: SocketAddr) -> KcpStream {
+    let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+    let _ = client.write_all(b"!").await;
+    client
+}
+
 /// Has `client` send one byte, and accepts its session.
 pub async fn accept_session(listener: &KcpListener, mut client: KcpStream) -> (KcpStream, KcpStream) {
     let greeting = async {
