@@ -86,7 +86,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         opened: AtomicUsize::new(0),
         echoed: AtomicUsize::new(0),
         failed: AtomicUsize::new(0),
-        turns: Semaphore::new(options.at_once.unwrap_or(options.sessions).clamp(1, Semaphore::MAX_PERMITS)),
+        turns: Semaphore::new(options.at_once()),
         barrier: Barrier::new(options.sessions + 1),
     });
 
@@ -124,8 +124,11 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let held = (server_held.cpu_s - server_idle.cpu_s, server_held.wakeups - server_idle.wakeups);
     let per_second = |figure: f64| (options.hold > 0).then(|| figure / options.hold as f64);
     let per_session = |after: u64, before: u64| after.saturating_sub(before) / options.sessions as u64;
-    let failed =
-        crowd.failed.load(Ordering::Relaxed) + usize::from(server_held.sessions != options.sessions as u64);
+    let missing = server_held.sessions.abs_diff(options.sessions as u64);
+    if missing > 0 {
+        eprintln!("scale: the server has {} sessions", server_held.sessions);
+    }
+    let failed = (crowd.failed.load(Ordering::Relaxed) as u64).max(missing);
     for task in tasks {
         task.abort();
     }
