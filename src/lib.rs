@@ -84,6 +84,7 @@
 //! | `aead` | yes | `aes-gcm` and `chacha20-poly1305` by RustCrypto, in Rust for every target; [`crypto::Aead`](crypto) |
 //! | `ring` | yes | the same ciphers but AES-192-GCM by ring, more than twice as fast on x86-64; needs a C compiler |
 //! | `highway` | yes | HighwayHash tags in place of CRC-32 |
+//! | `mux` | no | `mux`: many streams in one, as Go's smux; implies `tokio` |
 //! | `password` | yes | keys from passwords: Argon2id, and kcptun's |
 //!
 //! With none of them the crate needs only `core` and `alloc`.
@@ -112,6 +113,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod crypto;
+#[cfg(feature = "mux")]
+pub mod mux;
 #[cfg(feature = "tokio")]
 mod net;
 pub mod proto;

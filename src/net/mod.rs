@@ -63,3 +63,8 @@ pub use self::{
     stream::KcpStream,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };
+#[cfg(feature = "mux")]
+pub(crate) use self::{
+    waiters::Waiters,
+    wake_list::{WakeList, WakeMutex},
+};

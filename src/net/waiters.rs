@@ -9,14 +9,14 @@ use super::wake_list::WakeList;
 /// A future that is cancelled leaves its waker behind, so the list has a limit, at which it finds out who still waits. The
 /// capacity of the `Vec` is that limit, but at least [`MIN_LIMIT`].
 #[derive(Debug, Default)]
-pub(super) struct Waiters(Vec<Waker>);
+pub(crate) struct Waiters(Vec<Waker>);
 
 impl Waiters {
     /// Adds a task.
     ///
     /// When the list is full, all of its tasks are woken: those that still wait come back, those that were cancelled do
     /// not. The limit doubles, so that all who come back find room and do not wake each other again.
-    pub(super) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
+    pub(crate) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
         if self.0.iter().any(|waiting| waiting.will_wake(waker)) {
             return;
         }
@@ -33,7 +33,7 @@ impl Waiters {
     }
 
     /// Moves all tasks to `wakes`. Halves the limit of a list that uses less than half of it.
-    pub(super) fn take_into(&mut self, wakes: &mut WakeList) {
+    pub(crate) fn take_into(&mut self, wakes: &mut WakeList) {
         if self.0.len() <= 1 && self.0.capacity() <= MIN_LIMIT {
             if let Some(waker) = self.0.pop() {
                 wakes.push(waker);
@@ -62,22 +62,22 @@ impl Waiters {
 
 /// The same for what a task rarely waits for. Without a task it takes a third of the memory.
 #[derive(Debug, Default)]
-pub(super) struct RareWaiters(Option<Box<Waiters>>);
+pub(crate) struct RareWaiters(Option<Box<Waiters>>);
 
 impl RareWaiters {
-    pub(super) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
+    pub(crate) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
         self.0.get_or_insert_default().add(waker, wakes);
     }
 
     /// Moves all tasks to `wakes`.
-    pub(super) fn take_into(&mut self, wakes: &mut WakeList) {
+    pub(crate) fn take_into(&mut self, wakes: &mut WakeList) {
         if let Some(waiters) = &mut self.0 {
             waiters.take_into(wakes);
         }
     }
 
     /// Gives the memory back, unless a task waits.
-    pub(super) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         self.0.take_if(|waiters| waiters.0.is_empty());
     }
 }

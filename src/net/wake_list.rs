@@ -15,10 +15,10 @@ use super::sync::{Mutex, MutexGuard};
 
 /// A mutex whose holders collect the wakers of the tasks that they want to wake.
 #[derive(Debug, Default)]
-pub(super) struct WakeMutex<T>(Mutex<T>);
+pub(crate) struct WakeMutex<T>(Mutex<T>);
 
 /// The lock of a [`WakeMutex`], while it is held.
-pub(super) struct Locked<'a, T> {
+pub(crate) struct Locked<'a, T> {
     mutex: &'a WakeMutex<T>,
     guard: MutexGuard<'a, T>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Locked<'a, T> {
 /// Most lists stay empty, and every access to a session has one. So an empty list is one word to write and to look at:
 /// [`ManuallyDrop`] leaves out the code that would look through it once more after it was emptied.
 #[derive(Debug)]
-pub(super) struct WakeList(ManuallyDrop<Option<Wakers>>);
+pub(crate) struct WakeList(ManuallyDrop<Option<Wakers>>);
 
 /// Room for a reader and a writer without an allocation.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Wakers {
 }
 
 impl<T> WakeMutex<T> {
-    pub(super) fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }
 
@@ -48,7 +48,7 @@ impl<T> WakeMutex<T> {
     /// `work` is given the lock as a value, so the lock cannot outlive it: the lifetime of [`Locked`] is one that the
     /// result cannot name.
     #[inline]
-    pub(super) fn locked<R>(&self, work: impl FnOnce(Locked<'_, T>, &mut WakeList) -> R) -> R {
+    pub(crate) fn locked<R>(&self, work: impl FnOnce(Locked<'_, T>, &mut WakeList) -> R) -> R {
         let mut wakes = WakeList(ManuallyDrop::new(None));
         // The list is dropped behind `work`, and dropping it wakes: also when `work` panics.
         work(self.lock(), &mut wakes)
@@ -64,7 +64,7 @@ impl<T> WakeMutex<T> {
 impl<T> Locked<'_, T> {
     /// Releases the lock while `work` runs, and takes it again.
     #[inline]
-    pub(super) fn unlocked<R>(self, work: impl FnOnce() -> R) -> (Self, R) {
+    pub(crate) fn unlocked<R>(self, work: impl FnOnce() -> R) -> (Self, R) {
         let mutex = self.mutex;
         drop(self);
         let result = work();
@@ -89,7 +89,7 @@ impl<T> DerefMut for Locked<'_, T> {
 }
 
 impl WakeList {
-    pub(super) fn push(&mut self, waker: Waker) {
+    pub(crate) fn push(&mut self, waker: Waker) {
         match &mut *self.0 {
             None => *self.0 = Some(Wakers { first: waker, second: None, more: Vec::new() }),
             Some(wakers) if wakers.second.is_none() => wakers.second = Some(waker),

@@ -1,0 +1,196 @@
+//! What comes from the peer.
+
+use bytes::{Buf, Bytes};
+
+use super::{
+    Command, Header, Instant, MuxCore, MuxError, MuxEvent, MuxRole, MuxVersion, Stream, StreamKey,
+    WriteFailure, stream::INITIAL_WINDOW,
+};
+use crate::mux::{
+    error::ProtocolError,
+    frame::{HEADER_LEN, UPD_LEN, Update},
+};
+
+/// How far the frame that is coming in has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decoder {
+    Header {
+        bytes: [u8; HEADER_LEN],
+        have: usize,
+    },
+    Update {
+        id: u32,
+        bytes: [u8; UPD_LEN],
+        have: usize,
+    },
+    /// The rest of a PSH: of a stream, or of none that is known.
+    Payload {
+        stream: Option<StreamKey>,
+        left: usize,
+    },
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::Header { bytes: [0; HEADER_LEN], have: 0 }
+    }
+}
+
+impl MuxCore {
+    /// Whether the session takes more bytes from the transport: not while the receive buffer is used up.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.end.is_none() && self.unread < self.config.receive_buffer
+    }
+
+    /// Bytes from the transport, cut anywhere. Payload of some length stays in their memory, so hand in buffers of at most 64 KiB.
+    pub fn receive(&mut self, now: Instant, mut bytes: Bytes) {
+        self.last_received = now;
+        while !bytes.is_empty() && self.end.is_none() {
+            if let Err(error) = self.decode(&mut bytes) {
+                self.fail(error.into());
+            }
+        }
+        self.was_paused = !self.wants_input();
+    }
+
+    /// The transport has ended.
+    pub fn receive_end(&mut self) {
+        self.fail(match self.decoder {
+            Decoder::Header { have: 0, .. } => MuxError::PeerClosed,
+            _ => MuxError::Truncated,
+        });
+    }
+
+    /// One step further: bytes are taken as far as one part of a frame goes.
+    fn decode(&mut self, bytes: &mut Bytes) -> Result<(), ProtocolError> {
+        match self.decoder {
+            Decoder::Header { bytes: mut header, mut have } => {
+                if fill(&mut header, &mut have, bytes) {
+                    self.decoder = Decoder::default();
+                    return self.handle_header(Header::parse(header, self.config.version)?);
+                }
+                self.decoder = Decoder::Header { bytes: header, have };
+            }
+            Decoder::Update { id, bytes: mut update, mut have } => {
+                if fill(&mut update, &mut have, bytes) {
+                    self.decoder = Decoder::default();
+                    self.handle_update(id, Update::parse(update));
+                } else {
+                    self.decoder = Decoder::Update { id, bytes: update, have };
+                }
+            }
+            Decoder::Payload { stream, left } => {
+                let count = left.min(bytes.len());
+                let piece = bytes.split_to(count);
+                self.decoder = match left - count {
+                    0 => Decoder::default(),
+                    left => Decoder::Payload { stream, left },
+                };
+                if let Some(stream) = stream {
+                    self.deliver(stream, piece)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_header(&mut self, Header { command, len, id }: Header) -> Result<(), ProtocolError> {
+        self.stats.frames_received += 1;
+        match command {
+            Command::Nop => {}
+            Command::Syn => self.handle_syn(id)?,
+            Command::Fin => {
+                if let Some(key) = self.streams.find(id)
+                    && let Some(stream) = self.streams.get_mut(key)
+                {
+                    stream.ended_by_peer = true;
+                    self.wake_reader(key);
+                    // A writer that waits for the window shall not do so for ever: it asks again, and notes the time.
+                    self.wake_writer(key);
+                }
+            }
+            Command::Psh => {
+                if len > 0 {
+                    let stream = self.streams.find(id);
+                    self.decoder = Decoder::Payload { stream, left: len.into() };
+                }
+            }
+            Command::Upd => self.decoder = Decoder::Update { id, bytes: [0; UPD_LEN], have: 0 },
+        }
+        Ok(())
+    }
+
+    fn handle_syn(&mut self, id: u32) -> Result<(), ProtocolError> {
+        let of_peer = match self.role {
+            MuxRole::Client => id.is_multiple_of(2),
+            MuxRole::Server => !id.is_multiple_of(2),
+        };
+        if !of_peer || self.streams.find(id).is_some() {
+            return Ok(());
+        }
+        let full = self.peer_streams >= self.config.max_streams
+            || self.unaccepted.len() >= self.config.accept_backlog
+            // Each stream that ends here adds a FIN, whether the peer takes what is sent or not.
+            || self.output.is_full(MAX_UNSENT.saturating_add(4 * self.config.send_buffer));
+        if full || !self.accepting {
+            self.stats.refused += 1;
+            return self.output.push_refusal(id);
+        }
+        let key = self.streams.insert(Stream::new(id, true));
+        self.peer_streams += 1;
+        self.unaccepted.push_back(key);
+        if std::mem::take(&mut self.acceptor_waits) {
+            self.events.push_back(MuxEvent::Acceptable);
+        }
+        Ok(())
+    }
+
+    fn handle_update(&mut self, id: u32, Update { consumed, window }: Update) {
+        let Some(key) = self.streams.find(id) else { return };
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.written.wrapping_sub(consumed) > i32::MAX as u32 {
+            stream.write_error.get_or_insert(WriteFailure::OverConsumed);
+        } else {
+            stream.consumed = consumed;
+            stream.window = window;
+            if stream.room() == 0 {
+                return;
+            }
+            stream.blocked_since = None;
+        }
+        self.wake_writer(key);
+    }
+
+    fn deliver(&mut self, key: StreamKey, piece: Bytes) -> Result<(), ProtocolError> {
+        // It may have been released since its frame began, or ended before.
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.ended_by_peer) else {
+            return Ok(());
+        };
+        self.stats.bytes_received += piece.len() as u64;
+        if self.config.version == MuxVersion::V2 {
+            // An honest peer keeps to the window that it was told, or to the first one: what it was not told of yet it counts as
+            // unread, so there is never less room than it believes.
+            let window = self.config.stream_buffer.max(INITIAL_WINDOW as usize);
+            if stream.received.len() + piece.len() > window {
+                return Err(ProtocolError::WindowExceeded { id: stream.id });
+            }
+        }
+        self.unread += piece.len();
+        stream.received.push(piece);
+        self.wake_reader(key);
+        Ok(())
+    }
+}
+
+/// Whether `bytes` had enough to fill what is missing.
+fn fill<const N: usize>(into: &mut [u8; N], have: &mut usize, bytes: &mut Bytes) -> bool {
+    let count = (N - *have).min(bytes.len());
+    into[*have..*have + count].copy_from_slice(&bytes[..count]);
+    bytes.advance(count);
+    *have += count;
+    *have == N
+}
+
+/// No more streams are let in while so much waits to be sent, beyond what writers may have waiting.
+const MAX_UNSENT: usize = 1 << 20;
