@@ -175,11 +175,6 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             (deadline, fired)
         });
         if fired {
-                state.core.handle_timeout(now);
-            }
-            (state.core.poll_timeout(), fired)
-        });
-        if fired {
             // Nothing much happens: an idle session keeps no buffers.
             if self.written == self.output.len() {
                 (self.output, self.written) = (Vec::new(), 0);

@@ -23,16 +23,18 @@ const OTHER: &str = "KCP9_GO_PEER";
 /// The go-peers to test with: one built here from Debian's package, and the one that `KCP9_GO_PEER` names.
 pub fn all() -> Vec<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let mut peers = vec![BUILT.get_or_init(build).clone()];
+    let mut peers = vec![BUILT.get_or_init(|| build("go-peer")).clone()];
     peers.extend(env::var_os(OTHER).map(PathBuf::from));
     peers
 }
 
+/// Builds the Go program of this name.
+///
 /// # Panics
-/// Without Go or kcp-go: whoever asks for these tests wants them run.
-fn build() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/go-peer/main.go");
-    let peer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-peer");
+/// Without Go or its packages: whoever asks for these tests wants them run.
+pub fn build(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(name).join("main.go");
+    let peer = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let go = std::process::Command::new("go")
         .args(["build", "-o"])
         .args([&peer, &source])
@@ -42,7 +44,7 @@ fn build() -> PathBuf {
     let stderr = String::from_utf8_lossy(&go.stderr);
     assert!(
         go.status.success(),
-        "go-peer does not build; is golang-github-xtaci-kcp-dev installed?\n{stderr}"
+        "{name} does not build; are golang-github-xtaci-kcp-dev and golang-github-xtaci-smux-dev installed?\n{stderr}"
     );
     peer
 }

@@ -6,7 +6,9 @@
 //! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`]; and
 //! what our sessions with extensions make of them: [`legacy`]. How sessions with kcp-go begin, end and die: [`lives`].
 //!
-//! kcp-go's tests are ignored by default: they need Go and Debian's `golang-github-xtaci-kcp-dev`.
+//! Streams in one session, with Go's smux on the other end: [`smux`].
+//!
+//! The tests with Go are ignored by default: they need Debian's `golang-github-xtaci-kcp-dev` and `golang-github-xtaci-smux-dev`.
 //!
 //! ```text
 //! cargo test --test interop -- --ignored
@@ -28,4 +30,6 @@ mod kcp_go;
 mod kcp_tokio_crate;
 mod legacy;
 mod lives;
+#[cfg(feature = "mux")]
+mod smux;
 mod tokio_kcp_crate;

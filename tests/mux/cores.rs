@@ -59,7 +59,16 @@ impl End {
     fn add(&mut self, key: StreamKey, rng: &mut Rng, stuck: bool) {
         let id = self.core.id(key).unwrap();
         let to_write = rng.magnitude(0..=300_000) as usize;
-        self.handles.push(Handle { key, id, written: 0, to_write, read: 0, finished: false, ended: false, stuck });
+        self.handles.push(Handle {
+            key,
+            id,
+            written: 0,
+            to_write,
+            read: 0,
+            finished: false,
+            ended: false,
+            stuck,
+        });
     }
 
     /// One step of the application.
@@ -84,7 +93,11 @@ impl End {
         let handle = &mut self.handles[at];
         if rng.chance(0.5) && !handle.finished {
             if handle.written < handle.to_write {
-                let mut bytes = vec![0; rng.magnitude(1..=100_000).min((handle.to_write - handle.written) as u64) as usize];
+                let mut bytes = vec![
+                    0;
+                    rng.magnitude(1..=100_000).min((handle.to_write - handle.written) as u64)
+                        as usize
+                ];
                 expected(handle.id, is_client).fill(handle.written as u64, &mut bytes);
                 if let Poll::Ready(count) = self.core.write(now, handle.key, &bytes) {
                     let count = count.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
@@ -169,8 +182,12 @@ fn run(seed: u64) {
     let mut steps = 0;
     while !(client.is_done() && server.is_done()) {
         steps += 1;
-        assert!(steps < 2_000_000, "seed {seed}: stuck; {client_left} and {server_left} streams left",
-            client_left = client.handles.len(), server_left = server.handles.len());
+        assert!(
+            steps < 2_000_000,
+            "seed {seed}: stuck; {client_left} and {server_left} streams left",
+            client_left = client.handles.len(),
+            server_left = server.handles.len()
+        );
         now += Duration::from_micros(10);
         client.act(now, &mut rng, stuck, seed);
         server.act(now, &mut rng, stuck, seed);
@@ -178,7 +195,8 @@ fn run(seed: u64) {
         carry(now, &mut server, &mut client, &mut rng);
         // A stuck end of a stream does not end: its peer neither hears of it nor waits for it.
         for (one, other) in [(&mut client, &mut server), (&mut server, &mut client)] {
-            let gone: Vec<u32> = one.handles.iter().filter(|handle| handle.stuck).map(|handle| handle.id).collect();
+            let gone: Vec<u32> =
+                one.handles.iter().filter(|handle| handle.stuck).map(|handle| handle.id).collect();
             for handle in &mut other.handles {
                 handle.stuck |= gone.contains(&handle.id);
             }
@@ -261,10 +279,14 @@ fn turns_that_are_never_used_hold_up_no_other() {
     let config = MuxConfig::builder().max_frame(1_000).send_buffer(1_000).build().unwrap();
     let (mut client, _) = pair(&config);
     let (now, mut buffer) = (Instant::ZERO, Vec::new());
-    let lazy: Vec<_> = (0..600).map(|_| client.open().unwrap().unwrap_or_else(|| {
-        client.take_output(now, &mut buffer);
-        client.open().unwrap().unwrap()
-    })).collect();
+    let lazy: Vec<_> = (0..600)
+        .map(|_| {
+            client.open().unwrap().unwrap_or_else(|| {
+                client.take_output(now, &mut buffer);
+                client.open().unwrap().unwrap()
+            })
+        })
+        .collect();
     while !client.write(now, lazy[0], &[1; 1_000]).is_pending() {}
     for key in &lazy[1..] {
         // Each asks once, and never again.
@@ -311,7 +333,11 @@ fn an_idle_session_is_kept_alive_and_a_silent_one_ends() {
 
 #[test]
 fn a_reader_that_waits_holds_up_a_session_of_version_1_only_until_it_reads() {
-    let config = MuxConfig::builder().receive_buffer(100_000).dead_timeout(Some(Duration::from_secs(30))).build().unwrap();
+    let config = MuxConfig::builder()
+        .receive_buffer(100_000)
+        .dead_timeout(Some(Duration::from_secs(30)))
+        .build()
+        .unwrap();
     let (mut client, mut server) = pair(&config);
     let mut now = Instant::ZERO;
     let stuck = client.open().unwrap().unwrap();
@@ -363,7 +389,10 @@ fn a_write_to_a_stream_that_the_peer_has_closed_fails_when_its_window_stays_shut
     assert_eq!(written, 262_144);
     now += Duration::from_secs(29);
     client.handle_timeout(now);
-    assert!(client.end().is_some_and(|end| matches!(end, MuxError::Dead)) || client.write(now, key, &[0]).is_pending());
+    assert!(
+        client.end().is_some_and(|end| matches!(end, MuxError::Dead))
+            || client.write(now, key, &[0]).is_pending()
+    );
     server.handle_timeout(now);
     // Something comes, so that the session lives.
     client.receive(now, vec![2, 3, 0, 0, 0, 0, 0, 0].into());

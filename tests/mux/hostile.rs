@@ -75,12 +75,17 @@ fn frames_of_another_version_or_kind_end_the_session() {
 
 #[test]
 fn a_transport_that_ends_within_a_frame_is_told_apart() {
-    for (bytes, truncated) in [(frame(1, PSH, 3, b"x"), false), (vec![1, 2], true), (vec![1, 2, 9, 0, 3, 0, 0, 0, 7], true)] {
+    for (bytes, truncated) in
+        [(frame(1, PSH, 3, b"x"), false), (vec![1, 2], true), (vec![1, 2, 9, 0, 3, 0, 0, 0, 7], true)]
+    {
         let mut core = server(MuxConfig::builder());
         core.receive(NOW, bytes.into());
         core.receive_end();
         let end = core.end().unwrap();
-        assert!(if truncated { matches!(end, MuxError::Truncated) } else { matches!(end, MuxError::PeerClosed) }, "{end:?}");
+        assert!(
+            if truncated { matches!(end, MuxError::Truncated) } else { matches!(end, MuxError::PeerClosed) },
+            "{end:?}"
+        );
     }
 }
 
@@ -176,7 +181,11 @@ fn any_bytes_are_survived() {
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
         let version = *rng.choose(&[MuxVersion::V1, MuxVersion::V2]);
-        let config = MuxConfig::builder().version(version).receive_buffer(10_000).stream_buffer(10_000).max_streams(20);
+        let config = MuxConfig::builder()
+            .version(version)
+            .receive_buffer(10_000)
+            .stream_buffer(10_000)
+            .max_streams(20);
         let mut core = server(config.accept_backlog(10));
         let mut keys = Vec::new();
         for _ in 0..300 {
