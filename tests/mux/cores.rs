@@ -114,7 +114,7 @@ impl End {
         } else if !handle.ended && !handle.stuck {
             let mut bytes = Vec::new();
             let max = rng.magnitude(1..=100_000) as usize;
-            let outcome = match self.core.read_piece(handle.key, max).filter(|_| true) {
+            let outcome = match self.core.read_piece(handle.key, max) {
                 Some(piece) => {
                     bytes.extend_from_slice(&piece);
                     Poll::Ready(Ok(piece.len()))
@@ -167,7 +167,7 @@ fn run(seed: u64) {
             .version(version)
             .max_frame(rng.magnitude(1_000..=65_535) as usize)
             .receive_buffer(4 << 20)
-            .stream_buffer(rng.magnitude(2..=400_000) as usize)
+            .stream_buffer(rng.magnitude(5_000..=400_000) as usize)
             .send_buffer(rng.magnitude(1..=200_000) as usize)
             .build()
             .unwrap()
@@ -175,7 +175,7 @@ fn run(seed: u64) {
     // In version 2 some are never read: they delay no other.
     let stuck = if version == MuxVersion::V2 { 0.1 } else { 0.0 };
     let streams = rng.size(1..=20);
-    let pipe = rng.magnitude(1..=500_000) as usize;
+    let pipe = rng.magnitude(1_000..=500_000) as usize;
     let mut client = End::new(config(&mut rng), MuxRole::Client, streams, pipe);
     let mut server = End::new(config(&mut rng), MuxRole::Server, rng.size(0..=5), pipe);
     let mut now = Instant::ZERO;
@@ -194,12 +194,12 @@ fn run(seed: u64) {
         carry(now, &mut client, &mut server, &mut rng);
         carry(now, &mut server, &mut client, &mut rng);
         // A stuck end of a stream does not end: its peer neither hears of it nor waits for it.
-        for (one, other) in [(&mut client, &mut server), (&mut server, &mut client)] {
-            let gone: Vec<u32> =
-                one.handles.iter().filter(|handle| handle.stuck).map(|handle| handle.id).collect();
-            for handle in &mut other.handles {
-                handle.stuck |= gone.contains(&handle.id);
-            }
+        let stuck = |end: &End| -> Vec<u32> {
+            end.handles.iter().filter(|handle| handle.stuck).map(|handle| handle.id).collect()
+        };
+        let stuck = [stuck(&client), stuck(&server)].concat();
+        for handle in client.handles.iter_mut().chain(&mut server.handles) {
+            handle.stuck |= stuck.contains(&handle.id);
         }
     }
     for (from, to) in [(&client, &server), (&server, &client)] {
@@ -271,7 +271,7 @@ fn writers_take_turns_by_frames() {
         }
     }
     let (min, max) = (written.iter().min().unwrap(), written.iter().max().unwrap());
-    assert!(max - min <= 2_000 && *min > 50_000, "{written:?}");
+    assert!(max - min <= 4_000 && *min > 50_000, "{written:?}");
 }
 
 #[test]
@@ -306,29 +306,32 @@ fn turns_that_are_never_used_hold_up_no_other() {
 fn an_idle_session_is_kept_alive_and_a_silent_one_ends() {
     let (mut client, mut server) = pair(&MuxConfig::default());
     let mut now = Instant::ZERO;
+    let mut step = |from: &mut MuxCore, to: &mut MuxCore| {
+        now += Duration::from_millis(500);
+        from.handle_timeout(now);
+        let (mut buffer, mut nops) = (Vec::new(), 0);
+        while from.take_output(now, &mut buffer) {
+            assert_eq!(buffer, [1, 3, 0, 0, 0, 0, 0, 0]);
+            nops += 1;
+            to.receive(now, std::mem::take(&mut buffer).into());
+        }
+        nops
+    };
     let mut nops = 0;
     for _ in 0..600 {
-        now += Duration::from_secs(1);
-        for (from, to) in [(&mut client, &mut server)] {
-            if from.poll_timeout().is_some_and(|deadline| deadline <= now) {
-                from.handle_timeout(now);
-            }
-            let mut buffer = Vec::new();
-            while from.take_output(now, &mut buffer) {
-                assert_eq!(buffer, [1, 3, 0, 0, 0, 0, 0, 0]);
-                nops += 1;
-                to.receive(now, std::mem::take(&mut buffer).into());
-            }
-        }
-        server.handle_timeout(now);
-        assert!(server.end().is_none());
-        if now < Instant::from_millis(30_000) {
-            assert!(client.end().is_none());
-        }
+        nops += step(&mut client, &mut server) + step(&mut server, &mut client);
     }
-    // The client heard nothing: it ended after 30 s, and kept alive twice until then. The server ended 30 s after.
+    assert!(client.end().is_none() && server.end().is_none());
+    // 600 s, each end every 10 s.
+    assert!((110..=120).contains(&nops), "{nops}");
+    // From here on the server is silent. It hears the client until that gives up.
+    let steps = (0..600).take_while(|_| {
+        step(&mut client, &mut server);
+        client.end().is_none()
+    });
+    assert!((58..=60).contains(&steps.count()));
     assert!(matches!(client.end(), Some(MuxError::Dead)));
-    assert_eq!(nops, 2);
+    assert!(server.end().is_none());
 }
 
 #[test]

@@ -61,8 +61,12 @@ impl Output {
         self.nop_due = true;
     }
 
+    /// Drops what was not taken. Whose turn it is the streams still know.
     pub(super) fn clear(&mut self) {
-        *self = Self { taken: self.taken, ..Self::default() };
+        self.buffer = Vec::new();
+        self.updates.clear();
+        self.refused.clear();
+        self.nop_due = false;
     }
 
     /// Appends a frame; returns where it ends in all that is sent.
