@@ -250,7 +250,7 @@ fn writers_take_turns_by_frames() {
     let mut written = [0; 10];
     let bytes = [7; 5_000];
     // The first is greedy: it writes whenever it can. The others write when they are woken.
-    let mut woken = vec![true; 10];
+    let mut woken = [true; 10];
     for _ in 0..500 {
         for (at, key) in keys.iter().enumerate() {
             while woken[at] || at == 0 {
