@@ -132,7 +132,8 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
 
     /// How many bytes are in `input` now; `None` when nothing comes yet.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Option<usize>, io::Error> {
-        if self.input.capacity() < self.read_size.min(MIN_ROOM) {
+        // The whole of it each time: what comes in small pieces is copied. That is its own memory again, unless a stream has it.
+        if self.input.capacity() < self.read_size {
             self.input.reserve(self.read_size);
         }
         let room = self.input.capacity();
@@ -266,5 +267,3 @@ const BUDGET: usize = 32;
 /// The first reads ask for so much. Most sessions never need more.
 const MIN_READ: usize = 4 << 10;
 const MAX_READ: usize = 64 << 10;
-/// The rest of a buffer is used while it has as much.
-const MIN_ROOM: usize = 16 << 10;

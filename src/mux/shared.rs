@@ -164,11 +164,16 @@ impl Shared {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<Result<(), MuxError>> {
         let budget = ready!(coop::poll_proceed(cx));
-        let mut piece = None;
+        // Copied when the lock is released.
+        let mut pieces = [const { None }; PIECES];
         let outcome = self.locked(|state, _| {
-            // Copied when the lock is released.
-            piece = state.core.read_piece(key, buf.remaining());
-            if piece.is_some() {
+            let mut room = buf.remaining();
+            for piece in &mut pieces {
+                let Some(taken) = state.core.read_piece(key, room) else { break };
+                room -= taken.len();
+                *piece = Some(taken);
+            }
+            if pieces[0].is_some() {
                 return Poll::Ready(Ok(()));
             }
             let outcome = state.core.read(key, buf.remaining(), |bytes| buf.put_slice(bytes));
@@ -177,7 +182,7 @@ impl Shared {
             }
             outcome.map_ok(drop)
         });
-        if let Some(piece) = piece {
+        for piece in pieces.into_iter().flatten() {
             buf.put_slice(&piece);
         }
         if outcome.is_ready() {
@@ -340,6 +345,9 @@ impl State {
         }
     }
 }
+
+/// Pieces that one read takes without copying them under the lock: as many as fill 64 KiB.
+const PIECES: usize = 4;
 
 fn register(task: &mut Option<Waker>, cx: &Context<'_>) {
     match task {

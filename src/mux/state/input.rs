@@ -153,7 +153,8 @@ impl MuxCore {
             stream.write_error.get_or_insert(WriteFailure::OverConsumed);
         } else {
             stream.consumed = consumed;
-            stream.window = window;
+            // So that what is on its way can be told from what was consumed beyond it.
+            stream.window = window.min(i32::MAX as u32);
             if stream.room() == 0 {
                 return;
             }

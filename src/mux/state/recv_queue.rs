@@ -53,11 +53,7 @@ impl RecvQueue {
                 break;
             }
         }
-        self.len -= read;
-        if self.len == 0 {
-            // An idle stream keeps no memory.
-            *self = Self::default();
-        }
+        self.took(read);
         read
     }
 
@@ -65,8 +61,16 @@ impl RecvQueue {
     pub(super) fn take_piece(&mut self, max: usize) -> Option<Bytes> {
         self.pieces.front().filter(|piece| piece.len() <= max)?;
         let piece = self.pieces.pop_front()?;
-        self.len -= piece.len();
+        self.took(piece.len());
         Some(piece)
+    }
+
+    fn took(&mut self, count: usize) {
+        self.len -= count;
+        if self.len == 0 {
+            // An idle stream keeps no memory.
+            *self = Self::default();
+        }
     }
 }
 
