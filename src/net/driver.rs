@@ -9,6 +9,7 @@
 //! lingering   those that still deliver after their streams were dropped
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
+//! overload    whether packets are lost because more come than are received
 //! rebind      another socket takes the place of the present one
 //! control     what the handles of the endpoint ask for
 //! rotation    another key for accepted sessions
@@ -30,6 +31,7 @@
 mod alarm;
 mod control;
 mod lingering;
+mod overload;
 mod rebind;
 mod receive;
 mod rotation;
@@ -52,8 +54,8 @@ use std::{
 };
 
 use self::{
-    alarm::Alarm, lingering::Lingering, receive::RecvErrors, rotation::Rotated, sessions::Sessions,
-    timers::Timers,
+    alarm::Alarm, lingering::Lingering, overload::Overload, receive::RecvErrors, rotation::Rotated,
+    sessions::Sessions, timers::Timers,
 };
 use super::{
     clock,
@@ -118,6 +120,7 @@ pub(super) struct Driver {
     /// Until when the key before the current one is accepted, if it is.
     key_retires_at: Option<Instant>,
     reading: Reading,
+    overload: Overload,
 }
 
 /// How far the socket has been read.
@@ -171,6 +174,7 @@ impl Driver {
             rotated: None,
             key_retires_at: None,
             reading: Reading::default(),
+            overload: Overload::default(),
         })
     }
 
@@ -485,11 +489,15 @@ impl Future for Driver {
             let mut now = None;
             let reads = this.recv_errors.paused_until().is_none();
             let received = if reads { this.receive(cx, &mut now) } else { None };
+            let look = this.overload.note(received.is_some());
             // If nothing came and no session is dirty, the turn before has done all this.
             if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
                 this.reading.note(now, reads && received.is_none());
+                if look {
+                    this.look_for_overload(now);
+                }
                 this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
                 this.trim_idle(now);
                 this.forget_expired(now);

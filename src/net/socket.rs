@@ -20,6 +20,7 @@
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) mod faults;
+mod lost;
 mod slots;
 
 use std::{

@@ -111,6 +111,9 @@ groups! {
         max_half_open_of_network,
         /// Packets that would begin a session, and whose sender is to return a cookie first.
         no_cookie,
+        /// Packets of sources that sent more than their share while packets were lost, because more came than the driver could
+        /// receive. They are dropped before they are decrypted.
+        over_share,
         /// Packets that their session could not read, or not to the end.
         malformed,
         /// Packets that had been received before.

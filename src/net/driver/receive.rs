@@ -240,6 +240,7 @@ impl Driver {
                 before.dropped_max_half_open_of_network,
             ),
             (&counters.dropped.no_cookie, now.dropped_no_cookie, before.dropped_no_cookie),
+            (&counters.dropped.over_share, now.dropped_over_share, before.dropped_over_share),
             (&counters.driver.evicted, now.evicted, before.evicted),
             (&counters.driver.retries, now.retries, before.retries),
             (&counters.driver.replies, now.replies_sent, before.replies_sent),

@@ -2,14 +2,16 @@
 //!
 //! What an endpoint does with a packet, in this order:
 //!
-//! 1. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
+//! 1. **Share.** While packets are lost because more come than can be received, those of a source that sends too many are dropped
+//!    unseen (`overload`, `rations`, `sources`).
+//! 2. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
 //!    once and in place ([`Endpoint::receive`]; `decryptor`).
-//! 2. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
+//! 3. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
 //!    Sessions that follow their peers to another address are found by their tag, too (`moves`).
-//! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
+//! 4. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
-//! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
+//! 5. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
 //!    replay (`admission`). There must be room for it, and its peer may be asked for a cookie first (`openings`, `half_open`,
 //!    `cookie`, `retried`). Then the caller is asked ([`Routed::Incoming`]).
 //!
@@ -32,14 +34,18 @@ mod known;
 mod limit;
 mod moves;
 mod openings;
+mod overload;
+mod rations;
 mod record;
 mod retried;
 mod rotation;
 mod routed;
 mod routes;
+mod sources;
 mod stateless;
 mod stats;
 
+use alloc::boxed::Box;
 use core::{net::SocketAddr, ops::Range, time::Duration};
 
 use self::{
@@ -51,6 +57,7 @@ use self::{
     half_open::HalfOpen,
     hash::HashKey,
     limit::Limits,
+    rations::Rations,
     record::{FirstPush, Records, Verdict},
     retried::Retried,
     routes::{Entry, Role, Routes, without_flow_label},
@@ -151,6 +158,8 @@ pub struct Endpoint {
     asked: Asked,
     stateless: Stateless,
     limits: Limits,
+    /// What each source may send, while packets are lost.
+    rations: Option<Box<Rations>>,
     /// Whether the extensions are on, and whether a PING of an unknown session is answered by RESET then.
     extensions: bool,
     resets: bool,
@@ -206,6 +215,7 @@ impl Endpoint {
             asked: Asked::default(),
             stateless: Stateless::default(),
             limits: Limits::new(config.map_or(REPLIES_PER_SECOND, KcpConfig::reply_limit), key),
+            rations: None,
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
             resets: true,
             key,
@@ -225,6 +235,10 @@ impl Endpoint {
             // UDP carries packets without any bytes, too.
             self.stats.dropped_short += 1;
         }
+        if self.rations.is_some() && !self.takes(source, bytes.len(), stride) {
+            self.batch.begin(source, 0, stride);
+            return;
+        }
         self.decryptor.decrypt(source, bytes, stride, &mut self.batch.opened);
         self.batch.begin(source, bytes.len(), stride);
     }
@@ -233,6 +247,9 @@ impl Endpoint {
     /// decrypted.
     pub fn poll_routed(&mut self, now: Instant, bytes: &[u8]) -> Option<Routed> {
         self.drop_offered();
+        if self.rations.is_some() {
+            self.go_on_rationing(now);
+        }
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
@@ -513,7 +530,7 @@ impl Endpoint {
     /// When there is something for [`forget_expired`](Self::forget_expired) to forget. `None` if nothing is kept that expires.
     #[must_use]
     pub fn expires_at(&self) -> Option<Instant> {
-        earliest([self.records.expires_at(), self.decryptor.expires_at()])
+        earliest([self.records.expires_at(), self.decryptor.expires_at(), self.rations_end_at()])
     }
 
     /// Forgets what was remembered of sessions that ended more than a minute ago. Nobody has to call it: what has expired answers
@@ -521,6 +538,7 @@ impl Endpoint {
     pub fn forget_expired(&mut self, now: Instant) {
         self.records.expire(now);
         self.decryptor.expire(now);
+        self.end_rations(now);
     }
 
     /// Remembers the packets of `connection` that would begin a session here if an attacker sent them back. To be called

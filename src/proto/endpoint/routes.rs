@@ -10,6 +10,7 @@ use super::{
     hash::{HashKey, Map},
     keys::KeyPhase,
     record::FirstPush,
+    sources::Sources,
 };
 use crate::proto::Instant;
 
@@ -93,6 +94,8 @@ pub(super) struct Routes {
     by_tag: Map<(u32, u32), u32>,
     /// The same by the addresses that these were found at, and their conv.
     by_elsewhere: Map<Route, u32>,
+    /// The addresses of sessions that are not half-open.
+    sources: Sources,
     /// The session that a packet was for last. The next is mostly for the same one, which is then found without hashing.
     last: u32,
     next_serial: u32,
@@ -106,6 +109,7 @@ impl Routes {
             by_route: ByRoute::new(key),
             by_tag: Map::with_hasher(key),
             by_elsewhere: Map::with_hasher(key),
+            sources: Sources::new(key),
             last: 0,
             next_serial: 0,
         }
@@ -137,6 +141,7 @@ impl Routes {
             elsewhere: None,
         });
         self.by_route.insert(&self.entries, index);
+        self.sources.add(route.0);
         handle
     }
 
@@ -147,6 +152,9 @@ impl Routes {
         let entry = self.entries[handle.index()].take()?;
         if entry.tag != 0 {
             self.forget_tag(&entry);
+        }
+        if !entry.half_open {
+            self.sources.remove(entry.route.0);
         }
         self.free.push(handle.index);
         if self.by_route.len() == 0 {
@@ -221,6 +229,10 @@ impl Routes {
         self.by_route.remove(&self.entries, handle.index);
         let entry = self.entries.get_mut(handle.index())?.as_mut()?;
         let before = core::mem::replace(&mut entry.route.0, to);
+        if !entry.half_open {
+            self.sources.remove(before);
+            self.sources.add(to);
+        }
         let elsewhere = entry.elsewhere.take();
         self.forget_elsewhere(handle.index, elsewhere.as_deref(), conv);
         self.by_route.insert(&self.entries, handle.index);
@@ -231,7 +243,19 @@ impl Routes {
     pub(super) fn set_half_open(&mut self, handle: Handle, half_open: bool) -> bool {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         let entry = entry.filter(|entry| entry.handle == handle && entry.half_open != half_open);
-        entry.map(|entry| entry.half_open = half_open).is_some()
+        let Some(entry) = entry else { return false };
+        entry.half_open = half_open;
+        if half_open {
+            self.sources.remove(entry.route.0);
+        } else {
+            self.sources.add(entry.route.0);
+        }
+        true
+    }
+
+    /// The addresses with established sessions: those that are not half-open.
+    pub(super) const fn sources_mut(&mut self) -> &mut Sources {
+        &mut self.sources
     }
 
     /// Sets the key that a session's packets must be under.
