@@ -24,6 +24,7 @@ mod replays;
 mod roles;
 #[cfg(feature = "aead")]
 mod rotations;
+mod shares;
 #[cfg(feature = "aead")]
 mod stateless;
 mod takeovers;

@@ -17,7 +17,7 @@ impl Endpoint {
     /// From here on, a source that sends more than its share has the rest dropped by [`receive`](Self::receive), unseen and counted as
     /// [`dropped_over_share`](super::RoutingStats::dropped_over_share), until nothing was lost for some seconds. Sessions whose peers
     /// have shown that they hear this end have equal shares, which shrink until no packet is lost, but not below twice what the median
-    /// session sends. All other addresses together have one, of at least a quarter of what is worked on or a sixteenth of what
+    /// session sends. All other addresses together have one, of at least a quarter of what is worked on or a sixty-fourth of what
     /// comes. So who sends no more than others loses nothing.
     pub fn note_overload(&mut self, now: Instant) {
         match &mut self.rations {

@@ -20,9 +20,9 @@
 //! session sends: equal senders lose nothing, however busy they keep the driver.
 //!
 //! **Strangers** are all other addresses: anybody can forge as many as he likes, so all together have one share. It is steered the same
-//! way, before that of the sessions, and is never less than a quarter of what is worked on, or a sixteenth of what comes: new sessions
+//! way, before that of the sessions, and is never less than a quarter of what is worked on, or a sixty-fourth of what comes: new sessions
 //! can begin under a flood. One network (an IPv4 address, 64 bits of IPv6) has at most half of it, and no more than all others
-//! together, but a sixteenth of what comes. Where no session is established, there is nobody to protect, and only that last rule holds.
+//! together, but a sixty-fourth of what comes. Where no session is established, there is nobody to protect, and only that last rule holds.
 //!
 //! The memory is 32 KiB while it lasts, beside 16 bytes for each address with sessions (`sources`).
 
@@ -41,8 +41,8 @@ const HOLD: Duration = Duration::from_secs(1);
 const LEAST_OF_SESSION: u32 = 64;
 /// The same for all strangers.
 const LEAST_OF_STRANGERS: u32 = 64;
-/// The least share of strangers in what comes.
-const STRANGERS_OF_ALL: u32 = 16;
+/// The least share of strangers in what comes, and of one network of them.
+const STRANGERS_OF_ALL: u32 = 64;
 /// And in what is worked on: one for so many of established sessions.
 const STRANGERS_FOR_SESSIONS: u32 = 3;
 /// Places for networks of strangers. Under a flood from all of them, a network shares its place with others.
@@ -66,6 +66,7 @@ pub(super) struct Rations {
     window: u32,
     sessions: Sessions,
     strangers: Strangers,
+    thinning: Thinning,
     networks: Box<[Network]>,
 }
 
@@ -85,8 +86,19 @@ struct Sessions {
 struct Strangers {
     came: u32,
     taken: u32,
+    /// What came, but for that of networks that had sent too much.
+    within_networks: u32,
     /// Of that network of which most came.
     largest: u32,
+}
+
+/// Takes what may be worked on evenly out of a window. At its beginning all at once, it would fill the buffer.
+#[derive(Debug, Default)]
+struct Thinning {
+    /// What is expected to come.
+    expected: u32,
+    /// What may be worked on, as a multiple of `1 / expected`.
+    credit: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -115,6 +127,7 @@ impl Rations {
             window: 1,
             sessions: Sessions::default(),
             strangers: Strangers::default(),
+            thinning: Thinning::default(),
             networks: vec![Network::default(); NETWORKS].into_boxed_slice(),
         }
     }
@@ -152,8 +165,12 @@ impl Rations {
         let strangers = &mut self.strangers;
         strangers.largest = strangers.largest.max(network.work);
         strangers.came = strangers.came.saturating_add(work);
-        let taken = self.of_network.is_none_or(|most| before < most)
-            && self.of_strangers.is_none_or(|most| strangers.taken < most);
+        if self.of_network.is_some_and(|most| before >= most) {
+            return false;
+        }
+        strangers.within_networks = strangers.within_networks.saturating_add(work);
+        let taken =
+            self.of_strangers.is_none_or(|most| strangers.taken < most && self.thinning.takes(most, work));
         if taken {
             strangers.taken = strangers.taken.saturating_add(work);
         }
@@ -189,6 +206,7 @@ impl Rations {
             Some(all) => Some(most.min(all / 2)),
             None => Some(most).filter(|_| others > 0 && !grow),
         };
+        self.thinning.expected = strangers.within_networks;
         self.began_at = now;
         self.window = self.window.wrapping_add(1);
         !grow || self.of_session.is_some() || self.of_strangers.is_some()
@@ -215,6 +233,19 @@ fn steer(limit: Option<u32>, reduce: bool, grow: bool, least: u32, came: u32) ->
         (limit, false) => limit,
     };
     limit.map(|limit| limit.max(least))
+}
+
+impl Thinning {
+    /// Whether to work on this, if it is within `most` in a window.
+    fn takes(&mut self, most: u32, work: u32) -> bool {
+        let expected = u64::from(self.expected);
+        self.credit += u64::from(most.min(self.expected)) * u64::from(work);
+        let takes = self.credit >= expected;
+        if takes {
+            self.credit = self.credit.saturating_sub(expected * u64::from(work));
+        }
+        takes
+    }
 }
 
 impl Sessions {
