@@ -19,6 +19,9 @@ mod endings;
 mod endpoints;
 mod ends;
 mod fec;
+// Where the system tells that it drops packets.
+#[cfg(all(target_os = "linux", feature = "kcptun-ciphers"))]
+mod floods;
 mod handles;
 mod hellos;
 mod idle;

@@ -1,0 +1,230 @@
+//! What a flood of one source takes from established sessions: `cargo bench --bench flood`, three minutes; `-- --quick` for two rounds
+//! in place of seven.
+//!
+//! Pings of 64 bytes on four sessions, and then the bulk transfer of one, beside nobody, beside each other, and beside a thread that
+//! sends packets to the server's port as fast as it can. They are of a stranger without the key, or, where nothing is encrypted,
+//! repeat an ACK of a session whose client does nothing else.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use kcp9::{
+    KcpConfig, KcpEndpoint, KcpListener,
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
+    proto::{Command, SegmentHeader},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+};
+
+const PINGS: usize = 4;
+const ROUNDS: usize = 7;
+const QUICK: usize = 2;
+/// Before anything is measured: as long as a server takes to find out who floods it.
+const SETTLE: Duration = Duration::from_millis(500);
+const MEASURE: Duration = Duration::from_secs(1);
+const ANY: &str = "127.0.0.1:0";
+/// The first byte of a session says what its server does.
+const ECHO: u8 = 1;
+const SINK: u8 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flood {
+    None,
+    Stranger,
+    Session,
+}
+
+/// What is measured, with its name.
+const CASES: [(&str, Option<CipherKind>, Flood); 6] = [
+    ("plain", None, Flood::None),
+    ("plain, an established session floods", None, Flood::Session),
+    ("AES-128-GCM", Some(CipherKind::Aes128Gcm), Flood::None),
+    ("AES-128-GCM, a stranger floods", Some(CipherKind::Aes128Gcm), Flood::Stranger),
+    ("3DES", Some(CipherKind::TripleDes), Flood::None),
+    ("3DES, a stranger floods", Some(CipherKind::TripleDes), Flood::Stranger),
+];
+
+/// Of one round: p50 and p99 of the pings in us, MB/s of the bulk transfer, and both of them beside each other.
+#[derive(Clone, Copy)]
+struct Figures([f64; 6]);
+
+const NAMES: [&str; 6] =
+    ["ping p50 us", "ping p99 us", "bulk MB/s", "both: p50 us", "both: p99 us", "both: MB/s"];
+
+#[tokio::main]
+async fn main() -> io::Result<()> {
+    let rounds = if std::env::args().any(|argument| argument == "--quick") { QUICK } else { ROUNDS };
+    let mut figures = CASES.map(|_| Vec::new());
+    for _ in 0..rounds {
+        for ((_, cipher, flood), figures) in CASES.iter().zip(&mut figures) {
+            figures.push(one_round(*cipher, *flood).await?);
+        }
+    }
+    println!("medians of {rounds} rounds in turn");
+    println!("{:<40}{}", "", NAMES.map(|name| format!("{name:>14}")).concat());
+    for ((name, ..), figures) in CASES.iter().zip(&figures) {
+        let medians = std::array::from_fn::<_, 6, _>(|of| {
+            let mut all: Vec<f64> = figures.iter().map(|Figures(round)| round[of]).collect();
+            all.sort_by(f64::total_cmp);
+            format!("{:>14.1}", all[all.len() / 2])
+        });
+        println!("{name:<40}{}", medians.concat());
+    }
+    Ok(())
+}
+
+fn config(cipher: Option<CipherKind>) -> io::Result<KcpConfig> {
+    let crypto = match cipher {
+        None => None,
+        Some(kind) => {
+            let cipher = kind.build(&Key::from_bytes(&[7; 32]), Framing::KcpGo).map_err(io::Error::other)?;
+            Some(PacketCrypto::with_os_nonces(cipher).map_err(io::Error::other)?)
+        }
+    };
+    KcpConfig::builder().crypto(crypto).build().map_err(io::Error::other)
+}
+
+async fn one_round(cipher: Option<CipherKind>, flood: Flood) -> io::Result<Figures> {
+    let config = config(cipher)?;
+    let listener = Arc::new(KcpListener::bind(ANY, config.clone()).await?);
+    let addr = listener.local_addr()?;
+    let sunk = Arc::new(AtomicU64::new(0));
+    let server = tokio::spawn(serve(Arc::clone(&listener), Arc::clone(&sunk)));
+    let over = Arc::new(AtomicBool::new(false));
+    let flooding = begin(flood, addr, &config, &over).await?;
+    let mut figures = [0.0; 6];
+    for (of, pings, bulk) in [(0, true, false), (2, false, true), (3, true, true)] {
+        let endpoint = KcpEndpoint::bind(ANY).await?;
+        let writer =
+            if bulk { Some(tokio::spawn(write(endpoint.clone(), addr, config.clone()))) } else { None };
+        let mut pinging = JoinSet::new();
+        for _ in 0..if pings { PINGS } else { 0 } {
+            pinging.spawn(ping(endpoint.clone(), addr, config.clone()));
+        }
+        tokio::time::sleep(SETTLE).await;
+        let (begun, before) = (Instant::now(), sunk.load(Ordering::Relaxed));
+        tokio::time::sleep(MEASURE).await;
+        let rate = (sunk.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        let mut times = Vec::new();
+        while let Some(one) = pinging.join_next().await {
+            times.extend(one.map_err(io::Error::other)??);
+        }
+        times.sort();
+        if pings {
+            figures[of] = times[times.len() / 2].as_secs_f64() * 1e6;
+            figures[of + 1] = times[times.len() * 99 / 100].as_secs_f64() * 1e6;
+        }
+        if bulk {
+            figures[if pings { of + 2 } else { of }] = rate;
+        }
+        if let Some(writer) = writer {
+            writer.abort();
+        }
+        endpoint.abort();
+    }
+    over.store(true, Ordering::Relaxed);
+    let sent = flooding.map(|(thread, _endpoint)| thread.join().unwrap_or_default());
+    if std::env::args().any(|argument| argument == "--verbose") {
+        println!("{sent:?} sent, {:?}", listener.endpoint_stats());
+    }
+    server.abort();
+    Ok(Figures(figures))
+}
+
+type Flooding = (thread::JoinHandle<u64>, Option<KcpEndpoint>);
+
+/// Begins to flood the port. Counts the packets.
+async fn begin(
+    flood: Flood,
+    to: SocketAddr,
+    config: &KcpConfig,
+    over: &Arc<AtomicBool>,
+) -> io::Result<Option<Flooding>> {
+    let socket = UdpSocket::bind(ANY)?;
+    let (packet, endpoint) = match flood {
+        Flood::None => return Ok(None),
+        Flood::Stranger => (vec![0x55; 1_400], None),
+        Flood::Session => {
+            let endpoint = KcpEndpoint::from_socket(socket.try_clone()?)?;
+            let mut stream = endpoint.connect(to, config.clone())?;
+            stream.write_all(&[ECHO]).await?;
+            stream.write_all(&[9; 64]).await?;
+            stream.read_exact(&mut [0; 64]).await?;
+            let conv = stream.conv();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                drop(stream);
+            });
+            let ack =
+                SegmentHeader { conv, cmd: Command::Ack, frg: 0, wnd: 128, ts: 1, sn: 0, una: 0, len: 0 };
+            // As many segments as a packet carries.
+            (ack.to_bytes().repeat(58), Some(endpoint))
+        }
+    };
+    let over = Arc::clone(over);
+    let thread = thread::spawn(move || {
+        let mut sent = 0;
+        while !over.load(Ordering::Relaxed) {
+            sent += u64::from(socket.send_to(&packet, to).is_ok());
+        }
+        sent
+    });
+    Ok(Some((thread, endpoint)))
+}
+
+async fn serve(listener: Arc<KcpListener>, sunk: Arc<AtomicU64>) -> io::Result<()> {
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        let sunk = Arc::clone(&sunk);
+        tokio::spawn(async move {
+            let mut bytes = vec![0; 65_536];
+            let Ok(ECHO) = stream.read_u8().await else {
+                while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                    sunk.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                return;
+            };
+            while stream.read_exact(&mut bytes[..64]).await.is_ok()
+                && stream.write_all(&bytes[..64]).await.is_ok()
+            {}
+        });
+    }
+}
+
+async fn write(endpoint: KcpEndpoint, addr: SocketAddr, config: KcpConfig) -> io::Result<()> {
+    let mut stream = endpoint.connect(addr, config)?;
+    stream.write_all(&[SINK]).await?;
+    let bytes = vec![7; 65_536];
+    loop {
+        stream.write_all(&bytes).await?;
+    }
+}
+
+async fn ping(endpoint: KcpEndpoint, addr: SocketAddr, config: KcpConfig) -> io::Result<Vec<Duration>> {
+    let mut stream = endpoint.connect(addr, config)?;
+    stream.write_all(&[ECHO]).await?;
+    let (mut times, mut bytes) = (Vec::new(), [9; 64]);
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLE + MEASURE {
+        let sent = Instant::now();
+        stream.write_all(&bytes).await?;
+        stream.read_exact(&mut bytes).await?;
+        if begun.elapsed() >= SETTLE {
+            times.push(sent.elapsed());
+        }
+    }
+    if times.is_empty() {
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
