@@ -489,13 +489,15 @@ impl Future for Driver {
             let mut now = None;
             let reads = this.recv_errors.paused_until().is_none();
             let received = if reads { this.receive(cx, &mut now) } else { None };
-            let look = this.overload.note(received.is_some());
+            if received.is_none() {
+                this.overload.end();
+            }
             // If nothing came and no session is dirty, the turn before has done all this.
             if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
                 this.reading.note(now, reads && received.is_none());
-                if look {
+                if received.is_some() && this.overload.note(now) {
                     this.look_for_overload(now);
                 }
                 this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
