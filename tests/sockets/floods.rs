@@ -51,7 +51,7 @@ impl Drop for Flood {
 fn slow() -> KcpConfig {
     use kcp9::crypto::{CipherKind, Framing, Key, PacketCrypto};
 
-    let cipher = CipherKind::Cast5.build(&Key::from_bytes(&[7; 32]), Framing::KcpGo).unwrap();
+    let cipher = CipherKind::Cast5.build(&Key::from_bytes(&[7; 16]), Framing::KcpGo).unwrap();
     KcpConfig::builder().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
 }
 
