@@ -30,7 +30,6 @@ impl Sources {
         Self { table: HashTable::new(), key }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "32 bits of a hash are wanted")]
     fn tag(&self, address: SocketAddr) -> u32 {
         self.key.hash_one(address) as u32
     }
