@@ -290,7 +290,7 @@ fn a_session_that_sends_a_packet_now_and_then_is_heard_beside_one_that_floods() 
     let mut rng = Rng::new(3);
     let both = |milli: u64, _: &mut Rng| {
         let mut senders = vec![Sender::Session(1); FLOOD];
-        senders.extend((milli % 50 == 0).then_some(Sender::Session(0)));
+        senders.extend(milli.is_multiple_of(50).then_some(Sender::Session(0)));
         senders
     };
     let counts: [&dyn Fn(Sender) -> bool; 2] =
