@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{Connection, KcpConfig},
+    proto::{BufferMemory, Connection, KcpConfig},
 };
 
 /// A UDP socket that any number of streams share, to one peer or to many. It connects, and [accepts](Self::bind_accepting) if it was
@@ -120,7 +120,9 @@ impl KcpEndpoint {
 
     fn start(socket: Socket, accepted: Option<KcpConfig>) -> io::Result<Self> {
         let next_conv = AtomicU32::new(entropy::conv()?);
-        let shared = Shared::start(socket, accepted.map(AcceptQueue::new), Sharing::Many)?;
+        let limit = accepted.as_ref().unwrap_or(&KcpConfig::default()).max_buffer_memory();
+        let memory = BufferMemory::new(limit);
+        let shared = Shared::start(socket, accepted.map(AcceptQueue::new), Sharing::Many, memory)?;
         Ok(Self { inner: Arc::new(Inner { shared, next_conv }) })
     }
 
@@ -305,7 +307,7 @@ impl KcpEndpoint {
     /// Counters of the socket and its driver.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.shared().counters.snapshot()
+        self.shared().stats()
     }
 
     /// The UDP socket, with its options. All streams of the endpoint share it.

@@ -59,7 +59,7 @@ pub use self::{
     handle::KcpHandle,
     listener::KcpListener,
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
-    stats::{DriverStats, DropStats, EndpointState, EndpointStats, SocketStats},
+    stats::{DriverStats, DropStats, EndpointState, EndpointStats, MemoryStats, SocketStats},
     stream::KcpStream,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };

@@ -19,9 +19,9 @@ use super::{
     handover::RunQueue,
     session::{Session, is_refusal},
     socket::{Progress, Socket},
-    stats::Counters,
+    stats::{Counters, EndpointStats},
 };
-use crate::proto::{SessionSeed, Transmit};
+use crate::proto::{BufferMemory, SessionSeed, Transmit};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     /// What the handles ask of the driver.
     pub(super) control: Control,
     pub(super) sharing: Sharing,
+    /// What the buffers of all sessions share.
+    pub(super) memory: BufferMemory,
     /// Calls that wait to be told that nobody listens where the socket sends to.
     refusal_listeners: AtomicUsize,
     /// The sessions that the driver is to look at.
@@ -66,6 +68,7 @@ impl Shared {
         socket: Socket,
         accept_queue: Option<AcceptQueue>,
         sharing: Sharing,
+        memory: BufferMemory,
     ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
@@ -74,6 +77,7 @@ impl Shared {
             counters: Counters::default(),
             control: Control::default(),
             sharing,
+            memory,
             refusal_listeners: AtomicUsize::new(0),
             run_queue: RunQueue::new(),
             accept_queue,
@@ -83,6 +87,15 @@ impl Shared {
         });
         runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
+    }
+
+    /// The counters and gauges as they are now.
+    pub(super) fn stats(&self) -> EndpointStats {
+        let Counters { state, memory, .. } = &self.counters;
+        state.buffer_memory.set(self.memory.taken());
+        memory.refused_segments.set(self.memory.refused_segments());
+        memory.refused_writes.set(self.memory.refused_writes());
+        self.counters.snapshot()
     }
 
     /// The socket as it is now. Tasks send over it at the same time; who wants to replace it waits for their system calls.

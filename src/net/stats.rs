@@ -119,6 +119,14 @@ groups! {
         /// Packets that had been received before.
         replayed,
     }
+    /// Counters of what was refused for want of the memory that all sessions share:
+    /// [`max_buffer_memory`](crate::KcpConfigBuilder::max_buffer_memory).
+    memory: MemoryStats from MemoryCounters {
+        /// Segments that were not taken in. They are not acknowledged, and their senders send them again.
+        refused_segments,
+        /// Writes and messages that found no room, or less than they wanted.
+        refused_writes,
+    }
     /// Gauges of the driver.
     state: EndpointState from EndpointGauges {
         /// Sessions that the driver serves now.
@@ -127,6 +135,9 @@ groups! {
         half_open,
         /// Those whose streams were dropped, and that still deliver what was written.
         lingering,
+        /// Bytes of [`max_buffer_memory`](crate::KcpConfigBuilder::max_buffer_memory) that the buffers of sessions have taken. What
+        /// each may hold without asking is not counted.
+        buffer_memory,
     }
 }
 

@@ -59,7 +59,7 @@ impl KcpSocket {
     /// Counters of the socket and its driver, over all of its sessions.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
-        self.shared.counters.snapshot()
+        self.shared.stats()
     }
 
     /// Asks the operating system for a receive buffer of `bytes`. The system may grant less:

@@ -30,6 +30,7 @@ mod endpoint;
 mod error;
 mod extension;
 pub mod fec;
+mod memory;
 mod path;
 pub(crate) mod pipeline;
 mod random;
@@ -55,6 +56,7 @@ pub use self::{
         SegmentError, SettingError, UnknownPreset, WriteError,
     },
     extension::{Extensions, SessionSeed},
+    memory::BufferMemory,
     random::{Random, random_conv},
     stats::{
         DatagramQueueState, DatagramStats, ExtensionStats, FecState, FecStats, PathState, QueueState,

@@ -6,14 +6,14 @@ use super::*;
 use crate::{
     KcpConfig,
     net::shared::Sharing,
-    proto::{CloseReason, Connection},
+    proto::{BufferMemory, CloseReason, Connection},
 };
 
 /// Its driver has a socket and no task: the tests take its turns.
 fn driver() -> Driver {
     let socket = Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     // The driver that is started here does not run before the test waits for something, which it does not.
-    let shared = Shared::start(socket, None, Sharing::Many).unwrap();
+    let shared = Shared::start(socket, None, Sharing::Many, BufferMemory::new(1 << 30)).unwrap();
     Driver::new(shared).unwrap()
 }
 

@@ -33,6 +33,7 @@ mod prefetch;
 mod probe;
 mod recv_buffer;
 mod send_buffer;
+mod send_memory;
 mod send_queue;
 mod validation;
 mod window_update;
@@ -42,7 +43,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 pub use self::recv_buffer::Block;
-pub(super) use self::recv_buffer::{BlockPosition, most_held};
+pub(super) use self::recv_buffer::{BlockPosition, LARGEST_MESSAGE, default_max_message, most_held};
 use self::{
     acks::Acks,
     alive::Alive,
@@ -50,6 +51,7 @@ use self::{
     probe::Probe,
     recv_buffer::RecvBuffer,
     send_buffer::{Backoff, SendBuffer},
+    send_memory::SendMemory,
     send_queue::{MAX_FRAGMENTS, SendQueue},
     window_update::WindowUpdate,
 };
@@ -61,6 +63,7 @@ use super::{
     config::{KcpConfig, NoDelay, SessionSettings},
     congestion::CongestionControl,
     error::{SettingError, WriteError},
+    memory::BufferMemory,
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
@@ -78,9 +81,6 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 96..=256;
 /// No more may wait than the send window, or than this if the send window is smaller.
 const MIN_QUEUE_LIMIT: u32 = 32;
-/// Most bytes from the first that is not acknowledged to the last that is written: half of what stream positions can tell
-/// apart. Only the largest window with the largest packets gets there.
-const MAX_HELD: usize = 1 << 31;
 /// A stream with fewer segments unconfirmed is *thin* (the limit that Linux has for TCP). Hardly any of its segments can
 /// be skipped often enough to be resent before its RTO, and resending them all costs little. So in no-delay mode it has a
 /// shorter RTO, and the wait does not grow after the first timeout.
@@ -98,6 +98,7 @@ pub(super) struct Arq {
     queue: SendQueue,
     /// Most full segments that may wait in `queue`.
     queue_limit: usize,
+    memory: SendMemory,
     buffer: SendBuffer,
     recv: RecvBuffer,
     acks: Acks,
@@ -147,8 +148,9 @@ impl Arq {
             recv_window: settings.recv_window,
             queue: SendQueue::default(),
             queue_limit: 0,
+            memory: SendMemory::new(mss),
             buffer: SendBuffer::new(first_sn),
-            recv: RecvBuffer::new(first_sn, settings.recv_window, mss),
+            recv: RecvBuffer::new(first_sn, settings.recv_window, mss, config.max_message_bytes()),
             acks: Acks::default(),
             path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
             congestion_control: config.congestion_control.clone(),
@@ -196,13 +198,18 @@ impl Arq {
         let mut taken = 0;
         if self.stream {
             let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
-            if self.is_writable() {
-                taken = room.min(bytes.len());
-                self.queue.push_stream(&bytes[..taken]);
+            if self.has_queue_room() {
+                taken = self.memory.room(&self.queue.bytes, room.min(bytes.len()));
+                if taken > 0 {
+                    self.queue.push_stream(&bytes[..taken]);
+                }
             }
         } else {
-            while taken < bytes.len() && self.is_writable() {
+            while taken < bytes.len() && self.has_queue_room() {
                 let piece = &bytes[taken..bytes.len().min(taken + mss)];
+                if !self.memory.has_room_for_all(now, &self.queue.bytes, piece.len()) {
+                    break;
+                }
                 self.queue.push_message(piece, mss);
                 taken += piece.len();
             }
@@ -220,7 +227,7 @@ impl Arq {
         if message.len() > max {
             return Err(WriteError::MessageTooLong { max });
         }
-        if !self.is_writable() {
+        if !self.has_queue_room() || !self.memory.has_room_for_all(now, &self.queue.bytes, message.len()) {
             return Err(WriteError::Blocked);
         }
         self.queue.push_message(message, self.path.mss());
@@ -252,12 +259,15 @@ impl Arq {
         self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
     }
 
-    /// Whether a write would take at least one byte.
+    /// Whether a write would take at least one byte, or the message that was refused last.
     pub(super) fn is_writable(&self) -> bool {
+        self.has_queue_room() && self.memory.has_room_for_refused(&self.queue.bytes)
+    }
+
+    /// Whether less waits to be sent than may.
+    fn has_queue_room(&self) -> bool {
         let limit = self.queue_limit;
-        self.queue.unsent() < limit * self.path.mss()
-            && self.queue.pending() < limit
-            && self.queue.bytes.len() < MAX_HELD
+        self.queue.unsent() < limit * self.path.mss() && self.queue.pending() < limit
     }
 
     /// Whether enough room is free for a writer that had to wait to be woken.
@@ -265,7 +275,7 @@ impl Arq {
         let half = self.queue_limit / 2;
         self.queue.unsent() <= half * self.path.mss()
             && self.queue.pending() <= half
-            && self.queue.bytes.len() < MAX_HELD
+            && self.memory.has_room_for_refused(&self.queue.bytes)
     }
 
     /// Whether everything written is acknowledged.
@@ -351,11 +361,28 @@ impl Arq {
     fn after_read(&mut self, count: usize) {
         self.counters.stream.bytes_read += count as u64;
         // ACKs leave before the application has read what they acknowledge, so they may tell a much smaller window than there
-        // is a moment later. The peer is told once a quarter of the window is free, not at each free segment: a reader of
-        // single bytes would have one WINS sent for each.
-        let (told, window) = (self.told_window, self.recv_window);
-        if told < window.div_ceil(2) && self.recv.free_window() >= told + window.div_ceil(4) {
+        // is a moment later.
+        let told = self.told_window;
+        if told < self.recv_window.div_ceil(2) && self.recv.is_worth_telling(told) {
             self.tell_window = true;
+        }
+    }
+
+    // ---- Memory that sessions share ----
+
+    /// Takes part in it. What is held already counts from here on.
+    pub(super) fn join_memory(&mut self, memory: &BufferMemory) {
+        self.recv.join(memory);
+        self.memory.join(memory);
+        self.settle_memory();
+    }
+
+    /// Takes what is missing of it, and gives back what is not needed any more.
+    #[inline]
+    pub(super) fn settle_memory(&mut self) {
+        if self.recv.is_bounded() {
+            self.recv.settle();
+            self.memory.settle(&mut self.queue.bytes);
         }
     }
 
@@ -373,11 +400,12 @@ impl Arq {
             self.early_due = true;
         }
         self.flush_at.take_if(|at| *at <= now);
+        self.memory.on_timeout(now, &self.queue.bytes);
         self.fec_flush.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
     }
 
     /// The timers, in the order of [`deadlines`](Self::deadlines). Of several that fire at once, the first is named.
-    pub(super) const TIMERS: [Timer; 10] = [
+    pub(super) const TIMERS: [Timer; 11] = [
         Timer::Ack,
         Timer::WindowProbe,
         Timer::EarlyResend,
@@ -388,6 +416,7 @@ impl Arq {
         Timer::WindowUpdate,
         Timer::KeepAlive,
         Timer::AddressValidation,
+        Timer::BufferMemory,
     ];
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -396,7 +425,7 @@ impl Arq {
     }
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(super) fn deadlines(&self) -> [Option<Instant>; 10] {
+    pub(super) fn deadlines(&self) -> [Option<Instant>; 11] {
         [
             self.acks.deadline(),
             self.probe.deadline(),
@@ -408,6 +437,7 @@ impl Arq {
             self.window_update.deadline(),
             self.alive.keep_alive.deadline(&self.path.liveness),
             self.path.validation.deadline(),
+            self.memory.deadline(),
         ]
     }
 
@@ -520,12 +550,14 @@ impl Arq {
             return Err(SettingError::MtuBelowQueued { min: largest + HEADER_LEN + overhead });
         }
         self.path.set_mss(mss);
+        self.memory.set_mss(mss);
         self.update_queue_limit();
         Ok(())
     }
 
     pub(super) fn trim(&mut self) {
         self.queue.trim();
+        self.memory.give_back(&self.queue.bytes);
         self.buffer.trim();
         self.recv.trim();
         self.acks.trim();

@@ -58,6 +58,11 @@ impl SegmentBuffers {
         self.most_in_use.get().saturating_sub(self.in_use)
     }
 
+    /// Bytes of the spare buffers, at most.
+    pub(super) const fn spare_bytes(&self) -> usize {
+        self.spare.len() * self.max_capacity
+    }
+
     /// Frees all spare buffers.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();

@@ -11,7 +11,7 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        Self { queue: ReadyQueue::default(), buffers: SegmentBuffers::new(1_500) }
+        Self { queue: ReadyQueue::new(usize::MAX), buffers: SegmentBuffers::new(1_500) }
     }
 
     /// One whose application reads bytes.

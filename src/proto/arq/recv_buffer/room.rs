@@ -1,0 +1,242 @@
+//! What there is room for: the receive window, a limit on memory, and what the session has of the
+//! [memory that sessions share](crate::proto::memory).
+//!
+//! Most segments come in order and find plain room: two comparisons. Else the share grows by what is missing. Where nothing is left
+//! of the memory, each of these keeps a session going:
+//!
+//! * The next segment in order is taken while less than the floor of payload is ready, whatever waits out of order. So a gap is
+//!   always closed.
+//! * The window that the peer is told shrinks to what there is memory for, at least that of the floor. A sender that keeps to it sends
+//!   nothing that is refused. One that does not, or that was told of a larger window before, sends it again: what is refused is not
+//!   acknowledged.
+//! * A segment costs at least [`SEGMENT`], however short it is: its place in a queue and a buffer of its own take as much.
+//!
+//! A message can only be taken whole by a reader of messages. If all memory were held by halves of messages, none would complete
+//! ("reassembly lockup", Kahn and Crowther 1972). So the first segment of a message, which tells how many follow, is taken only where
+//! there is memory for all of them, or where the floor does.
+
+use super::{RecvBuffer, memory_limit};
+use crate::proto::memory::BufferMemory;
+
+/// What a segment costs at least, of the memory that sessions share: its buffer, and its places in the queues.
+const SEGMENT: usize = 128;
+
+/// Where there is room for the next segment in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// In the ready queue.
+    Ready,
+    /// Where segments wait until the reader makes room.
+    Waiting,
+    /// Nowhere.
+    None,
+}
+
+impl RecvBuffer {
+    // ---- What the peer is told ----
+
+    /// The free receive window, in segments: what the peer is told.
+    pub(in crate::proto::arq) fn free_window(&self) -> u32 {
+        let free = self.free_segments();
+        let held = self.held_bytes();
+        if held >= self.memory_limit() {
+            // The reader must catch up first; or, if it has nothing whole to take: one segment at a time until it has.
+            return if self.has_message() { 0 } else { free.min(1) };
+        }
+        if self.share.is_bounded() { free.min(self.segments_of_memory()) } else { free }
+    }
+
+    /// Whether the free window has grown so much that the peer is to know, who was told of one of `told` segments. It is told once a
+    /// quarter of the window is free, not at each free segment: a reader of single bytes would have one WINS sent for each.
+    pub(in crate::proto::arq) fn is_worth_telling(&self, told: u32) -> bool {
+        let whole = self.whole_window();
+        told < whole.div_ceil(2) && self.free_window() >= told + whole.div_ceil(4)
+    }
+
+    /// The window as it would be if everything were read.
+    fn whole_window(&self) -> u32 {
+        if self.share.is_bounded() {
+            self.window.min(self.segments(self.share.attainable()))
+        } else {
+            self.window
+        }
+    }
+
+    /// Segments that there is memory for.
+    fn segments_of_memory(&self) -> u32 {
+        let attainable = self.share.attainable().saturating_sub(self.overhead);
+        let free = attainable.saturating_sub(self.cost(0, 0));
+        if free == 0 {
+            // One closes a gap, or completes what the reader waits for.
+            return u32::from(self.is_below_floor() || !self.has_message());
+        }
+        self.segments(free)
+    }
+
+    fn segments(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(self.max_segment)).unwrap_or(u32::MAX)
+    }
+
+    /// Segments that the ready queue has room for, memory aside.
+    pub(super) fn free_segments(&self) -> u32 {
+        self.free_places(self.window)
+    }
+
+    /// Of so many places.
+    #[inline]
+    fn free_places(&self, places: u32) -> u32 {
+        let free = places.saturating_sub(self.ready.finished_segments() as u32);
+        u64::from(free).min(self.left) as u32
+    }
+
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.ready.bytes() + self.reassembly.bytes()
+    }
+
+    pub(super) const fn memory_limit(&self) -> usize {
+        memory_limit(self.window, self.max_segment, self.max_message)
+    }
+
+    // ---- Arrival ----
+
+    /// Whether the next segment in order can be taken without a closer look.
+    #[inline]
+    pub(super) fn has_plain_room(&self, frg: u8) -> bool {
+        self.held_bytes() < self.limit
+            && self.free_places(self.places) > 0
+            && (frg == 0 || !self.ready.is_between_messages())
+    }
+
+    /// Makes room for the next segment in order, which has `len` bytes of payload.
+    #[inline(never)]
+    pub(super) fn make_room(&mut self, len: usize, frg: u8) -> Room {
+        if self.free_segments() == 0 || (self.held_bytes() >= self.memory_limit() && self.has_message()) {
+            // One segment waits, however much is held.
+            if self.grow_for(len, 0) {
+                return Room::Waiting;
+            }
+            self.share.count_refused();
+            return Room::None;
+        }
+        let rest = if self.ready.is_between_messages() { usize::from(frg) * len } else { 0 };
+        if self.grow_for(len, rest) || self.is_below_floor() && self.fits_floor(len, rest) {
+            return Room::Ready;
+        }
+        self.share.count_refused();
+        Room::None
+    }
+
+    /// Makes room for a segment that is not the next in order.
+    pub(super) fn make_room_out_of_order(&mut self, len: usize, frg: u8) -> bool {
+        if self.held_bytes() + len > self.memory_limit() {
+            return false;
+        }
+        let has_room = self.grow_for(len, usize::from(frg) * len);
+        if !has_room {
+            self.share.count_refused();
+        }
+        has_room
+    }
+
+    /// Whether there is memory for one more segment, and for the `rest` of its message.
+    fn grow_for(&mut self, len: usize, rest: usize) -> bool {
+        if !self.share.is_bounded() {
+            return true;
+        }
+        let needed = self.cost(1, len + rest) + self.overhead;
+        if needed > self.share.allowed() {
+            if !self.share.grow_to(needed) {
+                return false;
+            }
+            self.update_room();
+        }
+        if rest > 0 {
+            self.promised = self.promised.max(needed);
+        }
+        true
+    }
+
+    /// Whether little is ready, so that the next segment in order is taken without memory for it.
+    fn is_below_floor(&self) -> bool {
+        let floor = self.share.floor();
+        self.ready.bytes() + self.max_segment <= floor && self.ready.segments() < floor / SEGMENT
+    }
+
+    /// Whether a segment is no longer than this end's own, and its reader can take its message: by bytes, or because the rest comes
+    /// without asking.
+    fn fits_floor(&self, len: usize, rest: usize) -> bool {
+        len <= self.max_segment && (self.ready.reads_bytes() || len + rest <= self.share.floor())
+    }
+
+    /// What is held and so many more segments with so many bytes cost.
+    fn cost(&self, segments: usize, bytes: usize) -> usize {
+        let segments = self.ready.segments() + self.reassembly.count() as usize + segments;
+        (self.held_bytes() + bytes).max(segments * SEGMENT)
+    }
+
+    // ---- Taking and giving back ----
+
+    /// Takes part in the memory that sessions share.
+    pub(in crate::proto::arq) fn join(&mut self, memory: &BufferMemory) {
+        self.share.join(memory);
+        self.settle();
+    }
+
+    pub(in crate::proto::arq) const fn is_bounded(&self) -> bool {
+        self.share.is_bounded()
+    }
+
+    /// Has the share follow what is held. Where there is no memory for what is held beside the payload, that is freed.
+    #[inline(never)]
+    pub(in crate::proto::arq) fn settle(&mut self) {
+        if !self.share.is_bounded() {
+            return;
+        }
+        self.note_overhead();
+        let needed = self.needed();
+        if !self.share.settle(needed) && self.overhead > 0 {
+            self.ready.trim();
+            self.buffers.trim();
+            self.note_overhead();
+            let needed = self.needed();
+            self.share.settle(needed);
+        }
+        self.update_room();
+    }
+
+    /// Gives back all that is not needed.
+    pub(super) fn give_back(&mut self) {
+        self.note_overhead();
+        let needed = self.needed();
+        self.share.give_back(needed);
+        self.update_room();
+    }
+
+    /// After bytes or a message were read.
+    #[inline]
+    pub(super) fn after_read(&mut self) {
+        if self.held_bytes() < self.gives_back_below {
+            self.settle();
+        }
+    }
+
+    fn note_overhead(&mut self) {
+        self.overhead = self.ready.overhead() + self.buffers.spare_bytes();
+    }
+
+    /// What is to be had of the share.
+    fn needed(&mut self) -> usize {
+        if self.ready.is_between_messages() && self.reassembly.count() == 0 {
+            self.promised = 0;
+        }
+        (self.cost(0, 0) + self.overhead).max(self.promised)
+    }
+
+    /// Follows a change of the window or the share.
+    pub(super) fn update_room(&mut self) {
+        let allowed = self.share.allowed().saturating_sub(self.overhead);
+        self.limit = self.memory_limit().min(allowed);
+        self.places = self.window.min(u32::try_from(allowed / SEGMENT).unwrap_or(u32::MAX));
+        self.gives_back_below = self.share.gives_back_below().saturating_sub(self.overhead);
+    }
+}

@@ -1,0 +1,169 @@
+//! What the send buffer may hold: what was written and is not acknowledged.
+//!
+//! A stream position tells half of its numbers apart, and sessions may share their [memory](crate::proto::memory). Both are one
+//! comparison for a write that finds room. A write of a stream takes what there is room for. A message can only go whole, and is
+//! refused where there is no room for all of it.
+//!
+//! A writer that was refused is woken when the peer acknowledges something. There is always something to acknowledge, because the
+//! floor has room for a few segments, with one exception: a message that is longer than the floor may find no memory although nothing
+//! is in flight. Other sessions have it, and they wake nobody here. So this session looks again by a timer.
+
+use core::time::Duration;
+
+use super::bytes_queue::BytesQueue;
+use crate::proto::{
+    memory::{BufferMemory, Direction, FLOOR, MemoryShare},
+    time::Instant,
+};
+
+/// Most bytes from the first that is not acknowledged to the last that is written: half of what stream positions can tell
+/// apart. Only the largest window with the largest packets gets there.
+const MAX_HELD: usize = 1 << 31;
+/// How soon a message that waits for memory is tried again, and how late at most.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct SendMemory {
+    share: MemoryShare,
+    /// Bytes that may be held without asking for more.
+    limit: usize,
+    /// Bytes of the message that was refused last, until there is room for it.
+    refused: usize,
+    /// When it is looked whether there is memory for it.
+    retry_at: Option<Instant>,
+    wait: Duration,
+}
+
+impl SendMemory {
+    pub(super) fn new(mss: usize) -> Self {
+        let share = MemoryShare::unbounded(Direction::Sending, floor(mss));
+        Self { share, limit: MAX_HELD, refused: 0, retry_at: None, wait: FIRST_WAIT }
+    }
+
+    pub(super) fn join(&mut self, memory: &BufferMemory) {
+        self.share.join(memory);
+        self.update(0);
+    }
+
+    pub(super) fn set_mss(&mut self, mss: usize) {
+        self.share.set_floor(floor(mss));
+        self.update(0);
+    }
+
+    fn update(&mut self, spare: usize) {
+        self.limit = self.share.allowed().saturating_sub(spare).min(MAX_HELD);
+    }
+
+    // ---- Writing ----
+
+    /// How many of `wanted` bytes there is room for.
+    #[inline]
+    pub(super) fn room(&mut self, bytes: &BytesQueue, wanted: usize) -> usize {
+        if bytes.len() + wanted <= self.limit { wanted } else { self.more_room(bytes, wanted) }
+    }
+
+    #[cold]
+    fn more_room(&mut self, bytes: &BytesQueue, wanted: usize) -> usize {
+        let spare = bytes.spare_bytes();
+        if !self.share.grow_to(bytes.len() + wanted + spare) {
+            // As much as there is.
+            self.share.grow_to((bytes.len() + wanted + spare).min(self.share.attainable()));
+            self.share.count_refused();
+        }
+        self.update(spare);
+        // Spare memory is used first, and is within the floor else.
+        let limit = self.limit.max(self.share.floor()).min(MAX_HELD);
+        wanted.min(limit.saturating_sub(bytes.len()))
+    }
+
+    /// Whether there is room for all of a message of `len` bytes.
+    #[inline]
+    pub(super) fn has_room_for_all(&mut self, now: Instant, bytes: &BytesQueue, len: usize) -> bool {
+        if bytes.len() + len <= self.limit || self.more_room_for_all(bytes, len) {
+            if self.refused > 0 {
+                self.forget_refused();
+            }
+            return true;
+        }
+        self.refused = len;
+        self.retry_at.get_or_insert(now + self.wait);
+        false
+    }
+
+    #[cold]
+    fn more_room_for_all(&mut self, bytes: &BytesQueue, len: usize) -> bool {
+        let needed = bytes.len() + len;
+        if needed > MAX_HELD {
+            return false;
+        }
+        let spare = bytes.spare_bytes();
+        let has_room = needed <= self.share.floor() || self.share.grow_to(needed + spare);
+        if has_room {
+            self.update(spare);
+        } else {
+            self.share.count_refused();
+        }
+        has_room
+    }
+
+    fn forget_refused(&mut self) {
+        self.refused = 0;
+        self.retry_at = None;
+        self.wait = FIRST_WAIT;
+    }
+
+    /// Whether there is room for what was refused last, or for a byte.
+    pub(super) fn has_room_for_refused(&self, bytes: &BytesQueue) -> bool {
+        let needed = bytes.len() + self.refused.max(1);
+        let attainable = self.share.attainable().saturating_sub(bytes.spare_bytes());
+        needed <= attainable.max(self.share.floor()).min(MAX_HELD)
+    }
+
+    // ---- Time ----
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Looks whether there is room by now. If not, it looks again later, and later each time.
+    #[inline]
+    pub(super) fn on_timeout(&mut self, now: Instant, bytes: &BytesQueue) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry(now, bytes);
+        }
+    }
+
+    #[cold]
+    fn retry(&mut self, now: Instant, bytes: &BytesQueue) {
+        if self.has_room_for_refused(bytes) {
+            // If others take it first, the next try is refused, and counts as a first one.
+            self.forget_refused();
+        } else {
+            self.wait = (2 * self.wait).min(MAX_WAIT);
+            self.retry_at = Some(now + self.wait);
+        }
+    }
+
+    // ---- Taking and giving back ----
+
+    /// Has the share follow what is held. Where there is no memory for spare chunks, they are freed.
+    #[inline(never)]
+    pub(super) fn settle(&mut self, bytes: &mut BytesQueue) {
+        if !self.share.settle(bytes.len() + bytes.spare_bytes()) {
+            bytes.trim();
+        }
+        self.update(bytes.spare_bytes());
+    }
+
+    /// Gives back all that is not needed.
+    pub(super) fn give_back(&mut self, bytes: &BytesQueue) {
+        self.share.give_back(bytes.len() + bytes.spare_bytes());
+        self.update(bytes.spare_bytes());
+    }
+}
+
+/// What may be written without asking: a segment at least.
+fn floor(mss: usize) -> usize {
+    mss.max(2 * FLOOR)
+}
