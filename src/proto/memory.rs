@@ -22,7 +22,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub(super) const FLOOR: usize = 8 << 10;
 /// What is taken and given back at a time.
 const STEP: usize = 16 << 10;
-/// A buffer gives back what it does not need, once that is more than so much.
+/// A buffer gives back what it does not need once that is more than so much, and all of it once it is within its floor: nobody tells
+/// an idle session that others are in want.
 const SLACK: usize = 2 * STEP;
 /// Who has something takes no more than this part of what is free.
 const SHARE: usize = 4;
@@ -165,6 +166,11 @@ impl MemoryShare {
         self.floor + self.taken + self.more(memory.free(self.direction, memory.taken()))
     }
 
+    /// Whether so much is taken that nobody should keep what it has no use for now.
+    pub(super) fn is_short(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.taken() > memory.limit() / 2)
+    }
+
     /// What this share may take while `free` bytes are: whole steps.
     const fn more(&self, free: usize) -> usize {
         let more = if self.taken == 0 { free } else { (free / SHARE).saturating_sub(self.taken) };
@@ -173,7 +179,11 @@ impl MemoryShare {
 
     /// Below so many bytes held, the buffer has much to give back; 0 while it has taken nothing.
     pub(super) const fn gives_back_below(&self) -> usize {
-        if self.taken == 0 { 0 } else { (self.floor + self.taken).saturating_sub(SLACK) }
+        if self.taken == 0 {
+            return 0;
+        }
+        let needed = (self.floor + self.taken).saturating_sub(SLACK);
+        if needed > self.floor { needed } else { self.floor + 1 }
     }
 
     /// Takes what is missing to hold `bytes`. Returns whether they may be held; if not, nothing is taken.

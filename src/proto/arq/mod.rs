@@ -198,11 +198,11 @@ impl Arq {
         let mut taken = 0;
         if self.stream {
             let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
-            if self.has_queue_room() {
-                taken = self.memory.room(&self.queue.bytes, room.min(bytes.len()));
-                if taken > 0 {
-                    self.queue.push_stream(&bytes[..taken]);
-                }
+            if self.has_queue_room()
+                && let Some(room) = self.memory.room(&self.queue.bytes, room.min(bytes.len()))
+            {
+                taken = room;
+                self.queue.push_stream(&bytes[..taken]);
             }
         } else {
             while taken < bytes.len() && self.has_queue_room() {

@@ -104,10 +104,12 @@ pub(super) struct RecvBuffer {
     places: u32,
     /// Bytes held below which much of the share is given back.
     gives_back_below: usize,
-    /// Bytes of memory held beside the payload, when it was looked at last.
+    /// Bytes of memory held beside the payload when it was looked at last, but for spare chunks.
     overhead: usize,
-    /// Bytes that were asked for so that the message under way can complete.
+    /// Bytes that are to come of messages of which something was taken in: there is memory for them.
     promised: usize,
+    /// The sn of the last segment of these messages. Without meaning if nothing is promised.
+    promised_to: u32,
     reassembly: Reassembly,
     /// The buffers of segments that arrived out of order, until they are read.
     buffers: SegmentBuffers,
@@ -130,6 +132,7 @@ impl RecvBuffer {
             gives_back_below: 0,
             overhead: 0,
             promised: 0,
+            promised_to: first_sn,
             reassembly: Reassembly::default(),
             buffers: SegmentBuffers::new(max_segment),
             ready: ReadyQueue::new(max_message),
@@ -190,14 +193,33 @@ impl RecvBuffer {
         if u64::from(ahead) >= u64::from(self.window).min(self.left) {
             return Insert::Refused;
         }
+        if ahead == 0 && self.has_plain_room(frg) && !self.reassembly.contains(sn) {
+            self.push(payload, frg, place);
+            return Insert::InOrder;
+        }
+        self.insert_elsewhere(ahead, sn, frg, payload, place)
+    }
+
+    #[inline]
+    fn push(&mut self, payload: &[u8], frg: u8, place: Option<BlockPosition<'_>>) {
+        self.ready.push(payload, frg, place);
+        self.step();
+        self.advance();
+    }
+
+    /// Takes in a segment that is not the next in order, or for which room must be made.
+    fn insert_elsewhere(
+        &mut self,
+        ahead: u32,
+        sn: u32,
+        frg: u8,
+        payload: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) -> Insert {
         if ahead == 0 && !self.reassembly.contains(sn) {
-            let room =
-                if self.has_plain_room(frg) { Room::Ready } else { self.make_room(payload.len(), frg) };
-            match room {
+            match self.make_room(sn, payload.len(), frg) {
                 Room::Ready => {
-                    self.ready.push(payload, frg, place);
-                    self.step();
-                    self.advance();
+                    self.push(payload, frg, place);
                     return Insert::InOrder;
                 }
                 // While the ready queue is full, even the next segment in order waits until the reader makes room.
@@ -209,7 +231,10 @@ impl RecvBuffer {
     }
 
     fn insert_out_of_order(&mut self, ahead: u32, sn: u32, frg: u8, payload: &[u8]) -> Insert {
-        if ahead > 0 && !self.reassembly.contains(sn) && !self.make_room_out_of_order(payload.len(), frg) {
+        if ahead > 0
+            && !self.has_plain_room_out_of_order(payload.len(), frg)
+            && !self.make_room_out_of_order(sn, payload.len(), frg)
+        {
             return Insert::Refused;
         }
         let is_new = self.reassembly.insert(sn, frg, || self.buffers.copy_of(payload));

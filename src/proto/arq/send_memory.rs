@@ -43,38 +43,37 @@ impl SendMemory {
 
     pub(super) fn join(&mut self, memory: &BufferMemory) {
         self.share.join(memory);
-        self.update(0);
+        self.update();
     }
 
     pub(super) fn set_mss(&mut self, mss: usize) {
         self.share.set_floor(floor(mss));
-        self.update(0);
+        self.update();
     }
 
-    fn update(&mut self, spare: usize) {
-        self.limit = self.share.allowed().saturating_sub(spare).min(MAX_HELD);
+    /// Follows a change of the share. What is written goes to spare chunks first, so that these take nothing of it.
+    fn update(&mut self) {
+        self.limit = self.share.allowed().min(MAX_HELD);
     }
 
     // ---- Writing ----
 
-    /// How many of `wanted` bytes there is room for.
+    /// How many of `wanted` bytes there is room for, `None` for none.
     #[inline]
-    pub(super) fn room(&mut self, bytes: &BytesQueue, wanted: usize) -> usize {
-        if bytes.len() + wanted <= self.limit { wanted } else { self.more_room(bytes, wanted) }
+    pub(super) fn room(&mut self, bytes: &BytesQueue, wanted: usize) -> Option<usize> {
+        if bytes.len() + wanted <= self.limit { Some(wanted) } else { self.more_room(bytes, wanted) }
     }
 
     #[cold]
-    fn more_room(&mut self, bytes: &BytesQueue, wanted: usize) -> usize {
-        let spare = bytes.spare_bytes();
-        if !self.share.grow_to(bytes.len() + wanted + spare) {
+    fn more_room(&mut self, bytes: &BytesQueue, wanted: usize) -> Option<usize> {
+        let needed = bytes.len() + wanted;
+        if !self.share.grow_to(needed) {
             // As much as there is.
-            self.share.grow_to((bytes.len() + wanted + spare).min(self.share.attainable()));
+            self.share.grow_to(needed.min(self.share.attainable()));
             self.share.count_refused();
         }
-        self.update(spare);
-        // Spare memory is used first, and is within the floor else.
-        let limit = self.limit.max(self.share.floor()).min(MAX_HELD);
-        wanted.min(limit.saturating_sub(bytes.len()))
+        self.update();
+        Some(wanted.min(self.limit.saturating_sub(bytes.len()))).filter(|room| *room > 0)
     }
 
     /// Whether there is room for all of a message of `len` bytes.
@@ -97,10 +96,9 @@ impl SendMemory {
         if needed > MAX_HELD {
             return false;
         }
-        let spare = bytes.spare_bytes();
-        let has_room = needed <= self.share.floor() || self.share.grow_to(needed + spare);
+        let has_room = self.share.grow_to(needed);
         if has_room {
-            self.update(spare);
+            self.update();
         } else {
             self.share.count_refused();
         }
@@ -116,8 +114,7 @@ impl SendMemory {
     /// Whether there is room for what was refused last, or for a byte.
     pub(super) fn has_room_for_refused(&self, bytes: &BytesQueue) -> bool {
         let needed = bytes.len() + self.refused.max(1);
-        let attainable = self.share.attainable().saturating_sub(bytes.spare_bytes());
-        needed <= attainable.max(self.share.floor()).min(MAX_HELD)
+        needed <= self.limit || needed <= self.share.attainable().min(MAX_HELD)
     }
 
     // ---- Time ----
@@ -147,19 +144,21 @@ impl SendMemory {
 
     // ---- Taking and giving back ----
 
-    /// Has the share follow what is held. Where there is no memory for spare chunks, they are freed.
+    /// Has the share follow what is held. Where memory is short, spare chunks are freed.
     #[inline(never)]
     pub(super) fn settle(&mut self, bytes: &mut BytesQueue) {
-        if !self.share.settle(bytes.len() + bytes.spare_bytes()) {
+        let spare = bytes.spare_bytes();
+        if spare > 0 && (self.share.is_short() || !self.share.settle(bytes.len() + spare)) {
             bytes.trim();
         }
-        self.update(bytes.spare_bytes());
+        self.share.settle(bytes.len() + bytes.spare_bytes());
+        self.update();
     }
 
     /// Gives back all that is not needed.
     pub(super) fn give_back(&mut self, bytes: &BytesQueue) {
         self.share.give_back(bytes.len() + bytes.spare_bytes());
-        self.update(bytes.spare_bytes());
+        self.update();
     }
 }
 

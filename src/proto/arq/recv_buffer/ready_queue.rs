@@ -156,9 +156,14 @@ impl ReadyQueue {
         self.reads_bytes
     }
 
-    /// Bytes of memory that are held beside the payload: the blocks that some of it lies in, and spare chunks.
-    pub(super) const fn overhead(&self) -> usize {
-        self.blocks.bytes() + self.spare_bytes
+    /// Bytes of the blocks that some of the payload lies in.
+    pub(super) const fn block_bytes(&self) -> usize {
+        self.blocks.bytes()
+    }
+
+    /// Bytes of spare chunks.
+    pub(super) const fn spare_bytes(&self) -> usize {
+        self.spare_bytes
     }
 
     // ---- Adding ----

@@ -12,11 +12,11 @@
 //! * A segment costs at least [`SEGMENT`], however short it is: its place in a queue and a buffer of its own take as much.
 //!
 //! A message can only be taken whole by a reader of messages. If all memory were held by halves of messages, none would complete
-//! ("reassembly lockup", Kahn and Crowther 1972). So the first segment of a message, which tells how many follow, is taken only where
-//! there is memory for all of them, or where the floor does.
+//! ("reassembly lockup", Kahn and Crowther 1972). So a segment of a message, which tells how many follow, is taken only where there is
+//! memory for all that is missing up to the last one. That is *promised* to them, and nothing else is taken in its place.
 
 use super::{RecvBuffer, memory_limit};
-use crate::proto::memory::BufferMemory;
+use crate::proto::{memory::BufferMemory, seq};
 
 /// What a segment costs at least, of the memory that sessions share: its buffer, and its places in the queues.
 const SEGMENT: usize = 128;
@@ -65,27 +65,18 @@ impl RecvBuffer {
     /// Segments that there is memory for.
     fn segments_of_memory(&self) -> u32 {
         let attainable = self.share.attainable().saturating_sub(self.overhead);
-        let free = attainable.saturating_sub(self.cost(0, 0));
-        if free == 0 {
-            // One closes a gap, or completes what the reader waits for.
-            return u32::from(self.is_below_floor() || !self.has_message());
-        }
-        self.segments(free)
+        let free = self.segments(attainable.saturating_sub(self.cost(0, 0)));
+        // One closes a gap, or completes what the reader waits for.
+        free.max(u32::from(self.is_below_floor() || !self.has_message()))
     }
 
     fn segments(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(self.max_segment)).unwrap_or(u32::MAX)
+        u32::try_from(bytes / self.max_segment).unwrap_or(u32::MAX)
     }
 
     /// Segments that the ready queue has room for, memory aside.
     pub(super) fn free_segments(&self) -> u32 {
-        self.free_places(self.window)
-    }
-
-    /// Of so many places.
-    #[inline]
-    fn free_places(&self, places: u32) -> u32 {
-        let free = places.saturating_sub(self.ready.finished_segments() as u32);
+        let free = self.window.saturating_sub(self.ready.finished_segments() as u32);
         u64::from(free).min(self.left) as u32
     }
 
@@ -103,57 +94,100 @@ impl RecvBuffer {
     #[inline]
     pub(super) fn has_plain_room(&self, frg: u8) -> bool {
         self.held_bytes() < self.limit
-            && self.free_places(self.places) > 0
-            && (frg == 0 || !self.ready.is_between_messages())
+            && (self.ready.finished_segments() as u32) < self.places
+            && frg == 0
+            && self.promised == 0
     }
 
     /// Makes room for the next segment in order, which has `len` bytes of payload.
     #[inline(never)]
-    pub(super) fn make_room(&mut self, len: usize, frg: u8) -> Room {
-        if self.free_segments() == 0 || (self.held_bytes() >= self.memory_limit() && self.has_message()) {
-            // One segment waits, however much is held.
-            if self.grow_for(len, 0) {
-                return Room::Waiting;
-            }
-            self.share.count_refused();
-            return Room::None;
+    pub(super) fn make_room(&mut self, sn: u32, len: usize, frg: u8) -> Room {
+        let is_full = self.held_bytes() >= self.memory_limit() && self.has_message();
+        let room = if is_full || self.free_segments() == 0 { Room::Waiting } else { Room::Ready };
+        if self.grow_for(sn, len, frg) {
+            return room;
         }
-        let rest = if self.ready.is_between_messages() { usize::from(frg) * len } else { 0 };
-        if self.grow_for(len, rest) || self.is_below_floor() && self.fits_floor(len, rest) {
-            return Room::Ready;
+        if room == Room::Ready && self.is_below_floor() && self.fits_floor(len, frg) {
+            return room;
         }
         self.share.count_refused();
         Room::None
     }
 
-    /// Makes room for a segment that is not the next in order.
-    pub(super) fn make_room_out_of_order(&mut self, len: usize, frg: u8) -> bool {
+    /// Whether a segment that is not the next in order can be taken without a closer look.
+    #[inline]
+    pub(super) fn has_plain_room_out_of_order(&self, len: usize, frg: u8) -> bool {
+        self.held_bytes() + len <= self.limit
+            && self.reassembly.count() < self.places
+            && frg == 0
+            && self.promised == 0
+    }
+
+    /// Makes room for a segment that is not the next in order. One that is there needs none.
+    #[inline(never)]
+    pub(super) fn make_room_out_of_order(&mut self, sn: u32, len: usize, frg: u8) -> bool {
         if self.held_bytes() + len > self.memory_limit() {
             return false;
         }
-        let has_room = self.grow_for(len, usize::from(frg) * len);
-        if !has_room {
-            self.share.count_refused();
+        if self.reassembly.contains(sn) || self.grow_for(sn, len, frg) {
+            return true;
         }
-        has_room
+        self.share.count_refused();
+        false
     }
 
-    /// Whether there is memory for one more segment, and for the `rest` of its message.
-    fn grow_for(&mut self, len: usize, rest: usize) -> bool {
+    /// Whether there is memory for one more segment, and for all that is missing up to the end of its message.
+    fn grow_for(&mut self, sn: u32, len: usize, frg: u8) -> bool {
         if !self.share.is_bounded() {
             return true;
         }
-        let needed = self.cost(1, len + rest) + self.overhead;
-        if needed > self.share.allowed() {
-            if !self.share.grow_to(needed) {
-                return false;
-            }
-            self.update_room();
+        self.forget_kept_promises();
+        let end = sn.wrapping_add(frg.into());
+        let is_promised = self.promised > 0 && !seq::before(self.promised_to, end);
+        let promised = if is_promised {
+            self.promised.saturating_sub(len)
+        } else if frg > 0 {
+            let behind = if self.promised > 0 { self.promised_to } else { self.nxt.wrapping_sub(1) };
+            // As long as this one, unless it is the last.
+            self.promised + (seq::distance(behind, end).max(1) as usize - 1) * len
+        } else {
+            self.promised
+        };
+        let needed = self.cost(1, len) + promised + self.overhead;
+        if needed > self.share.allowed() && !self.grow_by_shedding(needed) {
+            return false;
         }
-        if rest > 0 {
-            self.promised = self.promised.max(needed);
+        if !is_promised && frg > 0 {
+            self.promised_to = end;
         }
+        self.promised = promised;
         true
+    }
+
+    /// Takes what is missing to hold `needed` bytes, if need be by freeing what is held beside payload.
+    fn grow_by_shedding(&mut self, mut needed: usize) -> bool {
+        let mut has_grown = self.share.grow_to(needed);
+        if !has_grown && self.overhead + self.ready.spare_bytes() > 0 {
+            needed -= self.overhead;
+            self.shed();
+            has_grown = self.share.grow_to(needed + self.overhead);
+        }
+        self.update_room();
+        has_grown
+    }
+
+    /// Frees what is held beside payload, and gives it back.
+    #[cold]
+    fn shed(&mut self) {
+        self.ready.trim();
+        self.buffers.trim();
+        self.give_back();
+    }
+
+    fn forget_kept_promises(&mut self) {
+        if seq::before(self.promised_to, self.nxt) {
+            self.promised = 0;
+        }
     }
 
     /// Whether little is ready, so that the next segment in order is taken without memory for it.
@@ -162,10 +196,11 @@ impl RecvBuffer {
         self.ready.bytes() + self.max_segment <= floor && self.ready.segments() < floor / SEGMENT
     }
 
-    /// Whether a segment is no longer than this end's own, and its reader can take its message: by bytes, or because the rest comes
-    /// without asking.
-    fn fits_floor(&self, len: usize, rest: usize) -> bool {
-        len <= self.max_segment && (self.ready.reads_bytes() || len + rest <= self.share.floor())
+    /// Whether a segment is no longer than this end's own, and its reader can take its message: by bytes, or because the rest fits too.
+    fn fits_floor(&self, len: usize, frg: u8) -> bool {
+        let is_middle = !self.ready.is_between_messages();
+        let fits = len * (usize::from(frg) + 1) <= self.share.floor();
+        len <= self.max_segment && (self.ready.reads_bytes() || is_middle || fits)
     }
 
     /// What is held and so many more segments with so many bytes cost.
@@ -192,21 +227,18 @@ impl RecvBuffer {
         if !self.share.is_bounded() {
             return;
         }
-        self.note_overhead();
         let needed = self.needed();
-        if !self.share.settle(needed) && self.overhead > 0 {
-            self.ready.trim();
-            self.buffers.trim();
-            self.note_overhead();
-            let needed = self.needed();
-            self.share.settle(needed);
+        let is_spare = self.overhead + self.ready.spare_bytes() > 0;
+        if is_spare && (self.share.is_short() || !self.share.settle(needed)) {
+            self.shed();
         }
+        let needed = self.needed();
+        self.share.settle(needed);
         self.update_room();
     }
 
     /// Gives back all that is not needed.
     pub(super) fn give_back(&mut self) {
-        self.note_overhead();
         let needed = self.needed();
         self.share.give_back(needed);
         self.update_room();
@@ -220,16 +252,11 @@ impl RecvBuffer {
         }
     }
 
-    fn note_overhead(&mut self) {
-        self.overhead = self.ready.overhead() + self.buffers.spare_bytes();
-    }
-
-    /// What is to be had of the share.
+    /// What is to be had of the share. What arrives in order goes to spare chunks first, so that these take nothing of it.
     fn needed(&mut self) -> usize {
-        if self.ready.is_between_messages() && self.reassembly.count() == 0 {
-            self.promised = 0;
-        }
-        (self.cost(0, 0) + self.overhead).max(self.promised)
+        self.forget_kept_promises();
+        self.overhead = self.ready.block_bytes() + self.buffers.spare_bytes();
+        self.cost(0, 0) + self.overhead + self.promised.max(self.ready.spare_bytes())
     }
 
     /// Follows a change of the window or the share.
