@@ -9,8 +9,9 @@
 //!   counter.
 //! * **No session has it all.** Who has something already is granted more as long as that is no more than [`SHARE`] of what is free,
 //!   as in a switch whose queues share one memory ("dynamic thresholds", Choudhury and Hahne 1998). Who has nothing gets what is free.
-//! * **Receiving does not stop sending.** What arrives takes no more than [`RECEIVED`] of the limit. Else a program that copies from
-//!   one session to another could wait for ever: its messages hold all memory where they arrived, and cannot be written.
+//! * **Neither direction stops the other.** Each leaves a [quarter](DIRECTION) to the other. Else a program that copies from one session
+//!   to another could wait for ever: its messages hold all memory where they arrived, and cannot be written. And so could two that send to
+//!   each other: what they have written holds all memory at both ends, and cannot arrive.
 //!
 //! What is taken is never more than the limit. So all sessions together hold no more than the limit and their floors.
 
@@ -27,8 +28,8 @@ const STEP: usize = 16 << 10;
 const SLACK: usize = 2 * STEP;
 /// Who has something takes no more than this part of what is free.
 const SHARE: usize = 4;
-/// What arrives takes no more than so many parts of so many.
-const RECEIVED: (usize, usize) = (3, 4);
+/// A direction takes no more than so many parts of so many.
+const DIRECTION: (usize, usize) = (3, 4);
 
 /// Memory for the buffers of all sessions of an endpoint: what their peers sent and nobody has read, and what was written and is not
 /// acknowledged. Clones are the same memory.
@@ -74,7 +75,7 @@ impl BufferMemory {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Pool {
-            limit,
+            limit: limit.min(MAX_STEPS * STEP),
             taken: AtomicUsize::new(0),
             refused_segments: AtomicUsize::new(0),
             refused_writes: AtomicUsize::new(0),
@@ -90,7 +91,7 @@ impl BufferMemory {
     /// Bytes that are taken now: never more than the limit. What sessions hold without asking is not counted.
     #[must_use]
     pub fn taken(&self) -> usize {
-        self.0.taken.load(Ordering::Relaxed)
+        self.taken_now().total() * STEP
     }
 
     /// Segments that were not taken in for want of memory. They are not acknowledged, and their peers send them again. It only grows.
@@ -105,13 +106,46 @@ impl BufferMemory {
         self.0.refused_writes.load(Ordering::Relaxed)
     }
 
-    /// What is free for a direction while `taken` bytes are taken.
-    fn free(&self, direction: Direction, taken: usize) -> usize {
-        let limit = match direction {
-            Direction::Sending => self.0.limit,
-            Direction::Receiving => self.0.limit / RECEIVED.1 * RECEIVED.0,
-        };
-        limit.saturating_sub(taken)
+    fn taken_now(&self) -> Taken {
+        Taken::from_word(self.0.taken.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that are free for a direction while this is taken.
+    fn free(&self, direction: Direction, taken: Taken) -> usize {
+        let steps = self.0.limit / STEP;
+        let of_direction =
+            steps / DIRECTION.1 * DIRECTION.0 + steps % DIRECTION.1 * DIRECTION.0 / DIRECTION.1;
+        let free = steps.saturating_sub(taken.total());
+        free.min(of_direction.saturating_sub(taken.of(direction))) * STEP
+    }
+}
+
+/// How many steps each direction has taken. Both are in one word, so that they change together.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    receiving: usize,
+    sending: usize,
+}
+
+/// Where the steps of the second direction begin in the word.
+const HALF: u32 = usize::BITS / 2;
+/// As many steps as half a word can count: 1 GiB of them on targets of 32 bits.
+const MAX_STEPS: usize = (1 << HALF) - 1;
+
+impl Taken {
+    const fn from_word(word: usize) -> Self {
+        Self { receiving: word & MAX_STEPS, sending: word >> HALF }
+    }
+
+    const fn total(self) -> usize {
+        self.receiving + self.sending
+    }
+
+    const fn of(self, direction: Direction) -> usize {
+        match direction {
+            Direction::Receiving => self.receiving,
+            Direction::Sending => self.sending,
+        }
     }
 }
 
@@ -120,6 +154,16 @@ impl BufferMemory {
 pub(super) enum Direction {
     Receiving,
     Sending,
+}
+
+impl Direction {
+    /// What so many steps of it are in the word of [`Taken`].
+    const fn word(self, steps: usize) -> usize {
+        match self {
+            Self::Receiving => steps,
+            Self::Sending => steps << HALF,
+        }
+    }
 }
 
 /// What one buffer of a session has of the memory that all share, and its floor. What it has taken is given back when it is dropped.
@@ -163,7 +207,7 @@ impl MemoryShare {
     /// The most that [`allowed`](Self::allowed) could become now.
     pub(super) fn attainable(&self) -> usize {
         let Some(memory) = &self.memory else { return usize::MAX };
-        self.floor + self.taken + self.more(memory.free(self.direction, memory.taken()))
+        self.floor + self.taken + self.more(memory.free(self.direction, memory.taken_now()))
     }
 
     /// Whether so much is taken that nobody should keep what it has no use for now.
@@ -193,12 +237,14 @@ impl MemoryShare {
             return true;
         };
         let Some(memory) = &self.memory else { return true };
-        let step = missing.div_ceil(STEP).saturating_mul(STEP);
-        let grant =
-            |taken: usize| (self.more(memory.free(self.direction, taken)) >= step).then(|| taken + step);
+        let steps = missing.div_ceil(STEP);
+        let grant = |word: usize| {
+            let free = memory.free(self.direction, Taken::from_word(word));
+            (self.more(free) / STEP >= steps).then(|| word + self.direction.word(steps))
+        };
         let granted = memory.0.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grant).is_ok();
         if granted {
-            self.taken += step;
+            self.taken += steps * STEP;
         }
         granted
     }
@@ -210,7 +256,7 @@ impl MemoryShare {
         if let Some(more) = self.taken.checked_sub(needed).filter(|more| *more > 0)
             && let Some(memory) = &self.memory
         {
-            memory.0.taken.fetch_sub(more, Ordering::Relaxed);
+            memory.0.taken.fetch_sub(self.direction.word(more / STEP), Ordering::Relaxed);
             self.taken = needed;
         }
     }
@@ -304,24 +350,29 @@ mod tests {
         let mut first = share(&memory, Direction::Sending);
         while first.grow_to(first.allowed() + 1) {}
         let taken = first.allowed() - FLOOR;
-        assert!(taken <= (64 << 20) / SHARE && taken > (64 << 20) / (SHARE + 2), "{taken}");
+        assert!(taken <= (48 << 20) / SHARE && taken > (48 << 20) / (SHARE + 2), "{taken}");
         let mut second = share(&memory, Direction::Sending);
-        assert!(second.grow_to(40 << 20), "one message, which can only go whole");
-        assert!(!second.grow_to(41 << 20) && !first.grow_to(first.allowed() + 1));
+        assert!(second.grow_to(30 << 20), "one message, which can only go whole");
+        assert!(!second.grow_to(31 << 20) && !first.grow_to(first.allowed() + 1));
     }
 
     #[test]
-    fn what_arrives_leaves_a_quarter_for_what_is_sent() {
-        let memory = BufferMemory::new(1 << 20);
-        let mut shares = Vec::new();
-        loop {
-            let mut next = share(&memory, Direction::Receiving);
-            if !next.grow_to(FLOOR + 1) {
-                break;
+    fn each_direction_leaves_a_quarter_to_the_other() {
+        for (first, second) in
+            [(Direction::Receiving, Direction::Sending), (Direction::Sending, Direction::Receiving)]
+        {
+            let memory = BufferMemory::new(1 << 20);
+            let mut shares = Vec::new();
+            loop {
+                let mut next = share(&memory, first);
+                if !next.grow_to(FLOOR + 1) {
+                    break;
+                }
+                shares.push(next);
             }
-            shares.push(next);
+            assert_eq!(memory.taken(), 3 << 18);
+            let mut other = share(&memory, second);
+            assert!(!other.grow_to((1 << 18) + FLOOR + 1) && other.grow_to(1 << 18));
         }
-        assert_eq!(memory.taken(), 3 << 18);
-        assert!(share(&memory, Direction::Sending).grow_to(1 << 18));
     }
 }

@@ -133,7 +133,7 @@ fn a_writer_beside_peers_that_acknowledge_nothing_goes_on() {
         session.server().link.lose_if(|_, _| true);
     }
     let memory = sharing.memory.clone();
-    sharing.run_until(MINUTE, |_| memory.taken() + (32 << 10) > memory.limit());
+    sharing.run_until(MINUTE, |_| memory.taken() + (32 << 10) > memory.limit() / 4 * 3);
     let written: u64 = sharing.sessions.iter().map(|session| session.flows[SERVER].written).sum();
     assert!(written as usize <= memory.limit() + 200 * FLOOR, "{written} bytes");
     let honest = sharing.add(1_000, &KcpConfig::default(), &LinkSettings::delay(ms(20)));
@@ -160,8 +160,9 @@ fn a_reader_at_the_floor_tells_of_room_at_once() {
     assert!((6_000..=FLOOR).contains(&receiver.queues.unread_bytes), "{receiver:?}");
     let probes = sender.segments.window_probes;
     // Three windows.
-    let took = sharing.run_until(MINUTE, |sessions| sessions.last().unwrap().is_complete());
-    assert!(took < ms(300), "{took:?}");
+    sharing.run_until(MINUTE, |sessions| sessions.last().unwrap().is_complete());
+    let took = sharing.now - (start + ms(20_000));
+    assert!(took < ms(200), "{took:?}");
     let sender = sharing.sessions.last_mut().unwrap().client().connection.stats();
     assert_eq!(sender.segments.window_probes, probes, "it went on without a probe");
 }
@@ -177,7 +178,7 @@ fn a_message_that_waits_for_memory_goes_soon_after_there_is_some() {
         session.server().link.lose_if(|_, _| true);
     }
     let memory = sharing.memory.clone();
-    sharing.run_until(MINUTE, |_| memory.taken() + LEN / 2 > memory.limit());
+    sharing.run_until(MINUTE, |_| memory.taken() + LEN / 2 > memory.limit() / 4 * 3);
     let config = messages().keep_alive(None).build().unwrap();
     let waiting = sharing.add(1_000, &config, &LinkSettings::delay(ms(20)));
     waiting.server().writer = Writer::messages(3, LEN);

@@ -199,7 +199,7 @@ impl Arq {
         if self.stream {
             let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
             if self.has_queue_room()
-                && let Some(room) = self.memory.room(&self.queue.bytes, room.min(bytes.len()))
+                && let Some(room) = self.memory.room(&mut self.queue.bytes, room.min(bytes.len()))
             {
                 taken = room;
                 self.queue.push_stream(&bytes[..taken]);
@@ -207,7 +207,7 @@ impl Arq {
         } else {
             while taken < bytes.len() && self.has_queue_room() {
                 let piece = &bytes[taken..bytes.len().min(taken + mss)];
-                if !self.memory.has_room_for_all(now, &self.queue.bytes, piece.len()) {
+                if !self.memory.has_room_for_all(now, &mut self.queue.bytes, piece.len()) {
                     break;
                 }
                 self.queue.push_message(piece, mss);
@@ -227,7 +227,8 @@ impl Arq {
         if message.len() > max {
             return Err(WriteError::MessageTooLong { max });
         }
-        if !self.has_queue_room() || !self.memory.has_room_for_all(now, &self.queue.bytes, message.len()) {
+        if !self.has_queue_room() || !self.memory.has_room_for_all(now, &mut self.queue.bytes, message.len())
+        {
             return Err(WriteError::Blocked);
         }
         self.queue.push_message(message, self.path.mss());

@@ -60,14 +60,14 @@ impl SendMemory {
 
     /// How many of `wanted` bytes there is room for, `None` for none.
     #[inline]
-    pub(super) fn room(&mut self, bytes: &BytesQueue, wanted: usize) -> Option<usize> {
+    pub(super) fn room(&mut self, bytes: &mut BytesQueue, wanted: usize) -> Option<usize> {
         if bytes.len() + wanted <= self.limit { Some(wanted) } else { self.more_room(bytes, wanted) }
     }
 
     #[cold]
-    fn more_room(&mut self, bytes: &BytesQueue, wanted: usize) -> Option<usize> {
+    fn more_room(&mut self, bytes: &mut BytesQueue, wanted: usize) -> Option<usize> {
         let needed = bytes.len() + wanted;
-        if !self.share.grow_to(needed) {
+        if !self.grow_by_shedding(bytes, needed) {
             // As much as there is.
             self.share.grow_to(needed.min(self.share.attainable()));
             self.share.count_refused();
@@ -78,7 +78,7 @@ impl SendMemory {
 
     /// Whether there is room for all of a message of `len` bytes.
     #[inline]
-    pub(super) fn has_room_for_all(&mut self, now: Instant, bytes: &BytesQueue, len: usize) -> bool {
+    pub(super) fn has_room_for_all(&mut self, now: Instant, bytes: &mut BytesQueue, len: usize) -> bool {
         if bytes.len() + len <= self.limit || self.more_room_for_all(bytes, len) {
             if self.refused > 0 {
                 self.forget_refused();
@@ -91,18 +91,30 @@ impl SendMemory {
     }
 
     #[cold]
-    fn more_room_for_all(&mut self, bytes: &BytesQueue, len: usize) -> bool {
+    fn more_room_for_all(&mut self, bytes: &mut BytesQueue, len: usize) -> bool {
         let needed = bytes.len() + len;
         if needed > MAX_HELD {
             return false;
         }
-        let has_room = self.share.grow_to(needed);
-        if has_room {
-            self.update();
-        } else {
+        let has_room = self.grow_by_shedding(bytes, needed);
+        self.update();
+        if !has_room {
             self.share.count_refused();
         }
         has_room
+    }
+
+    /// Takes what is missing to hold `needed` bytes, if need be by freeing spare chunks: who has nothing is granted more.
+    fn grow_by_shedding(&mut self, bytes: &mut BytesQueue, needed: usize) -> bool {
+        if self.share.grow_to(needed) {
+            return true;
+        }
+        if bytes.spare_bytes() == 0 {
+            return false;
+        }
+        bytes.trim();
+        self.share.give_back(bytes.len());
+        self.share.grow_to(needed)
     }
 
     fn forget_refused(&mut self) {
@@ -144,12 +156,16 @@ impl SendMemory {
 
     // ---- Taking and giving back ----
 
-    /// Has the share follow what is held. Where memory is short, spare chunks are freed.
+    /// Has the share follow what is held. Where memory is short, or a message waits for some, spare chunks are freed.
     #[inline(never)]
     pub(super) fn settle(&mut self, bytes: &mut BytesQueue) {
         let spare = bytes.spare_bytes();
-        if spare > 0 && (self.share.is_short() || !self.share.settle(bytes.len() + spare)) {
+        let is_wanting = self.refused > 0 || self.share.is_short();
+        if spare > 0 && (is_wanting || !self.share.settle(bytes.len() + spare)) {
             bytes.trim();
+        }
+        if self.refused > 0 {
+            self.share.give_back(bytes.len());
         }
         self.share.settle(bytes.len() + bytes.spare_bytes());
         self.update();

@@ -287,8 +287,8 @@ impl KcpConfigBuilder {
     /// What arrives beyond that is not acknowledged, and its sender sends it again. A message of more than 8 KiB (to be received) or
     /// 16 KiB (to be sent) waits until there is memory for all of it; a reader of bytes takes such a message in parts.
     ///
-    /// Before that, no session has more than a quarter of what the others leave, and what arrives takes no more than three quarters, so
-    /// that what was read can be written.
+    /// Before that, no buffer has more than a quarter of what the others leave, and what is received and what is sent each leave a quarter
+    /// to the other.
     ///
     /// Beside it a session holds what [`datagram_queue`](Self::datagram_queue) allows, packets of FEC (64 KiB in all, or 2 MiB where
     /// [`fec`](Self::fec) is on), and the 3 to 5 KiB that it takes when it is idle.
