@@ -98,7 +98,7 @@ pub(super) struct RecvBuffer {
     max_message: usize,
     /// What it has of the memory that sessions share.
     share: MemoryShare,
-    /// Bytes held from which on a segment in order needs a closer look: the limit on memory, or what the share allows.
+    /// Bytes held beyond which a segment needs a closer look: the limit on memory, or what the share allows.
     limit: usize,
     /// Segments in order from which on it does: the window, or what the share allows.
     places: u32,
@@ -193,7 +193,7 @@ impl RecvBuffer {
         if u64::from(ahead) >= u64::from(self.window).min(self.left) {
             return Insert::Refused;
         }
-        if ahead == 0 && self.has_plain_room(frg) && !self.reassembly.contains(sn) {
+        if ahead == 0 && self.has_plain_room(payload.len(), frg) && !self.reassembly.contains(sn) {
             self.push(payload, frg, place);
             return Insert::InOrder;
         }

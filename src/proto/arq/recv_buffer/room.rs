@@ -92,8 +92,8 @@ impl RecvBuffer {
 
     /// Whether the next segment in order can be taken without a closer look.
     #[inline]
-    pub(super) fn has_plain_room(&self, frg: u8) -> bool {
-        self.held_bytes() < self.limit
+    pub(super) fn has_plain_room(&self, len: usize, frg: u8) -> bool {
+        self.held_bytes() + len <= self.limit
             && (self.ready.finished_segments() as u32) < self.places
             && frg == 0
             && self.promised == 0
