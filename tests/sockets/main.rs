@@ -26,6 +26,7 @@ mod handles;
 mod hellos;
 mod idle;
 mod listener;
+mod memory;
 mod messages;
 mod moves;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]

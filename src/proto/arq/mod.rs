@@ -96,8 +96,9 @@ pub(super) struct Arq {
     send_window: u32,
     recv_window: u32,
     queue: SendQueue,
-    /// Most full segments that may wait in `queue`.
+    /// Most full segments that may wait in `queue`, and their payload in bytes.
     queue_limit: usize,
+    queue_limit_bytes: usize,
     memory: SendMemory,
     buffer: SendBuffer,
     recv: RecvBuffer,
@@ -148,6 +149,7 @@ impl Arq {
             recv_window: settings.recv_window,
             queue: SendQueue::default(),
             queue_limit: 0,
+            queue_limit_bytes: 0,
             memory: SendMemory::new(mss),
             buffer: SendBuffer::new(first_sn),
             recv: RecvBuffer::new(first_sn, settings.recv_window, mss, config.max_message_bytes()),
@@ -194,10 +196,9 @@ impl Arq {
         if bytes.is_empty() {
             return 0;
         }
-        let mss = self.path.mss();
         let mut taken = 0;
         if self.stream {
-            let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
+            let room = self.queue_limit_bytes.saturating_sub(self.queue.unsent());
             if self.has_queue_room()
                 && let Some(room) = self.memory.room(&mut self.queue.bytes, room.min(bytes.len()))
             {
@@ -205,6 +206,7 @@ impl Arq {
                 self.queue.push_stream(&bytes[..taken]);
             }
         } else {
+            let mss = self.path.mss();
             while taken < bytes.len() && self.has_queue_room() {
                 let piece = &bytes[taken..bytes.len().min(taken + mss)];
                 if !self.memory.has_room_for_all(now, &mut self.queue.bytes, piece.len()) {
@@ -258,6 +260,7 @@ impl Arq {
         let window = self.path.window().min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
         self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
+        self.queue_limit_bytes = self.queue_limit * self.path.mss();
     }
 
     /// Whether a write would take at least one byte, or the message that was refused last.
@@ -267,8 +270,7 @@ impl Arq {
 
     /// Whether less waits to be sent than may.
     fn has_queue_room(&self) -> bool {
-        let limit = self.queue_limit;
-        self.queue.unsent() < limit * self.path.mss() && self.queue.pending() < limit
+        self.queue.unsent() < self.queue_limit_bytes && self.queue.pending() < self.queue_limit
     }
 
     /// Whether enough room is free for a writer that had to wait to be woken.
