@@ -5,8 +5,8 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 use kcp9::{
     KcpConfig,
     proto::{
-        Command, Connection, Endpoint, Event, Handle, Incoming, Instant, MoveError, Random, Refusal, Routed,
-        RoutingStats, Run, SegmentHeader, SessionSeed,
+        BufferMemory, Command, Connection, Endpoint, Event, Handle, Incoming, Instant, MoveError, Random,
+        Refusal, Routed, RoutingStats, Run, SegmentHeader, SessionSeed,
     },
 };
 use kcp9_simulator::Rng;
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) endpoint: Endpoint,
     config: KcpConfig,
+    /// What the buffers of all sessions share.
+    memory: BufferMemory,
     /// Of sessions under the key before that of `config`.
     retiring: Option<KcpConfig>,
     entropy: Entropy,
@@ -98,13 +100,21 @@ impl Host {
         Self { endpoint, entropy, ..self }
     }
 
+    /// With so much memory for the buffers of all sessions.
+    #[cfg(feature = "aead")]
+    pub(crate) fn with_memory(self, bytes: usize) -> Self {
+        Self { memory: BufferMemory::new(bytes), ..self }
+    }
+
     /// A host that accepts none.
     pub(crate) fn connecting(address: SocketAddr) -> Self {
         Self::new(address, Endpoint::new(&mut Entropy(Rng::new(2))), KcpConfig::default())
     }
 
     fn new(address: SocketAddr, endpoint: Endpoint, config: KcpConfig) -> Self {
+        let memory = BufferMemory::new(config.max_buffer_memory());
         Self {
+            memory,
             address,
             endpoint,
             config,
@@ -140,7 +150,8 @@ impl Host {
         handle
     }
 
-    fn insert(&mut self, handle: Handle, connection: Connection) {
+    fn insert(&mut self, handle: Handle, mut connection: Connection) {
+        connection.set_buffer_memory(&self.memory);
         if self.sessions.len() <= handle.index() {
             self.sessions.resize_with(handle.index() + 1, || None);
         }
@@ -192,6 +203,7 @@ impl Host {
             connection.handle_batch(now, &block, run.range, run.stride);
         }
         assert_eq!(self.endpoint.len(), self.sessions.iter().flatten().count());
+        assert!(self.memory.taken() <= self.memory.limit(), "{:?}", self.memory);
     }
 
     fn receive_from_elsewhere(&mut self, now: Instant, packets: &[u8], run: &Run, source: SocketAddr) {
@@ -259,6 +271,7 @@ impl Host {
         assert_eq!(self.endpoint.route(handle), None);
         let removed = self.sessions[handle.index()].take();
         assert_eq!(removed.map(|session| session.0), Some(handle));
+        assert!(self.memory.taken() == 0 || self.sessions.iter().any(Option::is_some), "{:?}", self.memory);
     }
 
     pub(crate) fn connection(&mut self, handle: Handle) -> &mut Connection {

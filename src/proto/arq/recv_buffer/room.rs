@@ -15,6 +15,9 @@
 //! ("reassembly lockup", Kahn and Crowther 1972). So a segment of a message, which tells how many follow, is taken only where there is
 //! memory for all that is missing up to the last one. That is *promised* to them, and nothing else is taken in its place.
 
+#[cfg(test)]
+mod tests;
+
 use super::{RecvBuffer, memory_limit};
 use crate::proto::{memory::BufferMemory, seq};
 
