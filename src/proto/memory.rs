@@ -151,7 +151,7 @@ impl Taken {
 
 /// What a buffer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+enum Direction {
     Receiving,
     Sending,
 }
@@ -166,19 +166,27 @@ impl Direction {
     }
 }
 
+/// What a buffer of received data has of the memory that all share.
+pub(super) type ReceiveShare = MemoryShare<false>;
+/// What a buffer of data to be sent has of it.
+pub(super) type SendShare = MemoryShare<true>;
+
 /// What one buffer of a session has of the memory that all share, and its floor. What it has taken is given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct MemoryShare {
-    direction: Direction,
-    floor: usize,
-    taken: usize,
+pub(super) struct MemoryShare<const SENDS: bool> {
+    /// In bytes. A mebibyte is more than any has.
+    floor: u32,
+    /// In steps.
+    taken: u32,
     memory: Option<BufferMemory>,
 }
 
-impl MemoryShare {
+impl<const SENDS: bool> MemoryShare<SENDS> {
+    const DIRECTION: Direction = if SENDS { Direction::Sending } else { Direction::Receiving };
+
     /// The share of a buffer that is bounded by nothing.
-    pub(super) const fn unbounded(direction: Direction, floor: usize) -> Self {
-        Self { direction, floor, taken: 0, memory: None }
+    pub(super) const fn unbounded(floor: usize) -> Self {
+        Self { floor: floor as u32, taken: 0, memory: None }
     }
 
     /// Takes part in `memory` from here on. What is held already is asked for with the next [`settle`](Self::settle).
@@ -192,22 +200,27 @@ impl MemoryShare {
     }
 
     pub(super) const fn floor(&self) -> usize {
-        self.floor
+        self.floor as usize
     }
 
     pub(super) const fn set_floor(&mut self, floor: usize) {
-        self.floor = floor;
+        self.floor = floor as u32;
+    }
+
+    /// Bytes that were taken.
+    const fn taken(&self) -> usize {
+        self.taken as usize * STEP
     }
 
     /// The bytes that the buffer may hold without asking for more.
     pub(super) const fn allowed(&self) -> usize {
-        if self.memory.is_none() { usize::MAX } else { self.floor + self.taken }
+        if self.memory.is_none() { usize::MAX } else { self.floor() + self.taken() }
     }
 
     /// The most that [`allowed`](Self::allowed) could become now.
     pub(super) fn attainable(&self) -> usize {
         let Some(memory) = &self.memory else { return usize::MAX };
-        self.floor + self.taken + self.more(memory.free(self.direction, memory.taken_now()))
+        self.floor() + self.taken() + self.more(memory.free(Self::DIRECTION, memory.taken_now()))
     }
 
     /// Whether so much is taken that nobody should keep what it has no use for now.
@@ -217,7 +230,7 @@ impl MemoryShare {
 
     /// What this share may take while `free` bytes are: whole steps.
     const fn more(&self, free: usize) -> usize {
-        let more = if self.taken == 0 { free } else { (free / SHARE).saturating_sub(self.taken) };
+        let more = if self.taken == 0 { free } else { (free / SHARE).saturating_sub(self.taken()) };
         more - more % STEP
     }
 
@@ -226,8 +239,8 @@ impl MemoryShare {
         if self.taken == 0 {
             return 0;
         }
-        let needed = (self.floor + self.taken).saturating_sub(SLACK);
-        if needed > self.floor { needed } else { self.floor + 1 }
+        let needed = (self.floor() + self.taken()).saturating_sub(SLACK);
+        if needed > self.floor() { needed } else { self.floor() + 1 }
     }
 
     /// Takes what is missing to hold `bytes`. Returns whether they may be held; if not, nothing is taken.
@@ -239,12 +252,12 @@ impl MemoryShare {
         let Some(memory) = &self.memory else { return true };
         let steps = missing.div_ceil(STEP);
         let grant = |word: usize| {
-            let free = memory.free(self.direction, Taken::from_word(word));
-            (self.more(free) / STEP >= steps).then(|| word + self.direction.word(steps))
+            let free = memory.free(Self::DIRECTION, Taken::from_word(word));
+            (self.more(free) / STEP >= steps).then(|| word + Self::DIRECTION.word(steps))
         };
         let granted = memory.0.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grant).is_ok();
         if granted {
-            self.taken += steps * STEP;
+            self.taken += steps as u32;
         }
         granted
     }
@@ -252,11 +265,11 @@ impl MemoryShare {
     /// Gives back what is not needed to hold `bytes`.
     #[cold]
     pub(super) fn give_back(&mut self, bytes: usize) {
-        let needed = bytes.saturating_sub(self.floor).div_ceil(STEP) * STEP;
+        let needed = bytes.saturating_sub(self.floor()).div_ceil(STEP) as u32;
         if let Some(more) = self.taken.checked_sub(needed).filter(|more| *more > 0)
             && let Some(memory) = &self.memory
         {
-            memory.0.taken.fetch_sub(self.direction.word(more / STEP), Ordering::Relaxed);
+            memory.0.taken.fetch_sub(Self::DIRECTION.word(more as usize), Ordering::Relaxed);
             self.taken = needed;
         }
     }
@@ -275,7 +288,7 @@ impl MemoryShare {
     #[cold]
     pub(super) fn count_refused(&self) {
         if let Some(BufferMemory(pool)) = &self.memory {
-            let count = match self.direction {
+            let count = match Self::DIRECTION {
                 Direction::Receiving => &pool.refused_segments,
                 Direction::Sending => &pool.refused_writes,
             };
@@ -284,7 +297,7 @@ impl MemoryShare {
     }
 }
 
-impl Drop for MemoryShare {
+impl<const SENDS: bool> Drop for MemoryShare<SENDS> {
     fn drop(&mut self) {
         if self.taken > 0 {
             self.give_back(0);
@@ -298,81 +311,90 @@ mod tests {
 
     use super::*;
 
-    fn share(memory: &BufferMemory, direction: Direction) -> MemoryShare {
-        let mut share = MemoryShare::unbounded(direction, FLOOR);
+    fn share<const SENDS: bool>(memory: &BufferMemory) -> MemoryShare<SENDS> {
+        let mut share = MemoryShare::unbounded(FLOOR);
         share.join(memory);
         share
     }
 
     #[test]
     fn a_share_without_memory_is_unbounded() {
-        let mut share = MemoryShare::unbounded(Direction::Sending, FLOOR);
+        let mut share = SendShare::unbounded(FLOOR);
         assert_eq!((share.allowed(), share.attainable()), (usize::MAX, usize::MAX));
         assert!(share.grow_to(usize::MAX) && share.settle(1 << 30));
+    }
+
+    /// Has the share follow `bytes`. Returns whether they may be held.
+    fn settle<const SENDS: bool>(share: &mut MemoryShare<SENDS>, bytes: usize) -> bool {
+        let (before, attainable) = (share.allowed(), share.attainable());
+        let may_hold = share.settle(bytes);
+        if may_hold {
+            assert!(share.allowed() >= bytes && bytes <= attainable);
+            assert!(share.allowed() <= bytes.max(FLOOR) + SLACK + STEP || share.allowed() == before);
+        } else {
+            assert!(bytes > attainable && share.allowed() == before);
+        }
+        may_hold
     }
 
     #[test]
     fn what_is_taken_is_never_more_than_the_limit_and_all_of_it_comes_back() {
         let memory = BufferMemory::new(1 << 20);
-        let mut state: usize = 7;
+        let mut state: u64 = 7;
         let mut random = |below: usize| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (state >> 33) % below
+            (state >> 33) as usize % below
         };
-        let mut shares: Vec<MemoryShare> = (0..50)
-            .map(|n| share(&memory, if n % 2 == 0 { Direction::Receiving } else { Direction::Sending }))
-            .collect();
+        let mut receiving: Vec<ReceiveShare> = (0..25).map(|_| share(&memory)).collect();
+        let mut sending: Vec<SendShare> = (0..25).map(|_| share(&memory)).collect();
         let mut refused = 0;
         for _ in 0..20_000 {
-            let share = &mut shares[random(50)];
-            let bytes = random(200_000);
-            let before = share.allowed();
-            let attainable = share.attainable();
-            if share.settle(bytes) {
-                assert!(share.allowed() >= bytes && bytes <= attainable);
-                assert!(share.allowed() <= bytes.max(FLOOR) + SLACK + STEP || share.allowed() == before);
-            } else {
-                assert!(bytes > attainable && share.allowed() == before);
-                refused += 1;
-            }
-            let taken: usize = shares.iter().map(|share| share.allowed() - FLOOR).sum();
-            assert_eq!(memory.taken(), taken);
-            assert!(taken <= memory.limit());
+            let (index, bytes) = (random(50), random(200_000));
+            let may_hold = match receiving.get_mut(index) {
+                Some(share) => settle(share, bytes),
+                None => settle(&mut sending[index - 25], bytes),
+            };
+            refused += u32::from(!may_hold);
+            let received: usize = receiving.iter().map(MemoryShare::taken).sum();
+            let sent: usize = sending.iter().map(MemoryShare::taken).sum();
+            assert_eq!(memory.taken(), received + sent);
+            assert!(received.max(sent) <= memory.limit() / 4 * 3 && received + sent <= memory.limit());
         }
         assert!(refused > 1_000, "{refused}");
-        drop(shares);
+        drop((receiving, sending));
         assert_eq!(memory.taken(), 0);
     }
 
     #[test]
     fn no_share_has_more_than_a_quarter_of_what_is_free_and_who_has_nothing_gets_what_there_is() {
         let memory = BufferMemory::new(64 << 20);
-        let mut first = share(&memory, Direction::Sending);
+        let mut first: SendShare = share(&memory);
         while first.grow_to(first.allowed() + 1) {}
-        let taken = first.allowed() - FLOOR;
+        let taken = first.taken();
         assert!(taken <= (48 << 20) / SHARE && taken > (48 << 20) / (SHARE + 2), "{taken}");
-        let mut second = share(&memory, Direction::Sending);
+        let mut second: SendShare = share(&memory);
         assert!(second.grow_to(30 << 20), "one message, which can only go whole");
         assert!(!second.grow_to(31 << 20) && !first.grow_to(first.allowed() + 1));
     }
 
+    fn leaves_a_quarter<const FIRST: bool, const SECOND: bool>() {
+        let memory = BufferMemory::new(1 << 20);
+        let mut shares: Vec<MemoryShare<FIRST>> = Vec::new();
+        loop {
+            let mut next = share(&memory);
+            if !next.grow_to(FLOOR + 1) {
+                break;
+            }
+            shares.push(next);
+        }
+        assert_eq!(memory.taken(), 3 << 18);
+        let mut other: MemoryShare<SECOND> = share(&memory);
+        assert!(!other.grow_to((1 << 18) + FLOOR + 1) && other.grow_to(1 << 18));
+    }
+
     #[test]
     fn each_direction_leaves_a_quarter_to_the_other() {
-        for (first, second) in
-            [(Direction::Receiving, Direction::Sending), (Direction::Sending, Direction::Receiving)]
-        {
-            let memory = BufferMemory::new(1 << 20);
-            let mut shares = Vec::new();
-            loop {
-                let mut next = share(&memory, first);
-                if !next.grow_to(FLOOR + 1) {
-                    break;
-                }
-                shares.push(next);
-            }
-            assert_eq!(memory.taken(), 3 << 18);
-            let mut other = share(&memory, second);
-            assert!(!other.grow_to((1 << 18) + FLOOR + 1) && other.grow_to(1 << 18));
-        }
+        leaves_a_quarter::<false, true>();
+        leaves_a_quarter::<true, false>();
     }
 }

@@ -97,8 +97,8 @@ pub(super) struct Arq {
     recv_window: u32,
     queue: SendQueue,
     /// Most full segments that may wait in `queue`, and their payload in bytes.
-    queue_limit: usize,
-    queue_limit_bytes: usize,
+    queue_limit: u32,
+    queue_limit_bytes: u32,
     memory: SendMemory,
     buffer: SendBuffer,
     recv: RecvBuffer,
@@ -198,13 +198,19 @@ impl Arq {
         }
         let mut taken = 0;
         if self.stream {
-            let room = self.queue_limit_bytes.saturating_sub(self.queue.unsent());
-            if self.has_queue_room()
-                && let Some(room) = self.memory.room(&mut self.queue.bytes, room.min(bytes.len()))
-            {
-                taken = room;
-                self.queue.push_stream(&bytes[..taken]);
+            let room = (self.queue_limit_bytes as usize).saturating_sub(self.queue.unsent());
+            let mut piece = &bytes[..room.min(bytes.len())];
+            if !self.has_queue_room() {
+                return 0;
             }
+            if !self.memory.has_plain_room(&self.queue.bytes, piece.len()) {
+                piece = &piece[..self.memory.make_room(&mut self.queue.bytes, piece.len())];
+                if piece.is_empty() {
+                    return 0;
+                }
+            }
+            self.queue.push_stream(piece);
+            taken = piece.len();
         } else {
             let mss = self.path.mss();
             while taken < bytes.len() && self.has_queue_room() {
@@ -259,8 +265,8 @@ impl Arq {
     fn update_queue_limit(&mut self) {
         let window = self.path.window().min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
-        self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
-        self.queue_limit_bytes = self.queue_limit * self.path.mss();
+        self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT));
+        self.queue_limit_bytes = self.queue_limit * self.path.mss() as u32;
     }
 
     /// Whether a write would take at least one byte, or the message that was refused last.
@@ -270,12 +276,13 @@ impl Arq {
 
     /// Whether less waits to be sent than may.
     fn has_queue_room(&self) -> bool {
-        self.queue.unsent() < self.queue_limit_bytes && self.queue.pending() < self.queue_limit
+        self.queue.unsent() < self.queue_limit_bytes as usize
+            && self.queue.pending() < self.queue_limit as usize
     }
 
     /// Whether enough room is free for a writer that had to wait to be woken.
     pub(super) fn has_much_room(&self) -> bool {
-        let half = self.queue_limit / 2;
+        let half = self.queue_limit as usize / 2;
         self.queue.unsent() <= half * self.path.mss()
             && self.queue.pending() <= half
             && self.memory.has_room_for_refused(&self.queue.bytes)

@@ -36,7 +36,7 @@ use self::{
 };
 use super::send_queue::MAX_FRAGMENTS;
 use crate::proto::{
-    memory::{Direction, FLOOR, MemoryShare},
+    memory::{FLOOR, ReceiveShare},
     seq,
     wire::HEADER_LEN,
 };
@@ -94,20 +94,14 @@ pub(super) struct RecvBuffer {
     newest: u32,
     /// Bytes of payload that the limit on memory allows for each segment.
     max_segment: usize,
-    /// Bytes of the longest message that is taken in whole.
-    max_message: usize,
     /// What it has of the memory that sessions share.
-    share: MemoryShare,
+    share: ReceiveShare,
     /// Bytes held beyond which a segment needs a closer look: the limit on memory, or what the share allows.
     limit: usize,
     /// Segments in order from which on it does: the window, or what the share allows.
     places: u32,
-    /// Bytes held below which much of the share is given back.
-    gives_back_below: usize,
-    /// Bytes of memory held beside the payload when it was looked at last, but for spare chunks.
-    overhead: usize,
     /// Bytes that are to come of messages of which something was taken in: there is memory for them.
-    promised: usize,
+    promised: u32,
     /// The sn of the last segment of these messages. Without meaning if nothing is promised.
     promised_to: u32,
     reassembly: Reassembly,
@@ -125,12 +119,9 @@ impl RecvBuffer {
             left: u64::MAX,
             newest: first_sn,
             max_segment,
-            max_message,
-            share: MemoryShare::unbounded(Direction::Receiving, FLOOR.max(max_segment)),
+            share: ReceiveShare::unbounded(FLOOR.max(max_segment)),
             limit: memory_limit(window, max_segment, max_message),
             places: window,
-            gives_back_below: 0,
-            overhead: 0,
             promised: 0,
             promised_to: first_sn,
             reassembly: Reassembly::default(),

@@ -8,11 +8,12 @@
 //! floor has room for a few segments, with one exception: a message that is longer than the floor may find no memory although nothing
 //! is in flight. Other sessions have it, and they wake nobody here. So this session looks again by a timer.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::bytes_queue::BytesQueue;
 use crate::proto::{
-    memory::{BufferMemory, Direction, FLOOR, MemoryShare},
+    memory::{BufferMemory, FLOOR, SendShare},
     time::Instant,
 };
 
@@ -25,20 +26,25 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct SendMemory {
-    share: MemoryShare,
+    share: SendShare,
     /// Bytes that may be held without asking for more.
     limit: usize,
-    /// Bytes of the message that was refused last, until there is room for it.
-    refused: usize,
+    /// The message that was refused last, until there is room for it.
+    refused: Option<Box<Refused>>,
+}
+
+/// A message that waits for memory.
+#[derive(Debug)]
+struct Refused {
+    len: usize,
     /// When it is looked whether there is memory for it.
-    retry_at: Option<Instant>,
+    retry_at: Instant,
     wait: Duration,
 }
 
 impl SendMemory {
     pub(super) fn new(mss: usize) -> Self {
-        let share = MemoryShare::unbounded(Direction::Sending, floor(mss));
-        Self { share, limit: MAX_HELD, refused: 0, retry_at: None, wait: FIRST_WAIT }
+        Self { share: SendShare::unbounded(floor(mss)), limit: MAX_HELD, refused: None }
     }
 
     pub(super) fn join(&mut self, memory: &BufferMemory) {
@@ -58,14 +64,15 @@ impl SendMemory {
 
     // ---- Writing ----
 
-    /// How many of `wanted` bytes there is room for, `None` for none.
+    /// Whether there is plain room for `more` bytes.
     #[inline]
-    pub(super) fn room(&mut self, bytes: &mut BytesQueue, wanted: usize) -> Option<usize> {
-        if bytes.len() + wanted <= self.limit { Some(wanted) } else { self.more_room(bytes, wanted) }
+    pub(super) const fn has_plain_room(&self, bytes: &BytesQueue, more: usize) -> bool {
+        bytes.len() + more <= self.limit
     }
 
+    /// Takes memory for as many of `wanted` bytes as there is some for, and returns how many these are.
     #[cold]
-    fn more_room(&mut self, bytes: &mut BytesQueue, wanted: usize) -> Option<usize> {
+    pub(super) fn make_room(&mut self, bytes: &mut BytesQueue, wanted: usize) -> usize {
         let needed = bytes.len() + wanted;
         if !self.grow_by_shedding(bytes, needed) {
             // As much as there is.
@@ -73,25 +80,28 @@ impl SendMemory {
             self.share.count_refused();
         }
         self.update();
-        Some(wanted.min(self.limit.saturating_sub(bytes.len()))).filter(|room| *room > 0)
+        wanted.min(self.limit.saturating_sub(bytes.len()))
     }
 
     /// Whether there is room for all of a message of `len` bytes.
     #[inline]
     pub(super) fn has_room_for_all(&mut self, now: Instant, bytes: &mut BytesQueue, len: usize) -> bool {
-        if bytes.len() + len <= self.limit || self.more_room_for_all(bytes, len) {
-            if self.refused > 0 {
-                self.forget_refused();
-            }
+        if self.has_plain_room(bytes, len) || self.make_room_for_all(bytes, len) {
+            self.refused = None;
             return true;
         }
-        self.refused = len;
-        self.retry_at.get_or_insert(now + self.wait);
+        self.note_refused(now, len);
         false
     }
 
     #[cold]
-    fn more_room_for_all(&mut self, bytes: &mut BytesQueue, len: usize) -> bool {
+    fn note_refused(&mut self, now: Instant, len: usize) {
+        let first = || Box::new(Refused { len, retry_at: now + FIRST_WAIT, wait: FIRST_WAIT });
+        self.refused.get_or_insert_with(first).len = len;
+    }
+
+    #[cold]
+    fn make_room_for_all(&mut self, bytes: &mut BytesQueue, len: usize) -> bool {
         let needed = bytes.len() + len;
         if needed > MAX_HELD {
             return false;
@@ -117,40 +127,36 @@ impl SendMemory {
         self.share.grow_to(needed)
     }
 
-    fn forget_refused(&mut self) {
-        self.refused = 0;
-        self.retry_at = None;
-        self.wait = FIRST_WAIT;
-    }
-
     /// Whether there is room for what was refused last, or for a byte.
     pub(super) fn has_room_for_refused(&self, bytes: &BytesQueue) -> bool {
-        let needed = bytes.len() + self.refused.max(1);
+        let needed = bytes.len() + self.refused.as_ref().map_or(1, |refused| refused.len);
         needed <= self.limit || needed <= self.share.attainable().min(MAX_HELD)
     }
 
     // ---- Time ----
 
-    pub(super) const fn deadline(&self) -> Option<Instant> {
-        self.retry_at
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.refused.as_ref().map(|refused| refused.retry_at)
     }
 
     /// Looks whether there is room by now. If not, it looks again later, and later each time.
     #[inline]
     pub(super) fn on_timeout(&mut self, now: Instant, bytes: &BytesQueue) {
-        if self.retry_at.is_some_and(|at| at <= now) {
+        if self.refused.is_some() {
             self.retry(now, bytes);
         }
     }
 
     #[cold]
     fn retry(&mut self, now: Instant, bytes: &BytesQueue) {
-        if self.has_room_for_refused(bytes) {
+        let has_room = self.has_room_for_refused(bytes);
+        let Some(refused) = self.refused.as_mut().filter(|refused| refused.retry_at <= now) else { return };
+        if has_room {
             // If others take it first, the next try is refused, and counts as a first one.
-            self.forget_refused();
+            self.refused = None;
         } else {
-            self.wait = (2 * self.wait).min(MAX_WAIT);
-            self.retry_at = Some(now + self.wait);
+            refused.wait = (2 * refused.wait).min(MAX_WAIT);
+            refused.retry_at = now + refused.wait;
         }
     }
 
@@ -160,11 +166,11 @@ impl SendMemory {
     #[inline(never)]
     pub(super) fn settle(&mut self, bytes: &mut BytesQueue) {
         let spare = bytes.spare_bytes();
-        let is_wanting = self.refused > 0 || self.share.is_short();
+        let is_wanting = self.refused.is_some() || self.share.is_short();
         if spare > 0 && (is_wanting || !self.share.settle(bytes.len() + spare)) {
             bytes.trim();
         }
-        if self.refused > 0 {
+        if self.refused.is_some() {
             self.share.give_back(bytes.len());
         }
         self.share.settle(bytes.len() + bytes.spare_bytes());

@@ -90,14 +90,14 @@ pub(super) struct ReadyQueue {
     /// Segments at the back whose message has not ended.
     unfinished: usize,
     /// Bytes of payload that they came with.
-    unfinished_bytes: usize,
+    unfinished_bytes: u32,
     /// Bytes of the longest message that is not cut.
-    max_message: usize,
+    max_message: u32,
     /// Bytes of payload.
     bytes: usize,
     spare: Vec<BytesMut>,
     /// Their capacity.
-    spare_bytes: usize,
+    spare_bytes: u32,
     /// Capacity of the next new chunk.
     chunk_size: ChunkSize,
     /// The most chunks in use.
@@ -115,7 +115,7 @@ impl ReadyQueue {
             segments: VecDeque::new(),
             unfinished: 0,
             unfinished_bytes: 0,
-            max_message,
+            max_message: u32::try_from(max_message).unwrap_or(u32::MAX),
             bytes: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -163,7 +163,12 @@ impl ReadyQueue {
 
     /// Bytes of spare chunks.
     pub(super) const fn spare_bytes(&self) -> usize {
-        self.spare_bytes
+        self.spare_bytes as usize
+    }
+
+    /// Bytes of the longest message that is not cut.
+    pub(super) const fn max_message(&self) -> usize {
+        self.max_message as usize
     }
 
     // ---- Adding ----
@@ -195,7 +200,8 @@ impl ReadyQueue {
 
     /// Whether a message without an end ends with the next segment, which has `len` bytes: where the longest one would.
     fn is_cut_at(&mut self, len: usize) -> bool {
-        self.unfinished_bytes = if self.unfinished == 0 { len } else { self.unfinished_bytes + len };
+        let before = if self.unfinished == 0 { 0 } else { self.unfinished_bytes };
+        self.unfinished_bytes = before + len as u32;
         self.unfinished + 1 >= MAX_FRAGMENTS || self.unfinished_bytes >= self.max_message
     }
 
@@ -454,14 +460,14 @@ impl ReadyQueue {
     /// Keeps a drained chunk for later payload, unless enough are kept or a message still refers to it.
     fn recycle(&mut self, mut bytes: BytesMut) {
         if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(self.chunk_size.0) {
-            self.spare_bytes += bytes.capacity();
+            self.spare_bytes += bytes.capacity() as u32;
             self.spare.push(bytes);
         }
     }
 
     fn take_spare(&mut self) -> BytesMut {
         let spare = self.spare.pop().unwrap_or_default();
-        self.spare_bytes -= spare.capacity();
+        self.spare_bytes -= spare.capacity() as u32;
         spare
     }
 

@@ -67,7 +67,7 @@ impl RecvBuffer {
 
     /// Segments that there is memory for.
     fn segments_of_memory(&self) -> u32 {
-        let attainable = self.share.attainable().saturating_sub(self.overhead);
+        let attainable = self.share.attainable().saturating_sub(self.overhead());
         let free = self.segments(attainable.saturating_sub(self.cost(0, 0)));
         // One closes a gap, or completes what the reader waits for.
         free.max(u32::from(self.is_below_floor() || !self.has_message()))
@@ -88,7 +88,7 @@ impl RecvBuffer {
     }
 
     pub(super) const fn memory_limit(&self) -> usize {
-        memory_limit(self.window, self.max_segment, self.max_message)
+        memory_limit(self.window, self.max_segment, self.ready.max_message())
     }
 
     // ---- Arrival ----
@@ -148,32 +148,32 @@ impl RecvBuffer {
         let end = sn.wrapping_add(frg.into());
         let is_promised = self.promised > 0 && !seq::before(self.promised_to, end);
         let promised = if is_promised {
-            self.promised.saturating_sub(len)
+            (self.promised as usize).saturating_sub(len)
         } else if frg > 0 {
             let behind = if self.promised > 0 { self.promised_to } else { self.nxt.wrapping_sub(1) };
             // As long as this one, unless it is the last.
-            self.promised + (seq::distance(behind, end).max(1) as usize - 1) * len
+            self.promised as usize + (seq::distance(behind, end).max(1) as usize - 1) * len
         } else {
-            self.promised
+            self.promised as usize
         };
-        let needed = self.cost(1, len) + promised + self.overhead;
+        let needed = self.cost(1, len) + promised + self.overhead();
         if needed > self.share.allowed() && !self.grow_by_shedding(needed) {
             return false;
         }
         if !is_promised && frg > 0 {
             self.promised_to = end;
         }
-        self.promised = promised;
+        self.promised = u32::try_from(promised).unwrap_or(u32::MAX);
         true
     }
 
     /// Takes what is missing to hold `needed` bytes, if need be by freeing what is held beside payload.
     fn grow_by_shedding(&mut self, mut needed: usize) -> bool {
         let mut has_grown = self.share.grow_to(needed);
-        if !has_grown && self.overhead + self.ready.spare_bytes() > 0 {
-            needed -= self.overhead;
+        if !has_grown && self.overhead() + self.ready.spare_bytes() > 0 {
+            needed -= self.overhead();
             self.shed();
-            has_grown = self.share.grow_to(needed + self.overhead);
+            has_grown = self.share.grow_to(needed + self.overhead());
         }
         self.update_room();
         has_grown
@@ -231,7 +231,7 @@ impl RecvBuffer {
             return;
         }
         let needed = self.needed();
-        let is_spare = self.overhead + self.ready.spare_bytes() > 0;
+        let is_spare = self.overhead() + self.ready.spare_bytes() > 0;
         if is_spare && (self.share.is_short() || !self.share.settle(needed)) {
             self.shed();
         }
@@ -250,23 +250,26 @@ impl RecvBuffer {
     /// After bytes or a message were read.
     #[inline]
     pub(super) fn after_read(&mut self) {
-        if self.held_bytes() < self.gives_back_below {
+        if self.held_bytes() < self.share.gives_back_below() {
             self.settle();
         }
+    }
+
+    /// Bytes of memory held beside the payload, but for spare chunks.
+    fn overhead(&self) -> usize {
+        self.ready.block_bytes() + self.buffers.spare_bytes()
     }
 
     /// What is to be had of the share. What arrives in order goes to spare chunks first, so that these take nothing of it.
     fn needed(&mut self) -> usize {
         self.forget_kept_promises();
-        self.overhead = self.ready.block_bytes() + self.buffers.spare_bytes();
-        self.cost(0, 0) + self.overhead + self.promised.max(self.ready.spare_bytes())
+        self.cost(0, 0) + self.overhead() + (self.promised as usize).max(self.ready.spare_bytes())
     }
 
     /// Follows a change of the window or the share.
     pub(super) fn update_room(&mut self) {
-        let allowed = self.share.allowed().saturating_sub(self.overhead);
+        let allowed = self.share.allowed().saturating_sub(self.overhead());
         self.limit = self.memory_limit().min(allowed);
         self.places = self.window.min(u32::try_from(allowed / SEGMENT).unwrap_or(u32::MAX));
-        self.gives_back_below = self.share.gives_back_below().saturating_sub(self.overhead);
     }
 }
