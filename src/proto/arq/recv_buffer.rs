@@ -92,8 +92,6 @@ pub(super) struct RecvBuffer {
     left: u64,
     /// The highest sn of those that wait for an earlier one. Without meaning if none waits.
     newest: u32,
-    /// Bytes of payload that the limit on memory allows for each segment.
-    max_segment: usize,
     /// What it has of the memory that sessions share.
     share: ReceiveShare,
     /// Bytes held beyond which a segment needs a closer look: the limit on memory, or what the share allows.
@@ -118,7 +116,6 @@ impl RecvBuffer {
             window,
             left: u64::MAX,
             newest: first_sn,
-            max_segment,
             share: ReceiveShare::unbounded(FLOOR.max(max_segment)),
             limit: memory_limit(window, max_segment, max_message),
             places: window,

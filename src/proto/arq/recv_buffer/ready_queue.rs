@@ -67,18 +67,22 @@ impl Chunk {
 
 /// Capacity of new chunks, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct ChunkSize(usize);
+struct ChunkSize(u32);
 
 impl Default for ChunkSize {
     fn default() -> Self {
-        Self(LEAST_CHUNK)
+        Self(LEAST_CHUNK as u32)
     }
 }
 
 impl ChunkSize {
+    const fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
     /// A chunk was filled before it was read.
     fn grow(&mut self) {
-        self.0 = (self.0 * 4).min(CHUNK);
+        self.0 = (self.0 * 4).min(CHUNK as u32);
     }
 }
 
@@ -231,7 +235,7 @@ impl ReadyQueue {
                     self.chunk_size.grow();
                 }
                 let mut bytes = self.take_spare();
-                bytes.reserve(payload.len().max(self.chunk_size.0));
+                bytes.reserve(payload.len().max(self.chunk_size.bytes()));
                 bytes.extend_from_slice(payload);
                 self.push_chunk(Chunk::Copied(bytes));
             }
@@ -378,7 +382,8 @@ impl ReadyQueue {
         let message = match self.chunks.front_mut() {
             // It may be kept for long.
             Some(Chunk::Copied(front))
-                if front.len() >= len && len * LEAST_PART >= self.chunk_size.0.max(front.capacity()) =>
+                if front.len() >= len
+                    && len * LEAST_PART >= self.chunk_size.bytes().max(front.capacity()) =>
             {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
@@ -440,7 +445,7 @@ impl ReadyQueue {
     fn remove_drained(&mut self, buffers: &mut SegmentBuffers) {
         if self.chunks.len() == 1
             && let Some(Chunk::Copied(bytes)) = self.chunks.front_mut()
-            && bytes.try_reclaim(self.chunk_size.0)
+            && bytes.try_reclaim(self.chunk_size.bytes())
         {
             return;
         }
@@ -459,7 +464,9 @@ impl ReadyQueue {
 
     /// Keeps a drained chunk for later payload, unless enough are kept or a message still refers to it.
     fn recycle(&mut self, mut bytes: BytesMut) {
-        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(self.chunk_size.0) {
+        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE)
+            && bytes.try_reclaim(self.chunk_size.bytes())
+        {
             self.spare_bytes += bytes.capacity() as u32;
             self.spare.push(bytes);
         }

@@ -74,7 +74,7 @@ impl RecvBuffer {
     }
 
     fn segments(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes / self.max_segment).unwrap_or(u32::MAX)
+        u32::try_from(bytes / self.max_segment()).unwrap_or(u32::MAX)
     }
 
     /// Segments that the ready queue has room for, memory aside.
@@ -87,8 +87,13 @@ impl RecvBuffer {
         self.ready.bytes() + self.reassembly.bytes()
     }
 
+    /// Bytes of payload that the limit on memory allows for each segment.
+    const fn max_segment(&self) -> usize {
+        self.buffers.max_capacity()
+    }
+
     pub(super) const fn memory_limit(&self) -> usize {
-        memory_limit(self.window, self.max_segment, self.ready.max_message())
+        memory_limit(self.window, self.max_segment(), self.ready.max_message())
     }
 
     // ---- Arrival ----
@@ -170,7 +175,7 @@ impl RecvBuffer {
     /// Takes what is missing to hold `needed` bytes, if need be by freeing what is held beside payload.
     fn grow_by_shedding(&mut self, mut needed: usize) -> bool {
         let mut has_grown = self.share.grow_to(needed);
-        if !has_grown && self.overhead() + self.ready.spare_bytes() > 0 {
+        if !has_grown && self.overhead() + self.spare_bytes() > 0 {
             needed -= self.overhead();
             self.shed();
             has_grown = self.share.grow_to(needed + self.overhead());
@@ -196,14 +201,14 @@ impl RecvBuffer {
     /// Whether little is ready, so that the next segment in order is taken without memory for it.
     fn is_below_floor(&self) -> bool {
         let floor = self.share.floor();
-        self.ready.bytes() + self.max_segment <= floor && self.ready.segments() < floor / SEGMENT
+        self.ready.bytes() + self.max_segment() <= floor && self.ready.segments() < floor / SEGMENT
     }
 
     /// Whether a segment is no longer than this end's own, and its reader can take its message: by bytes, or because the rest fits too.
     fn fits_floor(&self, len: usize, frg: u8) -> bool {
         let is_middle = !self.ready.is_between_messages();
         let fits = len * (usize::from(frg) + 1) <= self.share.floor();
-        len <= self.max_segment && (self.ready.reads_bytes() || is_middle || fits)
+        len <= self.max_segment() && (self.ready.reads_bytes() || is_middle || fits)
     }
 
     /// What is held and so many more segments with so many bytes cost.
@@ -231,7 +236,7 @@ impl RecvBuffer {
             return;
         }
         let needed = self.needed();
-        let is_spare = self.overhead() + self.ready.spare_bytes() > 0;
+        let is_spare = self.overhead() + self.spare_bytes() > 0;
         if is_spare && (self.share.is_short() || !self.share.settle(needed)) {
             self.shed();
         }
@@ -255,15 +260,21 @@ impl RecvBuffer {
         }
     }
 
-    /// Bytes of memory held beside the payload, but for spare chunks.
-    fn overhead(&self) -> usize {
-        self.ready.block_bytes() + self.buffers.spare_bytes()
+    /// Bytes of the blocks that some of the payload lies in.
+    const fn overhead(&self) -> usize {
+        self.ready.block_bytes()
     }
 
-    /// What is to be had of the share. What arrives in order goes to spare chunks first, so that these take nothing of it.
+    /// Bytes of spare memory.
+    fn spare_bytes(&self) -> usize {
+        self.ready.spare_bytes() + self.buffers.spare_bytes()
+    }
+
+    /// What is to be had of the share. What arrives goes to spare memory first, so that this takes nothing of what is
+    /// promised.
     fn needed(&mut self) -> usize {
         self.forget_kept_promises();
-        self.cost(0, 0) + self.overhead() + (self.promised as usize).max(self.ready.spare_bytes())
+        self.cost(0, 0) + self.overhead() + (self.promised as usize).max(self.spare_bytes())
     }
 
     /// Follows a change of the window or the share.

@@ -1,4 +1,4 @@
-use alloc::vec;
+use alloc::{vec, vec::Vec};
 
 use super::*;
 use crate::proto::{
@@ -82,7 +82,7 @@ fn at_the_floor_a_segment_longer_than_those_of_this_end_waits_for_memory() {
     let memory = BufferMemory::new(1 << 20);
     let mut hoarder = sharing(&memory);
     while hoarder.share.grow_to(hoarder.share.allowed() + 1) {}
-    let mut others: alloc::vec::Vec<_> = (0..100).map(|_| sharing(&memory)).collect();
+    let mut others: Vec<_> = (0..100).map(|_| sharing(&memory)).collect();
     for other in &mut others {
         while other.share.grow_to(other.share.allowed() + 1) {}
     }
@@ -99,7 +99,7 @@ fn a_message_of_which_a_segment_was_taken_in_completes() {
     let mut first = sharing(&memory);
     // 40 KB, of which the fifth segment comes first.
     assert_eq!(insert(&mut first, 4, 25, LEN), Insert::OutOfOrder);
-    let mut others: alloc::vec::Vec<_> = (0..10).map(|_| sharing(&memory)).collect();
+    let mut others: Vec<_> = (0..10).map(|_| sharing(&memory)).collect();
     for other in &mut others {
         for sn in 0..60 {
             insert(other, sn, 0, LEN);
