@@ -111,8 +111,8 @@ fn a_session_beside_hoarders_goes_on_at_five_segments_a_round_trip() {
     let honest = sharing.add(1_000, &KcpConfig::default(), &LinkSettings::delay(ms(20)));
     honest.client().writer = Writer::bulk(1 << 20);
     let took = sharing.run_until(MINUTE, |sessions| sessions.last().unwrap().is_complete());
-    // 7,000 bytes in 40 ms.
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    // About 5,000 bytes in 40 ms.
+    assert!(took < Duration::from_secs(10), "{took:?}");
     let honest = sharing.sessions.last_mut().unwrap();
     let (sender, receiver) = (honest.client().connection.stats(), honest.server().connection.stats());
     assert!(sender.recovery.timeout_resends < 100, "it keeps to the window: {sender:?}");
