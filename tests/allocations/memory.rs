@@ -44,7 +44,10 @@ fn receive(session: &mut Connection, mut packet: Vec<u8>) {
     session.handle_packet(Instant::ZERO, &mut packet).unwrap();
 }
 
-const ATTACKS: [(&str, fn(&mut Connection)); 9] = [
+/// What it is called, and what it does to a session.
+type Attack = (&'static str, fn(&mut Connection));
+
+const ATTACKS: [Attack; 9] = [
     ("full segments", |session| {
         for sn in 0..1_000 {
             receive(session, push(session.conv(), sn, 0, 1_376));
