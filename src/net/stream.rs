@@ -184,7 +184,7 @@ impl KcpStream {
     }
 
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
-        let shared = Shared::start(socket, None, Sharing::OneStream)?;
+        let shared = Shared::start(socket, None, Sharing::OneStream, None)?;
         let stream = endpoint::connect(&shared, peer, conv, config);
         // The driver ends with this stream.
         shared.run_queue.remove_owner();
@@ -494,7 +494,7 @@ impl KcpStream {
     /// The UDP socket below, with its options. Other streams may share it.
     #[must_use]
     pub fn socket(&self) -> KcpSocket {
-        KcpSocket::new(Arc::clone(&self.handle.session().shared))
+        KcpSocket::new(&self.handle.session().shared)
     }
 }
 

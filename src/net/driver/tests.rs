@@ -13,7 +13,7 @@ use crate::{
 fn driver() -> Driver {
     let socket = Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     // The driver that is started here does not run before the test waits for something, which it does not.
-    let shared = Shared::start(socket, None, Sharing::Many).unwrap();
+    let shared = Shared::start(socket, None, Sharing::Many, None).unwrap();
     Driver::new(shared).unwrap()
 }
 

@@ -59,6 +59,7 @@ pub struct KcpConfig {
     pub(crate) max_half_open: usize,
     pub(crate) max_half_open_of_network: usize,
     pub(crate) cookies: CookiePolicy,
+    pub(crate) shards: u16,
 }
 
 impl Default for KcpConfig {
@@ -98,6 +99,8 @@ impl Default for KcpConfig {
             // 10,000 openings a second of one network at 100 ms.
             max_half_open_of_network: 1_024,
             cookies: CookiePolicy::UnderLoad,
+            // One thread carries more than most servers have, and a port of one socket tells peers of a restart.
+            shards: 1,
         }
     }
 }
@@ -290,6 +293,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn cookies(&self) -> CookiePolicy {
         self.cookies
+    }
+
+    /// How many sockets a listener opens on its port.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.shards
     }
 
     /// Whether the extensions are spoken.
