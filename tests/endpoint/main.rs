@@ -25,5 +25,7 @@ mod roles;
 #[cfg(feature = "aead")]
 mod rotations;
 #[cfg(feature = "aead")]
+mod shards;
+#[cfg(feature = "aead")]
 mod stateless;
 mod takeovers;
