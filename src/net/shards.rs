@@ -74,7 +74,7 @@ pub(super) struct Shards {
 pub(super) enum Parcel {
     /// Packets for a session of that one.
     Packets {
-        packets: HandOver,
+        packets: Box<HandOver>,
         block: Block,
         /// The address that the peer sent to.
         local_ip: Option<IpAddr>,

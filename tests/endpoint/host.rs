@@ -212,7 +212,7 @@ impl Host {
                 }
                 Routed::OtherShard(packets) => {
                     let bytes = block[packets.range.clone()].to_vec();
-                    self.handed_over.push((packets, bytes));
+                    self.handed_over.push((*packets, bytes));
                     continue;
                 }
                 other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! A driver that is one of several of a port: see [`shards`](crate::net::shards).
 
-use std::sync::Arc;
+use std::{boxed::Box, sync::Arc};
 
 use super::{Driver, MAX_BACKLOG};
 use crate::{
@@ -30,7 +30,7 @@ impl OthersRead {
 impl Driver {
     /// Leaves packets to the shard whose session they are for.
     #[cold]
-    pub(super) fn hand_over(&self, packets: HandOver, received: &Received<'_>) {
+    pub(super) fn hand_over(&self, packets: Box<HandOver>, received: &Received<'_>) {
         let bytes = received.bytes().get(packets.range.clone()).unwrap_or_default();
         let (Some(place), false) = (&self.shared.shard, bytes.is_empty()) else { return };
         let (shard, count) = (packets.shard, bytes.len().div_ceil(packets.stride));

@@ -3,6 +3,9 @@
 //! It has room for so much, and no more: a shard that gets more than it can serve loses packets, as a full socket does, and holds up
 //! nobody. The drivers that hand over wait for nothing but a short lock.
 
+#[cfg(all(test, kcp9_loom))]
+mod loom;
+
 use std::{
     sync::{PoisonError, atomic::Ordering},
     task::Waker,

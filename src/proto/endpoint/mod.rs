@@ -286,7 +286,7 @@ impl Endpoint {
     ) -> Option<Routed> {
         self.decryptor.expire(now);
         if let Some(packets) = self.for_other_shard(conv, bytes, &range) {
-            return Some(Routed::OtherShard(packets));
+            return Some(Routed::OtherShard(Box::new(packets)));
         }
         let route = (self.batch.source, conv);
         if self.routes.has_tags() {

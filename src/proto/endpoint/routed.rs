@@ -1,5 +1,6 @@
 //! What an endpoint tells its caller of the packets that it has received.
 
+use alloc::boxed::Box;
 use core::{fmt, net::SocketAddr, ops::Range};
 
 use super::{HandOver, Handle};
@@ -23,7 +24,7 @@ pub enum Routed {
     Reply(Reply),
     /// Packets for a session of another shard. They come only of an endpoint that was made as one of several
     /// ([`Endpoint::accepting_as_shard`](super::Endpoint::accepting_as_shard)). If they are not handed over, it is as if they were lost.
-    OtherShard(HandOver),
+    OtherShard(Box<HandOver>),
 }
 
 /// An answer of the endpoint itself, to packets of no session.
