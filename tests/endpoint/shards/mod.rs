@@ -326,6 +326,24 @@ fn packets_are_handed_over_while_keys_are_replaced() {
     port.end(at(300));
 }
 
+/// The session has ended since, and its peer has begun another one at a third shard.
+#[test]
+fn a_packet_that_comes_late_to_its_shard_goes_no_further_and_begins_nothing() {
+    let mut port = Port::new(3, &KcpConfig::default());
+    port.receive_one(NOW, 1, client(1), &first_packet(7));
+    port.shards[0].receive_one(NOW, client(1), &first_packet(7));
+    let (packets, bytes) = port.shards[0].handed_over.remove(0);
+    let session = port.shards[1].take_accepted().unwrap();
+    port.shards[1].close(NOW, session);
+    port.shards[1].endpoint.forget_expired(at(61_000));
+    port.receive_one(at(61_000), 2, client(1), &push(7, 0, 0, b"another"));
+    assert_eq!(port.sessions(), [0, 0, 1]);
+    port.shards[1].receive_handed_over(at(61_000), &packets, bytes);
+    assert!(port.shards[1].handed_over.is_empty(), "handed over again");
+    assert_eq!((port.sessions(), port.shards[1].stats().dropped_no_session), (vec![0, 0, 1], 1));
+    port.end(at(61_000));
+}
+
 #[test]
 fn a_shard_does_not_connect() {
     let mut port = Port::new(2, &KcpConfig::default());
