@@ -125,7 +125,7 @@ impl Driver {
     }
 
     /// Hands decrypted packets to their sessions, as [`deliver`](Self::deliver) does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn route(&mut self, now: Instant, received: &Received<'_>) -> bool {
         let mut known = 0;
         while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {

@@ -87,7 +87,8 @@ fn run(seed: u64, loss: f64, moving: bool) {
             let echoed = host.read(*handle);
             assert_eq!(payload.first_difference(*read as u64, &echoed), None);
             *read += echoed.len();
-            if moving && *read > 0 && *read < BYTES && rng.chance(0.002) {
+            let may_move = *read > 0 && *read < BYTES && host.connection(*handle).is_peer_confirmed();
+            if moving && may_move && rng.chance(0.002) {
                 host.address = self::client(next_address);
                 next_address += 1;
                 // Some do not know.
