@@ -546,9 +546,7 @@ impl Drop for Driver {
             }
         }
         self.shared.counters.state.lingering.set(0);
+        self.leave_port();
         self.shared.control.end();
-        if let Some(place) = &self.shared.shard {
-            place.end();
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! A driver that is one of several of a port: see [`shards`](crate::net::shards).
 
-use std::{boxed::Box, sync::Arc};
+use std::{boxed::Box, sync::Arc, vec::Vec};
 
 use super::{Driver, MAX_BACKLOG};
 use crate::{
@@ -116,6 +116,16 @@ impl Driver {
                 place.wake_others();
             }
         }
+    }
+
+    /// The driver ends. What others know of its sessions is over, whether they were or not.
+    pub(super) fn leave_port(&mut self) {
+        let Some(place) = &self.shared.shard else { return };
+        let sessions: Vec<_> = self.endpoint.sessions().collect();
+        for handle in sessions {
+            self.endpoint.close(clock::now(), handle, None);
+        }
+        place.end();
     }
 
     /// Whether no other shard has a session.

@@ -156,6 +156,8 @@ async fn a_listener_that_was_restarted_sends_no_resets() {
         servers.push(server);
     }
     tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(5))).await.unwrap();
+    // Nobody waits for drivers that are gone.
+    within(5, "no session is left", listener.wait_idle()).await;
     drop((servers, listener));
     let new = KcpListener::bind(addr, config.clone()).await.unwrap();
     for client in &mut clients {
