@@ -6,7 +6,7 @@ use kcp9::{
     KcpConfig,
     proto::{
         Command, Connection, Endpoint, Event, HandOver, Handle, Incoming, Instant, MoveError, Random,
-        Refusal, ReplacedElsewhere, Routed, RoutingStats, Run, SegmentHeader, SessionSeed, ShardTable,
+        Refusal, ReplacedElsewhere, Routed, RoutingStats, Run, SegmentHeader, SessionSeed,
     },
 };
 use kcp9_simulator::Rng;
@@ -103,10 +103,11 @@ impl Host {
     }
 
     /// A host that is one of several of one address.
+    #[cfg(feature = "aead")]
     pub(crate) fn shard(
         address: SocketAddr,
         config: &KcpConfig,
-        table: Arc<dyn ShardTable>,
+        table: Arc<dyn kcp9::proto::ShardTable>,
         index: u16,
     ) -> Self {
         let endpoint = Endpoint::accepting_as_shard(config, &mut Entropy(Rng::new(1)), table, index);
@@ -180,6 +181,7 @@ impl Host {
     }
 
     /// Takes in what another shard has handed over.
+    #[cfg(feature = "aead")]
     pub(crate) fn receive_handed_over(&mut self, now: Instant, packets: &HandOver, bytes: Vec<u8>) {
         let block = Arc::new(bytes.into_boxed_slice());
         self.endpoint.receive_handed_over(packets, &block);
@@ -291,6 +293,7 @@ impl Host {
     }
 
     /// Another shard's session has taken the address of one here.
+    #[cfg(feature = "aead")]
     pub(crate) fn end_replaced(&mut self, now: Instant, replaced: &ReplacedElsewhere) {
         if let Some(handle) = self.endpoint.replaced(now, replaced.address) {
             self.remove(handle);
