@@ -125,8 +125,21 @@ impl TwoShards {
         );
     }
 
-    /// The server writes, and its client has the packet. Then the time is over in which the client has to answer.
-    fn write_and_wait(&mut self) {
+    /// As [`new`](Self::new), when the server has written something and the time is over in which its client has to answer.
+    async fn waiting() -> Self {
+        for _ in 0..50 {
+            let mut shards = Self::new().await;
+            // On a busy machine that takes so long that nobody waits for the other shard any more.
+            if shards.write_and_wait() < Duration::from_millis(700) {
+                return shards;
+            }
+        }
+        panic!("this machine is too busy");
+    }
+
+    /// The server writes, and its client has the packet. Then the time is over in which the client has to answer. Returns how long
+    /// that took.
+    fn write_and_wait(&mut self) -> Duration {
         self.session.with(true, |connection| connection.write(clock::now(), b"!")).unwrap();
         let begun = StdInstant::now();
         let mut packet = std::vec![0; 2_000];
@@ -142,6 +155,7 @@ impl TwoShards {
             thread::sleep(Duration::from_millis(10));
             self.turn(0);
         }
+        begun.elapsed()
     }
 
     /// A turn of a shard that has read its socket to the end.
@@ -163,8 +177,7 @@ impl TwoShards {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_session_does_not_end_before_the_other_shards_have_read_what_may_be_its_peers() {
-    let mut shards = TwoShards::new().await;
-    shards.write_and_wait();
+    let mut shards = TwoShards::waiting().await;
     assert!(!shards.session.is_over(), "its packets may be in the other socket");
     shards.turn(1);
     shards.turn(0);
@@ -174,8 +187,7 @@ async fn a_session_does_not_end_before_the_other_shards_have_read_what_may_be_it
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_session_lives_by_what_another_shard_has_read_late() {
-    let mut shards = TwoShards::new().await;
-    shards.write_and_wait();
+    let mut shards = TwoShards::waiting().await;
     let TwoShards { drivers, client, socket, .. } = &mut shards;
     TwoShards::bring(&mut drivers[1], client, socket);
     shards.turn(1);
@@ -190,15 +202,14 @@ async fn a_session_lives_by_what_another_shard_has_read_late() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_shard_that_never_reads_is_not_waited_for_longer_than_a_second() {
-    let mut shards = TwoShards::new().await;
-    shards.write_and_wait();
+    let mut shards = TwoShards::waiting().await;
     let begun = StdInstant::now();
     while !shards.session.is_over() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it does not end");
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not end");
         thread::sleep(UNREAD_RETRY);
         shards.turn(0);
     }
-    assert!(begun.elapsed() > Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_millis(200), "{:?}", begun.elapsed());
 }
 
 /// A flood of one shard with packets of another's sessions takes the memory of an inbox, and the rest is lost and counted.
