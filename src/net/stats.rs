@@ -22,6 +22,14 @@ macro_rules! groups {
             $(pub(super) $group: $Atomics,)*
         }
 
+        impl EndpointStats {
+            /// Those of both, added up.
+            pub(super) fn add(mut self, other: &Self) -> Self {
+                $($(self.$group.$name += other.$group.$name;)*)*
+                self
+            }
+        }
+
         impl Counters {
             pub(super) fn snapshot(&self) -> EndpointStats {
                 EndpointStats { $($group: $Snapshot { $($name: self.$group.$name.get(),)* },)* }
@@ -70,6 +78,8 @@ groups! {
         timeouts,
         /// Sessions that peers began.
         accepted,
+        /// Packets for sessions of other shards, which were handed over to these: see [`shards`](crate::KcpConfigBuilder::shards).
+        handed_over,
         /// Half-open sessions that gave way to others, because there were too many.
         evicted,
         /// Peers that were asked for a cookie before their session was accepted.
@@ -114,6 +124,8 @@ groups! {
         /// Packets of sources that sent more than their share while packets were lost, because more came than the driver could
         /// receive. They are dropped before they are decrypted.
         over_share,
+        /// Packets for a session of another shard, to which so many were handed over that it had not taken them in yet.
+        shard_busy,
         /// Packets that their session could not read, or not to the end.
         malformed,
         /// Packets that had been received before.

@@ -185,7 +185,7 @@ impl KcpStream {
 
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
         let memory = BufferMemory::new(config.max_buffer_memory());
-        let shared = Shared::start(socket, None, Sharing::OneStream, memory)?;
+        let shared = Shared::start(socket, None, Sharing::OneStream, memory, None)?;
         let stream = endpoint::connect(&shared, peer, conv, config);
         // The driver ends with this stream.
         shared.run_queue.remove_owner();
@@ -495,7 +495,7 @@ impl KcpStream {
     /// The UDP socket below, with its options. Other streams may share it.
     #[must_use]
     pub fn socket(&self) -> KcpSocket {
-        KcpSocket::new(Arc::clone(&self.handle.session().shared))
+        KcpSocket::new(&self.handle.session().shared)
     }
 }
 

@@ -24,6 +24,8 @@ mod replays;
 mod roles;
 #[cfg(feature = "aead")]
 mod rotations;
+#[cfg(feature = "aead")]
+mod shards;
 mod shares;
 #[cfg(feature = "aead")]
 mod stateless;

@@ -43,5 +43,7 @@ mod rotations;
 mod runtimes;
 mod sessions;
 mod settings;
+#[cfg(all(target_os = "linux", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod shards;
 mod shutdown;
 mod support;

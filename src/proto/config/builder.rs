@@ -340,6 +340,18 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// How many sockets a listener of the Tokio layer opens on its port, each with a task of its own, so that it can use as many
+    /// cores: 1 to 256, default 1. The system spreads the peers over them by their addresses (`SO_REUSEPORT`), and a session stays
+    /// with the task that accepted it. More than one needs Linux or Android; elsewhere, binding fails.
+    ///
+    /// All limits of this configuration are for the sockets together. Two things differ from a listener of one socket. It
+    /// connects to nobody, and goes on over no other socket. And since other processes may share the port, it does not tell the peers of
+    /// sessions that it does not know that they have ended: after a restart, these wait for their [`dead_timeout`](Self::dead_timeout).
+    pub const fn shards(mut self, sockets: u16) -> Self {
+        self.config.shards = sockets;
+        self
+    }
+
     /// Whether sessions that [`Connection::connect`](crate::proto::Connection::connect) and
     /// [`Connection::accept`](crate::proto::Connection::accept) begin speak the extensions with peers that know them, or demand
     /// that they do. Default [`Extensions::Preferred`].
@@ -382,6 +394,7 @@ impl KcpConfigBuilder {
         ] {
             check(field, sessions as u64, 1, 1 << 24)?;
         }
+        check("shards", config.shards.into(), 1, 256)?;
         check("reply_limit", config.reply_limit.into(), 0, 1_000_000)?;
         check("max_message_bytes", config.max_message_bytes() as u64, 1, LARGEST_MESSAGE as u64)?;
         let longest = config.max_message_bytes().max(default_max_message(settings.mtu));
@@ -422,6 +435,8 @@ mod tests {
             ("accept_backlog", |b| b.accept_backlog(0)),
             ("reply_limit", |b| b.reply_limit(1_000_001)),
             ("max_sessions", |b| b.max_sessions(0)),
+            ("shards", |b| b.shards(0)),
+            ("shards", |b| b.shards(257)),
             ("max_half_open", |b| b.max_half_open((1 << 24) + 1)),
             ("max_half_open_of_network", |b| b.max_half_open_of_network(0)),
             ("max_message_bytes", |b| b.max_message_bytes(0)),

@@ -61,6 +61,7 @@ pub struct KcpConfig {
     pub(crate) cookies: CookiePolicy,
     max_message_bytes: Option<usize>,
     pub(crate) max_buffer_memory: usize,
+    pub(crate) shards: u16,
 }
 
 impl Default for KcpConfig {
@@ -104,6 +105,8 @@ impl Default for KcpConfig {
             max_message_bytes: None,
             // What 300 sessions of full windows hold, or a million of a KiB; a quarter of what those take that are idle.
             max_buffer_memory: 1 << 30,
+            // One thread carries more than most servers have, and a port of one socket tells peers of a restart.
+            shards: 1,
         }
     }
 }
@@ -296,6 +299,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn cookies(&self) -> CookiePolicy {
         self.cookies
+    }
+
+    /// How many sockets a listener opens on its port.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.shards
     }
 
     /// Whether the extensions are spoken.

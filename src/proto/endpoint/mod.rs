@@ -8,7 +8,8 @@
 //!    once and in place ([`Endpoint::receive`]; `decryptor`).
 //! 3. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
-//!    Sessions that follow their peers to another address are found by their tag, too (`moves`).
+//!    Sessions that follow their peers to another address are found by their tag, too (`moves`). Where the endpoint is one of
+//!    several behind one port, what is for another one is handed over (`shard`).
 //! 4. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
 //! 5. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
@@ -27,6 +28,7 @@ mod asked;
 mod batch;
 mod cookie;
 mod decryptor;
+mod first_packets;
 mod half_open;
 mod hash;
 mod keys;
@@ -41,6 +43,7 @@ mod retried;
 mod rotation;
 mod routed;
 mod routes;
+mod shard;
 mod sources;
 mod stateless;
 mod stats;
@@ -48,6 +51,8 @@ mod stats;
 use alloc::boxed::Box;
 use core::{net::SocketAddr, ops::Range, time::Duration};
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::first_packets::FirstPackets;
 use self::{
     admission::{Admission, Beginning},
     asked::Asked,
@@ -61,12 +66,14 @@ use self::{
     record::{FirstPush, Records, Verdict},
     retried::Retried,
     routes::{Entry, Role, Routes, without_flow_label},
+    shard::Shard,
     stateless::{Answer, Stateless},
 };
 pub use self::{
     rotation::RotateError,
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
+    shard::{Counted, HandOver, ReplacedElsewhere, ShardTable},
     stats::RoutingStats,
 };
 use super::{ClosedRecord, Connection, CookiePolicy, Extensions, Instant, KcpConfig, Random, time::earliest};
@@ -164,6 +171,8 @@ pub struct Endpoint {
     extensions: bool,
     resets: bool,
     key: HashKey,
+    /// Where it is one of several behind one port.
+    shard: Option<Box<Shard>>,
     stats: RoutingStats,
 }
 
@@ -219,6 +228,7 @@ impl Endpoint {
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
             resets: true,
             key,
+            shard: None,
             stats: RoutingStats::default(),
         }
     }
@@ -291,6 +301,9 @@ impl Endpoint {
         range: Range<usize>,
     ) -> Option<Routed> {
         self.decryptor.expire(now);
+        if let Some(packets) = self.for_other_shard(conv, bytes, &range) {
+            return Some(Routed::OtherShard(Box::new(packets)));
+        }
         let route = (self.batch.source, conv);
         if self.routes.has_tags() {
             if let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()]) {
@@ -373,6 +386,7 @@ impl Endpoint {
                     Err(reply) => return reply.map(Routed::Reply),
                 };
                 let gives_way = self.make_room(now, validated, dropped).ok()?;
+                self.reserve(&(source, conv), gives_way.is_some(), dropped).ok()?;
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 let retiring_key =
                     self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
@@ -411,12 +425,17 @@ impl Endpoint {
         let admission = self.admission.as_mut()?;
         if self.routes.find(&route).is_some() {
             // A session was begun here meanwhile.
+            self.unreserve(&route);
             self.stats.dropped_no_session += incoming.packets as u64;
             return None;
         }
         self.stats.accepted += 1;
         let handle =
             self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
+        if let Some(shard) = &self.shard {
+            // The session has it itself from here on.
+            shard.release_route(&route);
+        }
         self.routes.set_phase(handle, self.batch.run_phase.unwrap_or_default());
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
@@ -432,6 +451,7 @@ impl Endpoint {
     /// its packets as dropped.
     pub fn refuse(&mut self, refusal: Refusal) {
         let Some(Offer { incoming, .. }) = self.offered.take() else { return };
+        self.unreserve(&(incoming.source, incoming.conv));
         let counter = match refusal {
             Refusal::QueueFull => &mut self.stats.dropped_queue_full,
             Refusal::Unwanted => &mut self.stats.dropped_no_session,
@@ -460,6 +480,7 @@ impl Endpoint {
     /// After a restart, peers of sessions from before learn of it by these answers. Those that the limit leaves out wait for
     /// their [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
     pub fn set_reply_limit(&mut self, per_second: u32) {
+        let per_second = self.shard.as_ref().map_or(per_second, |shard| shard.part(per_second));
         self.limits = Limits::new(per_second, self.key);
     }
 
@@ -473,13 +494,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::ConvInUse`] where there is one already, [`ConnectError::OtherCipher`] where the other sessions with
-    /// this peer have another cipher.
+    /// this peer have another cipher, [`ConnectError::IsShard`] where the endpoint is one of several.
     pub fn connect(
         &mut self,
         peer: SocketAddr,
         conv: u32,
         crypto: Option<&PacketCrypto>,
     ) -> Result<Handle, ConnectError> {
+        if self.shard.is_some() {
+            return Err(ConnectError::IsShard);
+        }
         let peer = without_flow_label(peer);
         if let Some(handle) = self.find(peer, conv) {
             return Err(ConnectError::ConvInUse(handle));
@@ -502,8 +526,9 @@ impl Endpoint {
     /// resends because an ACK was lost ([`Routed::Reply`]). Without it, what the peer resends is dropped. Either way it begins
     /// no session. A session that the peer begins anew with the same address and conv is offered after 3 seconds.
     pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
-        let Some(entry) = self.routes.remove(handle) else { return false };
-        let Entry { route, role, first_push, half_open, .. } = entry;
+        let Some(Entry { route, role, first_push, half_open, .. }) = self.remove(handle) else {
+            return false;
+        };
         if half_open {
             self.half_open.remove(handle);
         }

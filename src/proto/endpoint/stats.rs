@@ -9,6 +9,8 @@ use crate::crypto::OpenError;
 pub struct RoutingStats {
     /// Sessions that were accepted.
     pub accepted: u64,
+    /// Not dropped: they are for sessions of other shards, and were handed over to these.
+    pub handed_over: u64,
     /// Dropped: too short for a segment's header, or for what encryption puts around it.
     pub dropped_short: u64,
     /// Dropped: longer than the cipher takes.
