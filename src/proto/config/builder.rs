@@ -275,7 +275,7 @@ impl KcpConfigBuilder {
     /// segments) or [receive](Self::max_message_bytes), default 1 GiB. It counts memory: beside payload, the blocks that payload was
     /// received into, spare memory of the buffers, and 128 bytes for a segment that is shorter.
     ///
-    /// It counts for the socket. A `KcpListener` and an accepting `KcpEndpoint` have it of the configuration of what they accept, a
+    /// It counts for one socket, or for all [`shards`](Self::shards) of a listener. A `KcpListener` and an accepting `KcpEndpoint` have it of the configuration of what they accept, a
     /// `KcpStream` with a socket of its own has it of its own, and an endpoint that only connects has the default. `EndpointStats` shows
     /// how much is taken, and what was refused. Without the Tokio layer, see [`BufferMemory`](crate::proto::BufferMemory).
     ///
