@@ -122,8 +122,8 @@ pub mod proto;
 #[cfg(feature = "tokio")]
 pub use net::{
     DriverStats, DropStats, EndpointState, EndpointStats, IntoUdpSocket, KcpDatagrams, KcpEndpoint, KcpError,
-    KcpHandle, KcpListener, KcpSocket, KcpStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError,
-    SocketStats, WriteHalf,
+    KcpHandle, KcpListener, KcpSocket, KcpStream, MemoryStats, OwnedReadHalf, OwnedWriteHalf, ReadHalf,
+    ReuniteError, SocketStats, WriteHalf,
 };
 pub use proto::{
     ConfigError, CongestionControl, CookiePolicy, Extensions, KcpConfig, KcpConfigBuilder, NoDelay,

@@ -77,7 +77,10 @@ struct Crowd {
 /// Begins the sessions; returns whether none failed.
 pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let (mut server, addr) = Server::start().await?;
-    let endpoint = KcpEndpoint::bind("127.0.0.1:0").await?;
+    let mut endpoints = Vec::new();
+    for _ in 0..options.sockets() {
+        endpoints.push(KcpEndpoint::bind("127.0.0.1:0").await?);
+    }
     let config = options.config()?;
     let (server_before, client_before) = (server.figures().await?, process::resident());
     let crowd = Arc::new(Crowd {
@@ -93,7 +96,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let start = Instant::now();
     let tasks: Vec<_> = (0..options.sessions)
         .map(|number| {
-            let (endpoint, config) = (endpoint.clone(), config.clone());
+            let (endpoint, config) = (endpoints[number % endpoints.len()].clone(), config.clone());
             let connect = move || endpoint.connect(addr, config);
             tokio::spawn(session(connect, number, options.timeout(), Arc::clone(&crowd)))
         })
@@ -121,6 +124,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let (server_idle, client_idle) = (server.figures().await?, process::resident());
     time::sleep(Duration::from_secs(options.hold)).await;
     let server_held = server.figures().await?;
+    let cpu = (server_idle.cpu_s - server_before.cpu_s) / options.sessions.max(1) as f64;
     let held = (server_held.cpu_s - server_idle.cpu_s, server_held.wakeups - server_idle.wakeups);
     let per_second = |figure: f64| (options.hold > 0).then(|| figure / options.hold as f64);
     let per_session = |after: u64, before: u64| after.saturating_sub(before) / options.sessions as u64;
@@ -135,11 +139,14 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let report = json!({
         "sessions": options.sessions,
         "failed": failed,
+        "client_sockets": endpoints.len(),
+        "sessions_of_shards": server_held.sessions_of_shards,
         "open_s": open.as_secs_f64(),
         "echo_s": echoed.then_some(echo.as_secs_f64()),
         "server_pid": server.child.id(),
         "server_rss_bytes_per_session": per_session(server_idle.rss, server_before.rss),
         "client_rss_bytes_per_session": per_session(client_idle, client_before),
+        "server_cpu_us_per_session": cpu * 1e6,
         "server_cpu_percent_idle": per_second(held.0 * 100.0),
         "server_wakeups_per_s_idle": per_second(held.1 as f64),
         "limits": {

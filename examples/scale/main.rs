@@ -5,20 +5,23 @@
 //! scale --sessions 100000 --hold 60            # then idle for a minute
 //! scale --sessions 100000 --echo 64 --every 10 --hold 60
 //! scale --sessions 1000000 --at-once 50000     # 10 GB in both processes
+//! scale --sessions 100000 --echo 64 --shards 2 # a server of two sockets, each with a task of its own
 //! ```
 //!
-//! The client begins all sessions at once over one socket, and each writes its `--echo` bytes without waiting. Opening a million
-//! takes longer than a session waits for its first answer (`dead_timeout`), so that many need `--at-once 50000`. It starts the server
-//! as a process of its own and asks it for its figures, so that what either of them takes is not mixed up with the other. One
-//! line of JSON tells the outcome:
+//! The client begins all sessions at once, and each writes its `--echo` bytes without waiting. They are over one socket, or for a
+//! server of several over many (`--sockets`), which the system spreads. Opening a million takes longer than a session waits for its
+//! first answer (`dead_timeout`), so that many need `--at-once 50000`. It starts the server as a process of its own and asks it for
+//! its figures, so that what either of them takes is not mixed up with the other. One line of JSON tells the outcome:
 //!
 //! | field | what it is |
 //! |---|---|
 //! | `sessions`, `failed` | asked for; not opened, or not echoed |
+//! | `client_sockets`, `sessions_of_shards` | how many sockets the client has; how the system has spread its sessions over the server's |
 //! | `open_s` | from the first `connect` until each session has its echo, or without `--echo`, its server's answer |
 //! | `echo_s` | one more echo of each, all at once |
 //! | `server_pid` | the server, for `perf top -p` and the like, while this runs |
 //! | `server_rss_bytes_per_session`, `client_rss_bytes_per_session` | resident memory more than before the first session, with the tasks of this program, once all are idle |
+//! | `server_cpu_us_per_session` | processor time of the server until all are idle |
 //! | `server_cpu_percent_idle`, `server_wakeups_per_s_idle` | of one core, and of the socket's task, during `--hold` |
 //! | `limits` | what the listener was configured with: `max_sessions`, `max_half_open`, `accept_backlog` |
 #![deny(unsafe_op_in_unsafe_fn)]

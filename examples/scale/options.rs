@@ -45,6 +45,12 @@ pub(crate) struct Options {
     /// After how much silence a session asks for its peer; 0 for never
     #[arg(long, value_name = "SECS", default_value_t = 0, global = true)]
     keep_alive: u64,
+    /// Sockets that the server listens on, on one port, with a task each
+    #[arg(long, value_name = "N", default_value_t = 1, global = true)]
+    pub(crate) shards: u16,
+    /// Sockets that the client's sessions are over, in turn; without it, 16 for each of the server's, or one
+    #[arg(long, value_name = "N", global = true)]
+    sockets: Option<usize>,
     /// Give up after this
     #[arg(long, value_name = "SECS", default_value_t = 300, global = true)]
     timeout: u64,
@@ -70,6 +76,7 @@ impl Options {
             // All come from one address.
             .max_half_open_of_network(BACKLOG)
             .cookies(CookiePolicy::UnderLoad)
+            .shards(self.shards)
             .accept_backlog(BACKLOG);
         config.build().map_err(io::Error::other)
     }
@@ -80,6 +87,12 @@ impl Options {
     pub(crate) fn at_once(&self) -> usize {
         let default = if self.sessions > 100_000 { 1_000 } else { self.sessions };
         self.at_once.unwrap_or(default).clamp(1, Semaphore::MAX_PERMITS)
+    }
+
+    /// Sockets of the client. The system spreads them over the server's by their ports.
+    pub(crate) fn sockets(&self) -> usize {
+        let several = if self.shards > 1 { 16 * usize::from(self.shards) } else { 1 };
+        self.sockets.unwrap_or(several).max(1)
     }
 
     pub(crate) const fn timeout(&self) -> Duration {

@@ -9,9 +9,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::{options::Options, process};
 
 /// What the server takes, in all so far.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) sessions: u64,
+    pub(crate) sessions_of_shards: Vec<u64>,
     pub(crate) rss: u64,
     pub(crate) cpu_s: f64,
     pub(crate) wakeups: u64,
@@ -35,6 +36,7 @@ pub(crate) async fn serve(options: &Options) -> io::Result<()> {
                 let stats = listener.endpoint_stats();
                 let figures = Figures {
                     sessions: stats.state.sessions,
+                    sessions_of_shards: listener.shard_stats().iter().map(|shard| shard.state.sessions).collect(),
                     rss: process::resident(),
                     cpu_s: process::cpu().as_secs_f64(),
                     wakeups: stats.driver.wakeups,

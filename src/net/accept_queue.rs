@@ -7,7 +7,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     task::Waker,
 };
 
@@ -19,6 +19,8 @@ pub(super) struct AcceptQueue {
     /// What every accepted session is configured with, but for its key where that was [rotated](super::KcpListener::rotate_key).
     pub(super) config: KcpConfig,
     state: WakeMutex<State>,
+    /// Held while another key is given to the drivers: each gets the keys in the same order.
+    rotating: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -55,27 +57,37 @@ pub(super) enum Admission {
 
 impl AcceptQueue {
     pub(super) fn new(config: KcpConfig) -> Self {
-        Self { config, state: WakeMutex::default() }
+        Self { config, state: WakeMutex::default(), rotating: Mutex::default() }
+    }
+
+    /// Runs `rotate`, which gives another key to the drivers of all shards.
+    pub(super) fn rotate(&self, rotate: impl FnOnce()) {
+        let _rotating = self.rotating.lock().unwrap_or_else(PoisonError::into_inner);
+        rotate();
     }
 
     /// Whether the queue would take one more session.
     pub(super) fn admission(&self) -> Admission {
-        let capacity = self.config.accept_backlog();
-        self.state.locked(|state, _| match state.ended {
-            Some(_) => Admission::Ended,
-            None if state.waiting.len() - state.ended_waiting >= capacity => Admission::Full,
-            None => Admission::Room,
-        })
+        self.state.locked(|state, _| self.admission_by(&state))
     }
 
-    /// Adds a session and wakes the tasks that wait for one. Returns `false` without adding it when the listener has ended.
-    ///
-    /// Only the driver pushes. So the room that [`admission`](Self::admission) found is still there, and the capacity is
-    /// not looked at again.
-    pub(super) fn push(&self, session: Arc<Session>) -> bool {
+    fn admission_by(&self, state: &State) -> Admission {
+        match state.ended {
+            Some(_) => Admission::Ended,
+            None if state.waiting.len() - state.ended_waiting >= self.config.accept_backlog() => {
+                Admission::Full
+            }
+            None => Admission::Room,
+        }
+    }
+
+    /// Adds a session if there is room, and wakes the tasks that wait for one. Returns whether there was: the driver of another shard
+    /// may have taken the room that [`admission`](Self::admission) found.
+    pub(super) fn push(&self, session: Arc<Session>) -> Admission {
         self.state.locked(|mut state, wakes| {
-            if state.ended.is_some() {
-                return false;
+            let admission = self.admission_by(&state);
+            if admission != Admission::Room {
+                return admission;
             }
             if state.ended_waiting > state.waiting.len() / 2 {
                 state.waiting.retain(|session| session.is_waiting.load(Ordering::Relaxed));
@@ -84,7 +96,7 @@ impl AcceptQueue {
             session.is_waiting.store(true, Ordering::Relaxed);
             state.waiting.push_back(session);
             state.acceptors.take_into(wakes);
-            true
+            Admission::Room
         })
     }
 

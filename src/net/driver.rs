@@ -6,9 +6,11 @@
 //! ```text
 //! receive     packets from the socket into the sessions; new sessions into the accept queue
 //! sessions    what the driver keeps of each session, and which are dirty
+//! parcels     where several drivers serve one port: what they have for each other
 //! lingering   those that still deliver after their streams were dropped
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
+//! overload    whether packets are lost because more come than are received
 //! rebind      another socket takes the place of the present one
 //! control     what the handles of the endpoint ask for
 //! rotation    another key for accepted sessions
@@ -30,6 +32,8 @@
 mod alarm;
 mod control;
 mod lingering;
+mod overload;
+mod parcels;
 mod rebind;
 mod receive;
 mod rotation;
@@ -52,8 +56,8 @@ use std::{
 };
 
 use self::{
-    alarm::Alarm, lingering::Lingering, receive::RecvErrors, rotation::Rotated, sessions::Sessions,
-    timers::Timers,
+    alarm::Alarm, lingering::Lingering, overload::Overload, parcels::OthersRead, receive::RecvErrors,
+    rotation::Rotated, sessions::Sessions, timers::Timers,
 };
 use super::{
     clock,
@@ -62,6 +66,7 @@ use super::{
     error::KcpError,
     handover::{Look, Next},
     session::{Moving, Session},
+    shards::Place,
     shared::Shared,
     socket::Socket,
 };
@@ -118,6 +123,8 @@ pub(super) struct Driver {
     /// Until when the key before the current one is accepted, if it is.
     key_retires_at: Option<Instant>,
     reading: Reading,
+    overload: Overload,
+    others_read: OthersRead,
 }
 
 /// How far the socket has been read.
@@ -146,20 +153,22 @@ impl Driver {
     /// The operating system has no randomness to give.
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let mut random = entropy::draw::<{ Endpoint::RANDOM_BYTES }>()?;
-        let mut endpoint = match &shared.accept_queue {
-            Some(queue) => Endpoint::accepting(&queue.config, &mut random),
-            None => Endpoint::new(&mut random),
+        let mut endpoint = match (&shared.accept_queue, &shared.shard) {
+            (Some(queue), Some(place)) => place.endpoint(&queue.config),
+            (Some(queue), None) => Endpoint::accepting(&queue.config, &mut random),
+            (None, _) => Endpoint::new(&mut random),
         };
         // A session that is not known here may be known to another socket of the port.
         let socket = Arc::clone(&shared.socket());
         endpoint.set_resets(!socket.shares_port());
+        let shards = shared.shard.as_ref().map_or(1, Place::shards);
         Ok(Self {
             shared,
             socket,
             endpoint,
             counted: RoutingStats::default(),
             sessions: Sessions::default(),
-            lingering: Lingering::default(),
+            lingering: Lingering::of_one_in(shards),
             timers: Timers::default(),
             alarm: Alarm::default(),
             scheduled: Vec::new(),
@@ -171,6 +180,8 @@ impl Driver {
             rotated: None,
             key_retires_at: None,
             reading: Reading::default(),
+            overload: Overload::default(),
+            others_read: OthersRead::default(),
         })
     }
 
@@ -229,6 +240,7 @@ impl Driver {
                 session.fail(match error {
                     ConnectError::ConvInUse(_) => KcpError::ConvInUse,
                     ConnectError::OtherCipher => KcpError::OtherCipher,
+                    ConnectError::IsShard => KcpError::Sharded,
                 });
                 None
             }
@@ -257,6 +269,7 @@ impl Driver {
         self.shared.counters.state.sessions.set(self.endpoint.len());
         self.shared.counters.state.half_open.set(self.endpoint.half_open());
         self.plan_forgetting();
+        self.wake_others_if_last();
         self.end_linger(handle);
         let session = self.sessions.remove(handle)?;
         if let Some(queue) = &self.shared.accept_queue {
@@ -368,8 +381,7 @@ impl Driver {
     fn serve_dirty(&mut self, now: Instant) {
         // A session that becomes dirty again meanwhile stands behind these, and is served in the next turn.
         let count = self.sessions.dirty_count();
-        // Where the clock stepped back, no later time counts as read.
-        let read_until = self.reading.until.min(now);
+        let read_until = self.read_until(now);
         for nth in 0..count {
             let Some((handle, slot)) = self.sessions.clean(nth) else { continue };
             let last = std::mem::replace(&mut slot.served_at, now);
@@ -380,7 +392,8 @@ impl Driver {
                         self.idle.push_back((now + IDLE_MEMORY, handle));
                     }
                     match deadline {
-                        Some(at) if at <= now && self.reading.until < now => {
+                        Some(at) if at <= now && read_until < now => {
+                            self.others_read.ask();
                             self.timers.set(handle.index() as u32, now + UNREAD_RETRY);
                         }
                         Some(at) => self.timers.set(handle.index() as u32, at),
@@ -433,7 +446,7 @@ impl Driver {
         slot.may_move = moving == Moving::Maybe;
         let Moving::Done(to) = moving else { return };
         match self.endpoint.moved(now, handle, to) {
-            Ok(None) => {}
+            Ok(None) => self.tell_replaced(),
             Ok(Some(replaced)) => {
                 if let Some(replaced) = self.remove(replaced) {
                     replaced.fail(KcpError::Replaced);
@@ -453,7 +466,7 @@ impl Driver {
 
     /// Whether nobody has anything to do with the socket any more, but for peers that missed the answer to their last segment.
     fn is_abandoned(&self) -> bool {
-        self.endpoint.is_empty() && self.shared.run_queue.is_abandoned()
+        self.endpoint.is_empty() && self.shared.run_queue.is_abandoned() && self.others_are_empty()
     }
 
     /// Sleeps until the earliest deadline. `Ready` once it has come.
@@ -473,6 +486,9 @@ impl Future for Driver {
         let this = self.get_mut();
         this.shared.counters.driver.wakeups.add(1);
         this.shared.run_queue.register_driver(cx.waker());
+        if let Some(place) = &this.shared.shard {
+            place.register_driver(cx.waker());
+        }
         this.recv_errors.end_pause();
         this.take_socket();
         this.obey();
@@ -485,16 +501,24 @@ impl Future for Driver {
             let mut now = None;
             let reads = this.recv_errors.paused_until().is_none();
             let received = if reads { this.receive(cx, &mut now) } else { None };
+            if received.is_none() {
+                this.overload.end();
+            }
+            this.take_parcels(&mut now);
             // If nothing came and no session is dirty, the turn before has done all this.
             if std::mem::take(&mut due) || received.is_some() || this.sessions.dirty_count() > 0 {
                 // The clock is read once a turn. A deadline that comes meanwhile is the next turn's.
                 let now = now.unwrap_or_else(clock::now);
                 this.reading.note(now, reads && received.is_none());
+                if received.is_some() && this.overload.note(now) {
+                    this.look_for_overload(now);
+                }
                 this.expire_timers(now, received.as_ref().map(|batch| batch.packets));
                 this.trim_idle(now);
                 this.forget_expired(now);
                 this.retire_key(now);
                 this.serve_dirty(now);
+                this.after_turn();
                 this.retry_blocked(cx);
             }
             this.announce_idle();
@@ -532,6 +556,7 @@ impl Drop for Driver {
             }
         }
         self.shared.counters.state.lingering.set(0);
+        self.leave_port();
         self.shared.control.end();
     }
 }

@@ -1,6 +1,7 @@
 //! Many sessions over one socket.
 
 use std::{
+    boxed::Box,
     future::poll_fn,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
@@ -10,6 +11,7 @@ use std::{
     },
     task::{Context, Poll, ready},
     time::Duration,
+    vec::Vec,
 };
 
 use tokio::{
@@ -18,13 +20,14 @@ use tokio::{
 };
 
 use super::{
-    accept_queue::{AcceptQueue, Ended},
+    accept_queue::Ended,
     clock,
     control::{Request, Rotation},
     entropy,
     error::KcpError,
     session::Session,
-    shared::{Shared, Sharing},
+    shards,
+    shared::{Shared, Sharing, stats_of},
     socket::Socket,
     stats::EndpointStats,
     stream::KcpStream,
@@ -32,7 +35,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{Connection, KcpConfig},
+    proto::{BufferMemory, Connection, KcpConfig},
 };
 
 /// A UDP socket that any number of streams share, to one peer or to many. It connects, and [accepts](Self::bind_accepting) if it was
@@ -73,7 +76,8 @@ pub struct KcpEndpoint {
 /// What the clones of an endpoint have in common.
 #[derive(Debug)]
 struct Inner {
-    shared: Arc<Shared>,
+    /// What each socket, its driver and its streams have in common: mostly one.
+    shards: Box<[Arc<Shared>]>,
     /// The conv of the next stream. The first is random, and [`CONV_STEP`] leads to the others.
     next_conv: AtomicU32,
 }
@@ -89,15 +93,18 @@ impl KcpEndpoint {
     /// # Errors
     /// Those of resolving the address and of the socket; `Other` outside a Tokio runtime.
     pub async fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
-        Self::start(bind_first(addr).await?, None)
+        Self::connecting(bind_first(addr).await?)
     }
 
-    /// As [`bind`](Self::bind), for an endpoint that also accepts sessions. Every accepted one has the configuration `config`.
+    /// As [`bind`](Self::bind), for an endpoint that also accepts sessions. Every accepted one has the configuration `config`. Makes as
+    /// many sockets as that says ([`shards`](crate::KcpConfigBuilder::shards)), all on one port.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// As [`bind`](Self::bind); `Unsupported` ([`KcpError::ShardsUnsupported`]) for several sockets where the system has no
+    /// `SO_REUSEPORT` that spreads packets.
     pub async fn bind_accepting<A: ToSocketAddrs>(addr: A, config: KcpConfig) -> io::Result<Self> {
-        Self::start(bind_first(addr).await?, Some(config))
+        let sockets = shards::bind_first(addr, config.shards()).await?;
+        Self::accepting(sockets, config)
     }
 
     /// Takes a socket that the application made, with Tokio or the standard library. The socket's options stay as they are. The
@@ -106,26 +113,64 @@ impl KcpEndpoint {
     /// # Errors
     /// Those of the socket; `Other` outside a Tokio runtime.
     pub fn from_socket(socket: impl IntoUdpSocket) -> io::Result<Self> {
-        Self::start(Socket::from_std(socket.into_udp_socket()?)?, None)
+        Self::connecting(Socket::from_std(socket.into_udp_socket()?)?)
     }
 
     /// As [`from_socket`](Self::from_socket), for an endpoint that also accepts sessions. Every accepted one has the configuration
-    /// `config`.
+    /// `config`, but for its number of [`shards`](crate::KcpConfigBuilder::shards): this is one.
     ///
     /// # Errors
     /// As [`from_socket`](Self::from_socket).
     pub fn from_socket_accepting(socket: impl IntoUdpSocket, config: KcpConfig) -> io::Result<Self> {
-        Self::start(Socket::from_std(socket.into_udp_socket()?)?, Some(config))
+        Self::from_sockets_accepting([socket], config)
     }
 
-    fn start(socket: Socket, accepted: Option<KcpConfig>) -> io::Result<Self> {
-        let next_conv = AtomicU32::new(entropy::conv()?);
-        let shared = Shared::start(socket, accepted.map(AcceptQueue::new), Sharing::Many)?;
-        Ok(Self { inner: Arc::new(Inner { shared, next_conv }) })
+    /// As [`from_socket_accepting`](Self::from_socket_accepting), over several sockets with one address: 1 to 256. Each is a
+    /// [shard](crate::KcpConfigBuilder::shards). The system has to spread what arrives over them; on Linux it does if they were bound
+    /// with `SO_REUSEPORT`, or as a program attached to them says (`SO_ATTACH_REUSEPORT_EBPF`).
+    ///
+    /// # Errors
+    /// Those of the sockets; `InvalidInput` if there are none or too many, or ([`KcpError::OtherAddress`]) if they are bound to different
+    /// addresses; `Other` outside a Tokio runtime.
+    pub fn from_sockets_accepting<S: IntoUdpSocket>(
+        sockets: impl IntoIterator<Item = S>,
+        config: KcpConfig,
+    ) -> io::Result<Self> {
+        let socket = |socket: S| Socket::from_std(socket.into_udp_socket()?);
+        let sockets: Vec<_> = sockets.into_iter().map(socket).collect::<Result<_, _>>()?;
+        shards::check_addresses(&sockets)?;
+        Self::accepting(sockets, config)
     }
 
+    fn connecting(socket: Socket) -> io::Result<Self> {
+        let memory = BufferMemory::new(KcpConfig::default().max_buffer_memory());
+        Self::over(Box::new([Shared::start(socket, None, Sharing::Many, memory, None)?]))
+    }
+
+    fn accepting(sockets: Vec<Socket>, config: KcpConfig) -> io::Result<Self> {
+        Self::over(shards::start(sockets, config)?)
+    }
+
+    fn over(shards: Box<[Arc<Shared>]>) -> io::Result<Self> {
+        let inner = Inner { shards, next_conv: AtomicU32::new(0) };
+        // From here on the drivers end with it.
+        let endpoint = Self { inner: Arc::new(inner) };
+        endpoint.inner.next_conv.store(entropy::conv()?, Ordering::Relaxed);
+        Ok(endpoint)
+    }
+
+    /// That of the first socket, which mostly is the only one.
     fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        &self.inner.shards[0]
+    }
+
+    /// That of the only socket.
+    ///
+    /// # Errors
+    /// There are several.
+    fn alone(&self) -> io::Result<&Arc<Shared>> {
+        let shared = self.shared();
+        if shared.shard.is_some() { Err(KcpError::Sharded.into()) } else { Ok(shared) }
     }
 
     // ---- Beginning sessions ----
@@ -135,7 +180,7 @@ impl KcpEndpoint {
     ///
     /// # Errors
     /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, its port is 0, or it is an address of a link (`fe80::`)
-    /// without the link's scope; `ConnectionAborted` after
+    /// without the link's scope, or there are several sockets ([`KcpError::Sharded`]); `ConnectionAborted` after
     /// [`shutdown`](Self::shutdown) and [`abort`](Self::abort).
     pub fn connect(&self, peer: SocketAddr, config: KcpConfig) -> io::Result<KcpStream> {
         let next_conv = &self.inner.next_conv;
@@ -153,7 +198,7 @@ impl KcpEndpoint {
     /// As [`connect`](Self::connect). If the endpoint already has a stream with this peer and conv, the calls of the new stream
     /// fail with `AddrInUse`.
     pub fn connect_with_conv(&self, peer: SocketAddr, conv: u32, config: KcpConfig) -> io::Result<KcpStream> {
-        connect(self.shared(), peer, conv, &config)
+        connect(self.alone()?, peer, conv, &config)
     }
 
     /// Waits for the next session that a peer begins. A call that is cancelled loses none. Several tasks may wait at once.
@@ -225,16 +270,24 @@ impl KcpEndpoint {
     /// # }
     /// ```
     pub async fn wait_idle(&self) {
-        let mut since = None;
-        poll_fn(|cx| {
-            let first = since.is_none();
-            let outcome = self.shared().control.poll_idle(cx, &mut since);
-            if first {
-                self.shared().run_queue.wake_driver();
+        loop {
+            for shared in &self.inner.shards {
+                let mut since = None;
+                poll_fn(|cx| {
+                    let first = since.is_none();
+                    let outcome = shared.control.poll_idle(cx, &mut since);
+                    if first {
+                        shared.run_queue.wake_driver();
+                    }
+                    outcome
+                })
+                .await;
             }
-            outcome
-        })
-        .await;
+            // One may have begun in a shard while others were waited for.
+            if self.shared().shard.as_ref().is_none_or(|place| place.all().sessions() == 0) {
+                return;
+            }
+        }
     }
 
     /// Ends the endpoint in order: accepts nothing more, [closes](Self::close) what waits to be accepted, and shuts down the writing
@@ -277,19 +330,22 @@ impl KcpEndpoint {
     /// `InvalidInput`: [`KcpError::NoKey`] if the endpoint accepts nothing, or accepts it without encryption; [`KcpError::OtherKind`] if
     /// the ciphers differ in more than their keys. Nothing is changed then.
     pub fn rotate_key(&self, crypto: PacketCrypto, keep: Duration) -> io::Result<()> {
-        let queue = self.shared().accept_queue.as_ref();
-        let current = queue.and_then(|queue| queue.config.crypto()).ok_or(KcpError::NoKey)?;
+        let queue = self.shared().accept_queue.as_ref().ok_or(KcpError::NoKey)?;
+        let current = queue.config.crypto().ok_or(KcpError::NoKey)?;
         if !current.is_of_kind(&crypto) {
             return Err(KcpError::OtherKind.into());
         }
-        self.shared().control.rotate(Rotation { crypto, keep });
-        self.shared().run_queue.wake_driver();
+        queue.rotate(|| {
+            for shared in &self.inner.shards {
+                shared.control.rotate(Rotation { crypto: crypto.clone(), keep });
+            }
+        });
+        self.inner.shards.iter().for_each(|shared| shared.run_queue.wake_driver());
         Ok(())
     }
 
     fn ask(&self, request: Request) {
-        self.shared().control.ask(request);
-        self.shared().run_queue.wake_driver();
+        self.inner.ask(request);
     }
 
     // ---- The socket ----
@@ -302,16 +358,30 @@ impl KcpEndpoint {
         self.shared().socket().local_addr()
     }
 
-    /// Counters of the socket and its driver.
+    /// Counters of the socket and its driver, or of all of them together where there are several.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.shared().counters.snapshot()
+        stats_of(self.inner.shards.iter().map(|shared| &**shared))
     }
 
-    /// The UDP socket, with its options. All streams of the endpoint share it.
+    /// Counters of each socket and its driver: one for each of the [`shards`](crate::KcpConfigBuilder::shards). What concerns the
+    /// memory that all of them share is the same in each.
+    #[must_use]
+    pub fn shard_stats(&self) -> Vec<EndpointStats> {
+        self.inner.shards.iter().map(|shared| shared.stats()).collect()
+    }
+
+    /// The UDP socket, with its options. All streams of the endpoint share it. Where there are several, options are set for all, and
+    /// told of the first.
     #[must_use]
     pub fn socket(&self) -> KcpSocket {
-        KcpSocket::new(Arc::clone(self.shared()))
+        KcpSocket::new(self.shared()).with(&self.inner.shards[1..])
+    }
+
+    /// The sockets, each by itself: one for each of the [`shards`](crate::KcpConfigBuilder::shards).
+    #[must_use]
+    pub fn sockets(&self) -> Vec<KcpSocket> {
+        self.inner.shards.iter().map(KcpSocket::new).collect()
     }
 
     /// Goes on over another socket, which the application made, with Tokio or the standard library: this machine is in another network
@@ -322,34 +392,41 @@ impl KcpEndpoint {
     /// Sessions that are begun from here on are begun over the new socket.
     ///
     /// # Errors
-    /// Those of the socket; `InvalidInput` ([`KcpError::OtherFamily`]) if it is not of the same kind, IPv4 or IPv6, as the one before.
-    /// The endpoint then keeps the one that it has.
+    /// Those of the socket; `InvalidInput` ([`KcpError::OtherFamily`]) if it is not of the same kind, IPv4 or IPv6, as the one before,
+    /// or ([`KcpError::Sharded`]) if there are several. The endpoint then keeps the one that it has.
     pub fn rebind(&self, socket: impl IntoUdpSocket) -> io::Result<()> {
+        let shared = self.alone()?;
         let socket = Socket::from_std(socket.into_udp_socket()?)?;
-        self.shared().check_family(&socket)?;
-        self.shared().replace_socket(socket);
+        shared.check_family(&socket)?;
+        shared.replace_socket(socket);
         Ok(())
     }
 }
 
 impl Inner {
     fn stop_listening(&self) {
-        let Some(queue) = &self.shared.accept_queue else { return };
+        let Some(queue) = &self.shards[0].accept_queue else { return };
         queue.stop();
         for session in queue.take() {
             // Nobody will ever read what its peer wrote. An end of the stream would say that all is well.
             session.abort_with_endpoint();
             session.release();
         }
-        self.shared.control.ask(Request::StopAccepting);
-        self.shared.run_queue.wake_driver();
+        self.ask(Request::StopAccepting);
+    }
+
+    fn ask(&self, request: Request) {
+        for shared in &self.shards {
+            shared.control.ask(request);
+            shared.run_queue.wake_driver();
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.stop_listening();
-        self.shared.run_queue.remove_owner();
+        self.shards.iter().for_each(|shared| shared.run_queue.remove_owner());
     }
 }
 

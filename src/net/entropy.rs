@@ -1,6 +1,6 @@
 //! Random bytes of the operating system, for the core.
 
-use std::io;
+use std::{fmt, io};
 
 use crate::{
     crypto::{NonceSource, OsNonces},
@@ -8,10 +8,18 @@ use crate::{
 };
 
 /// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail. Each is given
-/// out once.
+/// out once, but by a clone, which gives them out again.
+#[derive(Clone)]
 pub(super) struct Drawn<const N: usize> {
     bytes: [u8; N],
     given: usize,
+}
+
+impl<const N: usize> fmt::Debug for Drawn<N> {
+    /// They become keys: they are not printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Drawn(..)")
+    }
 }
 
 impl<const N: usize> Random for Drawn<N> {

@@ -42,6 +42,8 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`NotFollowed`](Self::NotFollowed) | `Unsupported` | the peer does not follow this end to another address |
 /// | [`SocketShared`](Self::SocketShared) | `InvalidInput` | other streams have the same socket |
 /// | [`OtherFamily`](Self::OtherFamily) | `InvalidInput` | one socket is of IPv4 and the other of IPv6 |
+/// | [`Sharded`](Self::Sharded), [`OtherAddress`](Self::OtherAddress) | `InvalidInput` | a listener of several sockets cannot do this |
+/// | [`ShardsUnsupported`](Self::ShardsUnsupported) | `Unsupported` | the system cannot spread packets over several sockets |
 /// | [`ListenerClosed`](Self::ListenerClosed) | `NotConnected` | nothing more is accepted |
 /// | [`NotListening`](Self::NotListening) | `InvalidInput` | the endpoint never accepted sessions |
 /// | [`ShutdownTimeout`](Self::ShutdownTimeout) | `TimedOut` | sessions were aborted at the deadline of a shutdown |
@@ -115,6 +117,12 @@ pub enum KcpError {
     SocketShared,
     /// A socket of IPv4 was to take the place of one of IPv6, or the other way round.
     OtherFamily,
+    /// A listener of several sockets ([`shards`](crate::KcpConfigBuilder::shards)) was to connect, or to go on over another socket.
+    Sharded,
+    /// The sockets of one listener are bound to different addresses.
+    OtherAddress,
+    /// The system does not spread what is sent to a port over several sockets, as [`shards`](crate::KcpConfigBuilder::shards) needs.
+    ShardsUnsupported,
     /// The listener was closed, or has stopped accepting and has handed out what was waiting.
     ListenerClosed,
     /// The endpoint was made to connect only: it accepts no sessions.
@@ -165,7 +173,7 @@ impl KcpError {
             Self::Refused => io::ErrorKind::ConnectionRefused,
             Self::NoAnswer | Self::ShutdownTimeout { .. } => io::ErrorKind::TimedOut,
             Self::EndpointClosed | Self::KeyRetired => io::ErrorKind::ConnectionAborted,
-            Self::NotFollowed => io::ErrorKind::Unsupported,
+            Self::NotFollowed | Self::ShardsUnsupported => io::ErrorKind::Unsupported,
             Self::Replaced | Self::Evicted => io::ErrorKind::ConnectionReset,
             Self::ConvInUse => io::ErrorKind::AddrInUse,
             // Not a kind that servers take for the failure of one client: they would accept again, for ever.
@@ -176,6 +184,8 @@ impl KcpError {
             | Self::NotListening
             | Self::SocketShared
             | Self::OtherFamily
+            | Self::Sharded
+            | Self::OtherAddress
             | Self::NoPort
             | Self::NoIpv6
             | Self::NoScope => io::ErrorKind::InvalidInput,
@@ -256,6 +266,9 @@ impl fmt::Display for KcpError {
             Self::NotFollowed => "the peer does not follow to another address",
             Self::SocketShared => "other streams share the socket",
             Self::OtherFamily => "one socket is of IPv4, and the other of IPv6",
+            Self::Sharded => "a listener of several sockets cannot connect, nor go on over another socket",
+            Self::OtherAddress => "the sockets are bound to different addresses",
+            Self::ShardsUnsupported => "the system does not spread packets over several sockets",
             Self::ListenerClosed => "the listener was closed",
             Self::NotListening => "the endpoint does not accept sessions",
             Self::NoPort => "the peer's port is 0",

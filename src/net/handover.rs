@@ -23,6 +23,7 @@
 //! This module knows neither sockets nor connections. The tests run it under loom (`loom.rs`), which tries every order of
 //! the steps of two and three threads: see `CONTRIBUTING.md`.
 
+mod driver_waker;
 #[cfg(all(test, kcp9_loom))]
 mod loom;
 mod run_queue;
@@ -33,7 +34,10 @@ use core::{
 };
 use std::{io, sync::atomic::Ordering};
 
-pub(super) use self::run_queue::{RunQueue, Scheduled};
+pub(super) use self::{
+    driver_waker::DriverWaker,
+    run_queue::{RunQueue, Scheduled},
+};
 use super::{
     sync::AtomicU64,
     wake_list::{Locked, WakeList, WakeMutex},

@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
+    vec::Vec,
 };
 
 use futures_core::Stream;
@@ -77,6 +78,17 @@ impl KcpListener {
     /// Those of the socket; `Other` outside a Tokio runtime.
     pub fn from_socket(socket: impl IntoUdpSocket, config: KcpConfig) -> io::Result<Self> {
         Ok(Self::over(KcpEndpoint::from_socket_accepting(socket, config)?))
+    }
+
+    /// Listens on several sockets with one address, which the application made: see [`KcpEndpoint::from_sockets_accepting`].
+    ///
+    /// # Errors
+    /// As [`KcpEndpoint::from_sockets_accepting`].
+    pub fn from_sockets<S: IntoUdpSocket>(
+        sockets: impl IntoIterator<Item = S>,
+        config: KcpConfig,
+    ) -> io::Result<Self> {
+        Ok(Self::over(KcpEndpoint::from_sockets_accepting(sockets, config)?))
     }
 
     const fn over(endpoint: KcpEndpoint) -> Self {
@@ -182,10 +194,16 @@ impl KcpListener {
         self.endpoint.abort();
     }
 
-    /// Counters of the socket and its driver.
+    /// Counters of the socket and its driver, or of all of them together where there are several.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
         self.endpoint.endpoint_stats()
+    }
+
+    /// Counters of each socket and its driver: one for each of the [`shards`](crate::KcpConfigBuilder::shards).
+    #[must_use]
+    pub fn shard_stats(&self) -> Vec<EndpointStats> {
+        self.endpoint.shard_stats()
     }
 
     /// The UDP socket, with its options. All streams of the listener share it.

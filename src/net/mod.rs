@@ -13,6 +13,7 @@
 //!     wake_list      the lock, and the tasks woken when it is released; waiters: the tasks that wait
 //!   driver           one task a socket: receives, keeps timers, sends what is left to it
 //!     proto::Endpoint  finds the session of a packet, and decides what begins one
+//!   shards           several sockets with one port, a driver each: what they have for each other
 //!   control          what the handles of the endpoint ask of the driver
 //!   accept_queue     sessions that peers began and nobody has accepted yet
 //!   shared           what the streams, the listener and the driver of one socket have in common
@@ -41,6 +42,7 @@ mod handover;
 mod listener;
 mod sendmsg;
 mod session;
+mod shards;
 mod shared;
 mod socket;
 mod split;
@@ -59,7 +61,7 @@ pub use self::{
     handle::KcpHandle,
     listener::KcpListener,
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
-    stats::{DriverStats, DropStats, EndpointState, EndpointStats, SocketStats},
+    stats::{DriverStats, DropStats, EndpointState, EndpointStats, MemoryStats, SocketStats},
     stream::KcpStream,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };

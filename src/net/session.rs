@@ -58,10 +58,11 @@ type Guard<'a> = super::handover::Guard<'a, State>;
 impl Session {
     pub(super) fn new(
         shared: Arc<Shared>,
-        connection: Connection,
+        mut connection: Connection,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
     ) -> Self {
+        connection.set_buffer_memory(&shared.memory);
         Self {
             conv: connection.conv(),
             shared,

@@ -18,10 +18,11 @@ use super::{
     error::KcpError,
     handover::RunQueue,
     session::{Session, is_refusal},
+    shards::Place,
     socket::{Progress, Socket},
-    stats::Counters,
+    stats::{Counters, EndpointStats},
 };
-use crate::proto::{SessionSeed, Transmit};
+use crate::proto::{BufferMemory, SessionSeed, Transmit};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -33,12 +34,16 @@ pub(super) struct Shared {
     /// What the handles ask of the driver.
     pub(super) control: Control,
     pub(super) sharing: Sharing,
+    /// What the buffers of all sessions share.
+    pub(super) memory: BufferMemory,
     /// Calls that wait to be told that nobody listens where the socket sends to.
     refusal_listeners: AtomicUsize,
     /// The sessions that the driver is to look at.
     pub(super) run_queue: RunQueue<Session>,
     /// The sessions that wait to be accepted, if this is a listener's socket.
-    pub(super) accept_queue: Option<AcceptQueue>,
+    pub(super) accept_queue: Option<Arc<AcceptQueue>>,
+    /// Where the driver is one of several of the port.
+    pub(super) shard: Option<Place>,
     /// Identities of packets that a listener's sessions sent and that would begin a session if somebody sent them back.
     /// The driver collects them.
     sent_first: Mutex<Vec<u64>>,
@@ -57,15 +62,17 @@ pub(super) enum Sharing {
 }
 
 impl Shared {
-    /// Starts a driver for `socket`, with an `accept_queue` for that of a listener. The caller is the owner that the run
+    /// Starts a driver for `socket`, with an `accept_queue` for that of a listener, and its place among the shards if it is one. The caller is the owner that the run
     /// queue begins with: it must call [`RunQueue::remove_owner`] in the end.
     ///
     /// # Errors
     /// When no Tokio runtime runs here, or the system has no randomness.
     pub(super) fn start(
         socket: Socket,
-        accept_queue: Option<AcceptQueue>,
+        accept_queue: Option<Arc<AcceptQueue>>,
         sharing: Sharing,
+        memory: BufferMemory,
+        shard: Option<Place>,
     ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let shared = Arc::new(Self {
@@ -74,15 +81,22 @@ impl Shared {
             counters: Counters::default(),
             control: Control::default(),
             sharing,
+            memory,
             refusal_listeners: AtomicUsize::new(0),
             run_queue: RunQueue::new(),
             accept_queue,
+            shard,
             sent_first: Mutex::default(),
             has_sent_first: AtomicBool::new(false),
             seeds: entropy::Seeds::new()?,
         });
         runtime.spawn(Driver::new(Arc::clone(&shared))?);
         Ok(shared)
+    }
+
+    /// The counters and gauges as they are now.
+    pub(super) fn stats(&self) -> EndpointStats {
+        stats_of([self])
     }
 
     /// The socket as it is now. Tasks send over it at the same time; who wants to replace it waits for their system calls.
@@ -186,6 +200,10 @@ impl Shared {
     /// Remembers, for a listener, the identities of packets that are being sent: see [`Shared::take_sent_first`].
     pub(super) fn note_sent_first(&self, identities: &[u64]) {
         if self.accept_queue.is_some() && !identities.is_empty() {
+            if let Some(place) = &self.shard {
+                // They may come back to any of them.
+                return place.remember_sent(identities);
+            }
             let mut sent = lock(&self.sent_first);
             if sent.len() >= MAX_SENT_FIRST {
                 sent.drain(..MAX_SENT_FIRST / 2);
@@ -220,6 +238,18 @@ impl Drop for RefusalsTold<'_> {
             shared.socket().tell_refusals(false);
         }
     }
+}
+
+/// The counters and gauges of several shards as they are now, in all. They share one memory.
+pub(super) fn stats_of<'a>(shards: impl IntoIterator<Item = &'a Shared>) -> EndpointStats {
+    let mut all = EndpointStats::default();
+    for shard in shards {
+        all = all.add(&shard.counters.snapshot());
+        all.state.buffer_memory = shard.memory.taken() as u64;
+        all.memory.refused_segments = shard.memory.refused_segments() as u64;
+        all.memory.refused_writes = shard.memory.refused_writes() as u64;
+    }
+    all
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

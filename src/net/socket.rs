@@ -20,6 +20,7 @@
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) mod faults;
+mod lost;
 mod slots;
 
 use std::{
@@ -206,12 +207,34 @@ fn set_tclass_v6(_: &SockRef<'_>, _: u32) -> io::Result<()> {
 impl Socket {
     /// Makes a socket with large buffers.
     pub(super) fn bind(addr: SocketAddr) -> io::Result<Self> {
-        let socket = std::net::UdpSocket::bind(addr)?;
+        Self::with_large_buffers(std::net::UdpSocket::bind(addr)?)
+    }
+
+    fn with_large_buffers(socket: std::net::UdpSocket) -> io::Result<Self> {
         let options = SockRef::from(&socket);
         // The system may grant less, or refuse. A small buffer is slower, but not wrong.
         let _ = options.set_recv_buffer_size(BUFFER_SIZE);
         let _ = options.set_send_buffer_size(BUFFER_SIZE);
         Self::new(socket, false)
+    }
+
+    /// Makes a socket whose port others may have, too. The system spreads over all of them what is sent to it.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn bind_shared(addr: SocketAddr) -> io::Result<Self> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(addr),
+            socket2::Type::DGRAM,
+            Some(socket2::Protocol::UDP),
+        )?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&addr.into())?;
+        Self::with_large_buffers(socket.into())
+    }
+
+    /// Other systems have no `SO_REUSEPORT`, or give all packets to the socket that was bound last.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn bind_shared(_: SocketAddr) -> io::Result<Self> {
+        Err(super::error::KcpError::ShardsUnsupported.into())
     }
 
     /// Takes a socket that the application made. Its options stay as they are.

@@ -22,6 +22,14 @@ macro_rules! groups {
             $(pub(super) $group: $Atomics,)*
         }
 
+        impl EndpointStats {
+            /// Those of both, added up.
+            pub(super) fn add(mut self, other: &Self) -> Self {
+                $($(self.$group.$name += other.$group.$name;)*)*
+                self
+            }
+        }
+
         impl Counters {
             pub(super) fn snapshot(&self) -> EndpointStats {
                 EndpointStats { $($group: $Snapshot { $($name: self.$group.$name.get(),)* },)* }
@@ -70,6 +78,8 @@ groups! {
         timeouts,
         /// Sessions that peers began.
         accepted,
+        /// Packets for sessions of other shards, which were handed over to these: see [`shards`](crate::KcpConfigBuilder::shards).
+        handed_over,
         /// Half-open sessions that gave way to others, because there were too many.
         evicted,
         /// Peers that were asked for a cookie before their session was accepted.
@@ -111,10 +121,23 @@ groups! {
         max_half_open_of_network,
         /// Packets that would begin a session, and whose sender is to return a cookie first.
         no_cookie,
+        /// Packets of sources that sent more than their share while packets were lost, because more came than the driver could
+        /// receive. They are dropped before they are decrypted.
+        over_share,
+        /// Packets for a session of another shard, to which so many were handed over that it had not taken them in yet.
+        shard_busy,
         /// Packets that their session could not read, or not to the end.
         malformed,
         /// Packets that had been received before.
         replayed,
+    }
+    /// Counters of what was refused for want of the memory that all sessions share:
+    /// [`max_buffer_memory`](crate::KcpConfigBuilder::max_buffer_memory).
+    memory: MemoryStats from MemoryCounters {
+        /// Segments that were not taken in. They are not acknowledged, and their senders send them again.
+        refused_segments,
+        /// Writes and messages that found no room, or less than they wanted.
+        refused_writes,
     }
     /// Gauges of the driver.
     state: EndpointState from EndpointGauges {
@@ -124,6 +147,9 @@ groups! {
         half_open,
         /// Those whose streams were dropped, and that still deliver what was written.
         lingering,
+        /// Bytes of [`max_buffer_memory`](crate::KcpConfigBuilder::max_buffer_memory) that the buffers of sessions have taken. What
+        /// each may hold without asking is not counted.
+        buffer_memory,
     }
 }
 

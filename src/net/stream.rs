@@ -33,7 +33,7 @@ use super::{
     stream_handle::StreamHandle,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };
-use crate::proto::{KcpConfig, SessionSettings, Stats};
+use crate::proto::{BufferMemory, KcpConfig, SessionSettings, Stats};
 
 /// A reliable, ordered stream of bytes (or messages) to a peer, over UDP.
 ///
@@ -184,7 +184,8 @@ impl KcpStream {
     }
 
     fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
-        let shared = Shared::start(socket, None, Sharing::OneStream)?;
+        let memory = BufferMemory::new(config.max_buffer_memory());
+        let shared = Shared::start(socket, None, Sharing::OneStream, memory, None)?;
         let stream = endpoint::connect(&shared, peer, conv, config);
         // The driver ends with this stream.
         shared.run_queue.remove_owner();
@@ -455,7 +456,7 @@ impl KcpStream {
     /// Counters of the socket and its driver, over all of its sessions.
     #[must_use]
     pub fn endpoint_stats(&self) -> EndpointStats {
-        self.handle.session().shared.counters.snapshot()
+        self.handle.session().shared.stats()
     }
 
     /// The settings as they are now: those of the configuration, with the changes made since.
@@ -494,7 +495,7 @@ impl KcpStream {
     /// The UDP socket below, with its options. Other streams may share it.
     #[must_use]
     pub fn socket(&self) -> KcpSocket {
-        KcpSocket::new(Arc::clone(&self.handle.session().shared))
+        KcpSocket::new(&self.handle.session().shared)
     }
 }
 

@@ -1,13 +1,18 @@
 //! The UDP socket of a stream, listener or endpoint, as the application sees it: its options, and where it comes from.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc};
+use std::{fmt, io, net::SocketAddr, sync::Arc, vec::Vec};
 
-use super::{shared::Shared, socket::Socket, stats::EndpointStats};
+use super::{
+    shared::{Shared, stats_of},
+    socket::Socket,
+    stats::EndpointStats,
+};
 
 /// The UDP socket below a [`KcpStream`](crate::KcpStream), a [`KcpListener`](crate::KcpListener) or a
 /// [`KcpEndpoint`](crate::KcpEndpoint), with its options.
 ///
-/// All streams of a listener or endpoint share it: what is set here is set for all of them.
+/// All streams of a listener or endpoint share it: what is set here is set for all of them. Where a listener has several
+/// ([`shards`](crate::KcpConfigBuilder::shards)), what is set is set for each, and all else is of the first.
 ///
 /// On Unix it has a descriptor (`AsFd`, `AsRawFd`), on Windows a socket handle (`AsSocket`, `AsRawSocket`), for options that are not
 /// here. Do not read from it: the driver would not see what you take. It is the socket as it was when this was made, and stays open as
@@ -28,12 +33,25 @@ use super::{shared::Shared, socket::Socket, stats::EndpointStats};
 pub struct KcpSocket {
     shared: Arc<Shared>,
     socket: Arc<Socket>,
+    /// Those of the other shards.
+    others: Vec<(Arc<Shared>, Arc<Socket>)>,
 }
 
 impl KcpSocket {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let socket = Arc::clone(&shared.socket());
-        Self { shared, socket }
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), socket: Arc::clone(&shared.socket()), others: Vec::new() }
+    }
+
+    /// With those of other shards.
+    pub(super) fn with(self, others: &[Arc<Shared>]) -> Self {
+        let others = others.iter().map(|shared| (Arc::clone(shared), Arc::clone(&shared.socket())));
+        Self { others: others.collect(), ..self }
+    }
+
+    /// Has `set` called for each of the sockets.
+    fn for_each(&self, set: impl Fn(&Socket) -> io::Result<()>) -> io::Result<()> {
+        set(&self.socket)?;
+        self.others.iter().try_for_each(|(_, socket)| set(socket))
     }
 
     /// Polls the driver, as a timer does that has ended.
@@ -59,7 +77,8 @@ impl KcpSocket {
     /// Counters of the socket and its driver, over all of its sessions.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
-        self.shared.counters.snapshot()
+        let others = self.others.iter().map(|(shared, _)| &**shared);
+        stats_of(std::iter::once(&*self.shared).chain(others))
     }
 
     /// Asks the operating system for a receive buffer of `bytes`. The system may grant less:
@@ -68,7 +87,7 @@ impl KcpSocket {
     /// # Errors
     /// Those of the socket.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.socket.options().set_recv_buffer_size(bytes)
+        self.for_each(|socket| socket.options().set_recv_buffer_size(bytes))
     }
 
     /// Asks the operating system for a send buffer of `bytes`. The system may grant less:
@@ -77,7 +96,7 @@ impl KcpSocket {
     /// # Errors
     /// Those of the socket.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.socket.options().set_send_buffer_size(bytes)
+        self.for_each(|socket| socket.options().set_send_buffer_size(bytes))
     }
 
     /// Bytes of the receive buffer, as the operating system counts them. Linux reports twice what was granted, because it counts
@@ -103,7 +122,7 @@ impl KcpSocket {
     /// # Errors
     /// `InvalidInput` for a larger one; those of the socket.
     pub fn set_dscp(&self, dscp: u8) -> io::Result<()> {
-        self.socket.set_dscp(dscp)
+        self.for_each(|socket| socket.set_dscp(dscp))
     }
 }
 

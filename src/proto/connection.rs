@@ -30,6 +30,7 @@ use super::{
     error::{CloseReason, ReadError, WriteError},
     extension::ExtensionSlot,
     fec::FecEvent,
+    memory::BufferMemory,
     pipeline::Pipeline,
     stats::{Counters, Stats},
     time::Instant,
@@ -220,6 +221,13 @@ impl Connection {
     /// Notes the events that follow from what has come in or changed.
     fn after_progress(&mut self) {
         self.readable |= self.arq.is_readable();
+        self.arq.settle_memory();
+        self.note_room();
+    }
+
+    /// Notes that there is room again for a write that was refused.
+    #[inline]
+    fn note_room(&mut self) {
         if self.write_blocked && self.arq.has_much_room() {
             self.write_blocked = false;
             self.writable = true;
@@ -351,6 +359,12 @@ impl Connection {
     }
 
     // ---- Events, memory, statistics ----
+
+    /// Has the session share `memory` with others, for what it holds of what its peer sent and of what was written. To be called before
+    /// anything is handed to it. Without this its windows alone bound what it holds.
+    pub fn set_buffer_memory(&mut self, memory: &BufferMemory) {
+        self.arq.join_memory(memory);
+    }
 
     /// The next event, `None` when there is none left.
     pub fn poll_event(&mut self) -> Option<Event> {

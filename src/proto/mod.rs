@@ -30,6 +30,7 @@ mod endpoint;
 mod error;
 mod extension;
 pub mod fec;
+mod memory;
 mod path;
 pub(crate) mod pipeline;
 mod random;
@@ -40,6 +41,8 @@ pub(crate) mod time;
 mod timer;
 mod wire;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::endpoint::FirstPackets;
 pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
@@ -47,14 +50,15 @@ pub use self::{
     congestion::CongestionControl,
     connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
     endpoint::{
-        Accepted, ConnectError, Endpoint, Handle, Incoming, MoveError, Refusal, Reply, RotateError, Routed,
-        RoutingStats, Run,
+        Accepted, ConnectError, Counted, Endpoint, HandOver, Handle, Incoming, MoveError, Refusal,
+        ReplacedElsewhere, Reply, RotateError, Routed, RoutingStats, Run, ShardTable,
     },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,
         SegmentError, SettingError, UnknownPreset, WriteError,
     },
     extension::{Extensions, SessionSeed},
+    memory::BufferMemory,
     random::{Random, random_conv},
     stats::{
         DatagramQueueState, DatagramStats, ExtensionStats, FecState, FecStats, PathState, QueueState,

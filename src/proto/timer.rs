@@ -32,6 +32,9 @@ pub enum Timer {
     /// The peer has said that it does not know the session, and nothing else in all the time that its answer would have taken:
     /// the session ends.
     Reset,
+    /// A message waits for memory that all sessions share, and it is time to look whether there is some: see
+    /// [`BufferMemory`](super::BufferMemory).
+    BufferMemory,
     /// The peer has been silent for [`keep_alive`](crate::KcpConfigBuilder::keep_alive), and is asked whether it is there.
     KeepAlive,
     /// The peer has not shown that it hears this end, and is asked to: see

@@ -1,6 +1,6 @@
 //! Packets of many sessions at one endpoint, without sockets.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use kcp9::{
     KcpConfig,
@@ -70,4 +70,33 @@ fn routing_packets_of_known_sessions_allocates_nothing() {
         });
         assert_eq!((info.count_total, packets), (0, 2 * accepted), "{name}");
     }
+}
+
+/// 32 KiB for the shares of strangers, whoever they are and however many.
+#[test]
+fn shares_of_the_work_take_little_memory_and_give_it_back() {
+    let mut endpoint = Endpoint::accepting(&KcpConfig::default(), &mut Constant);
+    let mut batches = batches(&KcpConfig::default());
+    route(&mut endpoint, &mut batches);
+    for handle in endpoint.sessions().collect::<Vec<_>>() {
+        endpoint.validated(handle);
+    }
+    // Less than a segment, so that the endpoint itself remembers nothing of them.
+    let mut packet = [7; 20];
+    let info = allocation_counter::measure(|| {
+        for number in 0_u32..200_000 {
+            let now = NOW + Duration::from_micros(u64::from(number) * 10);
+            if number % 1_000 == 0 {
+                endpoint.note_overload(now);
+            }
+            let source = SocketAddr::from((number.wrapping_mul(0x9e37_79b9).to_be_bytes(), 9));
+            endpoint.receive(source, &mut packet, 20);
+            assert!(endpoint.poll_routed(now, &packet).is_none());
+        }
+        assert!(endpoint.stats().dropped_over_share > 100_000);
+        let at = endpoint.expires_at().unwrap();
+        endpoint.forget_expired(at);
+    });
+    assert!((32 << 10..33 << 10).contains(&info.bytes_max), "{} bytes", info.bytes_max);
+    assert_eq!(info.bytes_current, 0);
 }

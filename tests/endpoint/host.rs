@@ -5,8 +5,8 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 use kcp9::{
     KcpConfig,
     proto::{
-        Command, Connection, Endpoint, Event, Handle, Incoming, Instant, MoveError, Random, Refusal, Routed,
-        RoutingStats, Run, SegmentHeader, SessionSeed,
+        BufferMemory, Command, Connection, Endpoint, Event, HandOver, Handle, Incoming, Instant, MoveError,
+        Random, Refusal, ReplacedElsewhere, Routed, RoutingStats, Run, SegmentHeader, SessionSeed,
     },
 };
 use kcp9_simulator::Rng;
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) endpoint: Endpoint,
     config: KcpConfig,
+    /// What the buffers of all sessions share.
+    memory: BufferMemory,
     /// Of sessions under the key before that of `config`.
     retiring: Option<KcpConfig>,
     entropy: Entropy,
@@ -77,6 +79,10 @@ pub(crate) struct Host {
     pub(crate) evicted: Vec<Handle>,
     /// What the endpoint itself has to send.
     pub(crate) replies: Vec<Batch>,
+    /// Packets for other shards.
+    pub(crate) handed_over: Vec<(HandOver, Vec<u8>)>,
+    /// Sessions of other shards that end.
+    pub(crate) replaced_elsewhere: Vec<ReplacedElsewhere>,
     buffer: Vec<u8>,
 }
 
@@ -98,13 +104,34 @@ impl Host {
         Self { endpoint, entropy, ..self }
     }
 
+    /// With so much memory for the buffers of all sessions.
+    #[cfg(feature = "aead")]
+    pub(crate) fn with_memory(self, bytes: usize) -> Self {
+        Self { memory: BufferMemory::new(bytes), ..self }
+    }
+
+    /// A host that is one of several of one address.
+    #[cfg(feature = "aead")]
+    pub(crate) fn shard(
+        address: SocketAddr,
+        config: &KcpConfig,
+        table: Arc<dyn kcp9::proto::ShardTable>,
+        index: u16,
+    ) -> Self {
+        let endpoint = Endpoint::accepting_as_shard(config, &mut Entropy(Rng::new(1)), table, index);
+        let host = Self::new(address, endpoint, config.clone());
+        Self { entropy: Entropy(Rng::new(entropy_of(address) ^ u64::from(index) << 48)), ..host }
+    }
+
     /// A host that accepts none.
     pub(crate) fn connecting(address: SocketAddr) -> Self {
         Self::new(address, Endpoint::new(&mut Entropy(Rng::new(2))), KcpConfig::default())
     }
 
     fn new(address: SocketAddr, endpoint: Endpoint, config: KcpConfig) -> Self {
+        let memory = BufferMemory::new(config.max_buffer_memory());
         Self {
+            memory,
             address,
             endpoint,
             config,
@@ -115,6 +142,8 @@ impl Host {
             replaced: Vec::new(),
             evicted: Vec::new(),
             replies: Vec::new(),
+            handed_over: Vec::new(),
+            replaced_elsewhere: Vec::new(),
             buffer: vec![0; 65_536],
         }
     }
@@ -140,7 +169,8 @@ impl Host {
         handle
     }
 
-    fn insert(&mut self, handle: Handle, connection: Connection) {
+    fn insert(&mut self, handle: Handle, mut connection: Connection) {
+        connection.set_buffer_memory(&self.memory);
         if self.sessions.len() <= handle.index() {
             self.sessions.resize_with(handle.index() + 1, || None);
         }
@@ -158,8 +188,20 @@ impl Host {
     pub(crate) fn receive(&mut self, now: Instant, source: SocketAddr, bytes: Vec<u8>, stride: usize) {
         let mut block = Arc::new(bytes.into_boxed_slice());
         self.endpoint.receive(source, Arc::get_mut(&mut block).unwrap(), stride);
+        self.route(now, source, &block, stride);
+    }
+
+    /// Takes in what another shard has handed over.
+    #[cfg(feature = "aead")]
+    pub(crate) fn receive_handed_over(&mut self, now: Instant, packets: &HandOver, bytes: Vec<u8>) {
+        let block = Arc::new(bytes.into_boxed_slice());
+        self.endpoint.receive_handed_over(packets, &block);
+        self.route(now, packets.source(), &block, packets.stride);
+    }
+
+    fn route(&mut self, now: Instant, source: SocketAddr, block: &Arc<Box<[u8]>>, stride: usize) {
         let mut behind = 0;
-        while let Some(routed) = self.endpoint.poll_routed(now, &block) {
+        while let Some(routed) = self.endpoint.poll_routed(now, block) {
             let run = match routed {
                 Routed::Session(run) => run,
                 Routed::Incoming(incoming) => match self.accept(now, source, incoming) {
@@ -181,6 +223,11 @@ impl Host {
                     self.receive_from_elsewhere(now, &block[run.range.clone()], &run, from);
                     continue;
                 }
+                Routed::OtherShard(packets) => {
+                    let bytes = block[packets.range.clone()].to_vec();
+                    self.handed_over.push((*packets, bytes));
+                    continue;
+                }
                 other => panic!("{other:?}"),
             };
             assert!(run.range.start >= behind && !run.range.is_empty() && run.range.end <= block.len());
@@ -189,9 +236,10 @@ impl Host {
             let (peer, conv) = self.endpoint.route(run.handle).unwrap();
             let connection = self.connection(run.handle);
             assert_eq!((peer, conv), (source, connection.conv()), "{run:?}");
-            connection.handle_batch(now, &block, run.range, run.stride);
+            connection.handle_batch(now, block, run.range, run.stride);
         }
         assert_eq!(self.endpoint.len(), self.sessions.iter().flatten().count());
+        assert!(self.memory.taken() <= self.memory.limit(), "{:?}", self.memory);
     }
 
     fn receive_from_elsewhere(&mut self, now: Instant, packets: &[u8], run: &Run, source: SocketAddr) {
@@ -217,6 +265,7 @@ impl Host {
         }
         let accepted = self.endpoint.accept(now).unwrap();
         assert_eq!(self.endpoint.accept(now), None, "accepted twice");
+        self.replaced_elsewhere.extend(self.endpoint.take_replaced_elsewhere());
         if let Some(replaced) = accepted.replaced {
             self.remove(replaced);
             self.replaced.push(replaced);
@@ -255,10 +304,20 @@ impl Host {
         self.remove(handle);
     }
 
+    /// Another shard's session has taken the address of one here.
+    #[cfg(feature = "aead")]
+    pub(crate) fn end_replaced(&mut self, now: Instant, replaced: &ReplacedElsewhere) {
+        if let Some(handle) = self.endpoint.replaced(now, replaced.address) {
+            self.remove(handle);
+            self.replaced.push(handle);
+        }
+    }
+
     fn remove(&mut self, handle: Handle) {
         assert_eq!(self.endpoint.route(handle), None);
         let removed = self.sessions[handle.index()].take();
         assert_eq!(removed.map(|session| session.0), Some(handle));
+        assert!(self.memory.taken() == 0 || self.sessions.iter().any(Option::is_some), "{:?}", self.memory);
     }
 
     pub(crate) fn connection(&mut self, handle: Handle) -> &mut Connection {
@@ -282,9 +341,12 @@ impl Host {
             while let Some(event) = connection.poll_event() {
                 match event {
                     Event::Moved(to) => match self.endpoint.moved(now, *handle, to) {
-                        Ok(other) => replaced.extend(other),
+                        Ok(other) => {
+                            replaced.extend(other);
+                            self.replaced_elsewhere.extend(self.endpoint.take_replaced_elsewhere());
+                        }
                         Err(error) => {
-                            assert!(matches!(error, MoveError::ConvInUse(_)), "{error:?}");
+                            assert_ne!(error, MoveError::Unknown);
                             assert!(self.endpoint.close(now, *handle, None));
                             replaced.push(*handle);
                         }

@@ -25,5 +25,8 @@ mod roles;
 #[cfg(feature = "aead")]
 mod rotations;
 #[cfg(feature = "aead")]
+mod shards;
+mod shares;
+#[cfg(feature = "aead")]
 mod stateless;
 mod takeovers;

@@ -13,6 +13,7 @@ mod fec_adaptive;
 mod goodput;
 mod hostile;
 mod lifetime;
+mod memory;
 mod outages;
 mod ping;
 mod resends;

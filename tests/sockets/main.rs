@@ -19,10 +19,14 @@ mod endings;
 mod endpoints;
 mod ends;
 mod fec;
+// Where the system tells that it drops packets.
+#[cfg(all(target_os = "linux", feature = "kcptun-ciphers"))]
+mod floods;
 mod handles;
 mod hellos;
 mod idle;
 mod listener;
+mod memory;
 mod messages;
 mod moves;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
@@ -39,5 +43,7 @@ mod rotations;
 mod runtimes;
 mod sessions;
 mod settings;
+#[cfg(all(target_os = "linux", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod shards;
 mod shutdown;
 mod support;

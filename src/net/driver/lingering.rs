@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use crate::proto::Handle;
 
 /// The sessions that linger, those that have done so longest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lingering {
     /// Those that are gone stay in it until they come to its front, or until they are most of it.
     queue: VecDeque<Handle>,
     count: usize,
     cost: usize,
+    max_cost: usize,
 }
 
 /// Most memory of lingering sessions.
@@ -25,6 +26,11 @@ const SESSION_COST: usize = 8 << 10;
 const MAX_GONE: usize = 64;
 
 impl Lingering {
+    /// No sessions, of one of so many drivers, each of which has its part of the memory.
+    pub(super) const fn of_one_in(drivers: usize) -> Self {
+        Self { queue: VecDeque::new(), count: 0, cost: 0, max_cost: MAX_COST / drivers }
+    }
+
     /// A session with `bytes` to deliver lingers from now on. Returns what it costs, for [`remove`](Self::remove).
     pub(super) fn add(&mut self, handle: Handle, bytes: usize) -> usize {
         let cost = SESSION_COST + bytes;
@@ -47,7 +53,7 @@ impl Lingering {
     /// The session to be given up, if they cost too much: the first of those that still linger. The newest stays, whatever it
     /// costs.
     pub(super) fn excess(&mut self, lingers: impl Fn(Handle) -> bool) -> Option<Handle> {
-        while self.cost > MAX_COST && self.count > 1 {
+        while self.cost > self.max_cost && self.count > 1 {
             let oldest = self.queue.pop_front()?;
             if lingers(oldest) {
                 return Some(oldest);
@@ -77,7 +83,7 @@ mod tests {
     #[test]
     fn the_oldest_are_given_up_until_the_others_cost_little_enough() {
         let handles = handles(4);
-        let mut lingering = Lingering::default();
+        let mut lingering = Lingering::of_one_in(1);
         let mut costs = HashMap::new();
         for handle in &handles {
             costs.insert(*handle, lingering.add(*handle, 100 << 20));
@@ -97,7 +103,7 @@ mod tests {
     #[test]
     fn a_single_session_may_cost_more() {
         let handle = handles(1)[0];
-        let mut lingering = Lingering::default();
+        let mut lingering = Lingering::of_one_in(1);
         lingering.add(handle, 2 * MAX_COST);
         assert_eq!(lingering.excess(|_| true), None);
     }
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn sessions_that_are_gone_do_not_pile_up_behind_one_that_is_not() {
         let handles = handles(1_000);
-        let mut lingering = Lingering::default();
+        let mut lingering = Lingering::of_one_in(1);
         lingering.add(handles[0], 1);
         for handle in &handles[1..] {
             let cost = lingering.add(*handle, 1);

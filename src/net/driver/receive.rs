@@ -107,7 +107,7 @@ impl Driver {
     }
 
     /// Learns what other tasks did before the packets that were just received could be answers to it.
-    fn before_packets(&mut self) {
+    pub(super) fn before_packets(&mut self) {
         // Sessions that were begun here.
         self.take_scheduled();
         // Packets that would begin a session if an attacker sent them back.
@@ -120,8 +120,14 @@ impl Driver {
     fn deliver(&mut self, now: Instant, mut received: Received<'_>) -> bool {
         let (peer, stride) = (received.peer, received.stride);
         let Some(bytes) = received.bytes_mut() else { return true };
-        let mut known = 0;
         self.endpoint.receive(peer, bytes, stride);
+        self.route(now, &received)
+    }
+
+    /// Hands decrypted packets to their sessions, as [`deliver`](Self::deliver) does.
+    #[inline(always)]
+    pub(super) fn route(&mut self, now: Instant, received: &Received<'_>) -> bool {
+        let mut known = 0;
         while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {
             let run = match routed {
                 Routed::Session(run) => {
@@ -143,6 +149,10 @@ impl Driver {
                 }
                 Routed::Reply(reply) => {
                     self.send_reply(reply, received.local_ip);
+                    continue;
+                }
+                Routed::OtherShard(packets) => {
+                    self.hand_over(packets, received);
                     continue;
                 }
             };
@@ -190,15 +200,26 @@ impl Driver {
         }
         let tag = connection.followed_tag();
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
-        if !queue.push(Arc::clone(&session)) {
+        match queue.push(Arc::clone(&session)) {
+            Admission::Room => {}
+            // Another shard has taken the last place.
+            Admission::Full => {
+                self.endpoint.refuse(Refusal::QueueFull);
+                return None;
+            }
             // The listener has ended in this very moment.
-            self.endpoint.stop_accepting();
-            return None;
+            Admission::Ended => {
+                self.endpoint.stop_accepting();
+                return None;
+            }
         }
         let Some(accepted) = self.endpoint.accept(now) else {
             session.fail(KcpError::ConvInUse);
             return None;
         };
+        if shared.shard.is_some() {
+            self.tell_replaced();
+        }
         if let Some(replaced) = accepted.replaced.and_then(|replaced| self.remove(replaced)) {
             replaced.fail(KcpError::Replaced);
         }
@@ -217,12 +238,13 @@ impl Driver {
 
     /// Adds what the endpoint has counted since the last call to the counters of the socket.
     #[cold]
-    fn count_routed(&mut self) {
+    pub(super) fn count_routed(&mut self) {
         let (now, before) = (*self.endpoint.stats(), self.counted);
         self.counted = now;
         let counters = &self.shared.counters;
         for (counter, now, before) in [
             (&counters.driver.accepted, now.accepted, before.accepted),
+            (&counters.driver.handed_over, now.handed_over, before.handed_over),
             (&counters.dropped.short, now.dropped_short, before.dropped_short),
             (&counters.dropped.long, now.dropped_long, before.dropped_long),
             (&counters.dropped.bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
@@ -240,6 +262,7 @@ impl Driver {
                 before.dropped_max_half_open_of_network,
             ),
             (&counters.dropped.no_cookie, now.dropped_no_cookie, before.dropped_no_cookie),
+            (&counters.dropped.over_share, now.dropped_over_share, before.dropped_over_share),
             (&counters.driver.evicted, now.evicted, before.evicted),
             (&counters.driver.retries, now.retries, before.retries),
             (&counters.driver.replies, now.replies_sent, before.replies_sent),

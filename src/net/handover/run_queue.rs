@@ -6,7 +6,8 @@ use std::{
     vec::Vec,
 };
 
-use crate::net::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, OnceLock, fence};
+use super::driver_waker::DriverWaker;
+use crate::net::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard};
 
 /// The run queue of one socket's driver. Tasks put sessions in, the driver takes them out.
 #[derive(Debug)]
@@ -14,8 +15,7 @@ pub(in crate::net) struct RunQueue<T> {
     queue: Mutex<Queue<T>>,
     /// Whether the queue holds any. The driver reads it for every batch that it receives, so it is not under the lock.
     has_any: AtomicBool,
-    /// The driver's waker. It stays the same as long as the driver lives, for that is a task of its own.
-    driver: OnceLock<Waker>,
+    driver: DriverWaker,
     /// The handles through which sessions may still be added: the listener or endpoint.
     owners: AtomicUsize,
 }
@@ -43,7 +43,7 @@ impl<T: AsRef<Scheduled>> RunQueue<T> {
         Self {
             queue: Mutex::new(Queue { sessions: Vec::new(), closed: false }),
             has_any: AtomicBool::new(false),
-            driver: OnceLock::new(),
+            driver: DriverWaker::new(),
             owners: AtomicUsize::new(1),
         }
     }
@@ -95,19 +95,11 @@ impl<T: AsRef<Scheduled>> RunQueue<T> {
     /// Notes how to wake the driver. The driver calls it before it looks at the queue.
     #[inline]
     pub(in crate::net) fn register_driver(&self, waker: &Waker) {
-        if self.driver.get().is_none() {
-            let _ = self.driver.set(waker.clone());
-            // With the fence in `wake_driver`: a task that finds no waker queued its session before this, so the driver,
-            // which looks at the queue next, finds it there.
-            fence(Ordering::SeqCst);
-        }
+        self.driver.register(waker);
     }
 
     pub(in crate::net) fn wake_driver(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(driver) = self.driver.get() {
-            driver.wake_by_ref();
-        }
+        self.driver.wake();
     }
 
     /// The listener or endpoint is dropped: it adds no more sessions.

@@ -156,6 +156,11 @@ impl BytesQueue {
         self.in_use * CHUNK
     }
 
+    /// Bytes of spare memory.
+    pub(super) fn spare_bytes(&self) -> usize {
+        self.spare.len() * CHUNK
+    }
+
     /// Bytes from the first to the last that are held.
     pub(super) const fn len(&self) -> usize {
         self.len

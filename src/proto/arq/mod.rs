@@ -33,6 +33,7 @@ mod prefetch;
 mod probe;
 mod recv_buffer;
 mod send_buffer;
+mod send_memory;
 mod send_queue;
 mod validation;
 mod window_update;
@@ -42,7 +43,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 pub use self::recv_buffer::Block;
-pub(super) use self::recv_buffer::{BlockPosition, most_held};
+pub(super) use self::recv_buffer::{BlockPosition, LARGEST_MESSAGE, default_max_message, most_held};
 use self::{
     acks::Acks,
     alive::Alive,
@@ -50,6 +51,7 @@ use self::{
     probe::Probe,
     recv_buffer::RecvBuffer,
     send_buffer::{Backoff, SendBuffer},
+    send_memory::SendMemory,
     send_queue::{MAX_FRAGMENTS, SendQueue},
     window_update::WindowUpdate,
 };
@@ -61,6 +63,7 @@ use super::{
     config::{KcpConfig, NoDelay, SessionSettings},
     congestion::CongestionControl,
     error::{SettingError, WriteError},
+    memory::BufferMemory,
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
     time::{Instant, earliest},
@@ -78,9 +81,6 @@ const INITIAL_PEER_WINDOW: u32 = 31;
 const QUEUE_LIMIT: core::ops::RangeInclusive<u32> = 96..=256;
 /// No more may wait than the send window, or than this if the send window is smaller.
 const MIN_QUEUE_LIMIT: u32 = 32;
-/// Most bytes from the first that is not acknowledged to the last that is written: half of what stream positions can tell
-/// apart. Only the largest window with the largest packets gets there.
-const MAX_HELD: usize = 1 << 31;
 /// A stream with fewer segments unconfirmed is *thin* (the limit that Linux has for TCP). Hardly any of its segments can
 /// be skipped often enough to be resent before its RTO, and resending them all costs little. So in no-delay mode it has a
 /// shorter RTO, and the wait does not grow after the first timeout.
@@ -96,8 +96,10 @@ pub(super) struct Arq {
     send_window: u32,
     recv_window: u32,
     queue: SendQueue,
-    /// Most full segments that may wait in `queue`.
-    queue_limit: usize,
+    /// Most full segments that may wait in `queue`, and their payload in bytes.
+    queue_limit: u32,
+    queue_limit_bytes: u32,
+    memory: SendMemory,
     buffer: SendBuffer,
     recv: RecvBuffer,
     acks: Acks,
@@ -147,8 +149,10 @@ impl Arq {
             recv_window: settings.recv_window,
             queue: SendQueue::default(),
             queue_limit: 0,
+            queue_limit_bytes: 0,
+            memory: SendMemory::new(mss),
             buffer: SendBuffer::new(first_sn),
-            recv: RecvBuffer::new(first_sn, settings.recv_window, mss),
+            recv: RecvBuffer::new(first_sn, settings.recv_window, mss, config.max_message_bytes()),
             acks: Acks::default(),
             path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
             congestion_control: config.congestion_control.clone(),
@@ -192,17 +196,28 @@ impl Arq {
         if bytes.is_empty() {
             return 0;
         }
-        let mss = self.path.mss();
         let mut taken = 0;
         if self.stream {
-            let room = (self.queue_limit * mss).saturating_sub(self.queue.unsent());
-            if self.is_writable() {
-                taken = room.min(bytes.len());
-                self.queue.push_stream(&bytes[..taken]);
+            let room = (self.queue_limit_bytes as usize).saturating_sub(self.queue.unsent());
+            let mut piece = &bytes[..room.min(bytes.len())];
+            if !self.has_queue_room() {
+                return 0;
             }
+            if !self.memory.has_plain_room(&self.queue.bytes, piece.len()) {
+                piece = &piece[..self.memory.make_room(&mut self.queue.bytes, piece.len())];
+                if piece.is_empty() {
+                    return 0;
+                }
+            }
+            self.queue.push_stream(piece);
+            taken = piece.len();
         } else {
-            while taken < bytes.len() && self.is_writable() {
+            let mss = self.path.mss();
+            while taken < bytes.len() && self.has_queue_room() {
                 let piece = &bytes[taken..bytes.len().min(taken + mss)];
+                if !self.memory.has_room_for_all(now, &mut self.queue.bytes, piece.len()) {
+                    break;
+                }
                 self.queue.push_message(piece, mss);
                 taken += piece.len();
             }
@@ -220,7 +235,8 @@ impl Arq {
         if message.len() > max {
             return Err(WriteError::MessageTooLong { max });
         }
-        if !self.is_writable() {
+        if !self.has_queue_room() || !self.memory.has_room_for_all(now, &mut self.queue.bytes, message.len())
+        {
             return Err(WriteError::Blocked);
         }
         self.queue.push_message(message, self.path.mss());
@@ -249,23 +265,27 @@ impl Arq {
     fn update_queue_limit(&mut self) {
         let window = self.path.window().min(self.send_window);
         let limit = (window / 4).clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
-        self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT)) as usize;
+        self.queue_limit = limit.min(self.send_window.max(MIN_QUEUE_LIMIT));
+        self.queue_limit_bytes = self.queue_limit * self.path.mss() as u32;
     }
 
-    /// Whether a write would take at least one byte.
+    /// Whether a write would take at least one byte, or the message that was refused last.
     pub(super) fn is_writable(&self) -> bool {
-        let limit = self.queue_limit;
-        self.queue.unsent() < limit * self.path.mss()
-            && self.queue.pending() < limit
-            && self.queue.bytes.len() < MAX_HELD
+        self.has_queue_room() && self.memory.has_room_for_refused(&self.queue.bytes)
+    }
+
+    /// Whether less waits to be sent than may.
+    fn has_queue_room(&self) -> bool {
+        self.queue.unsent() < self.queue_limit_bytes as usize
+            && self.queue.pending() < self.queue_limit as usize
     }
 
     /// Whether enough room is free for a writer that had to wait to be woken.
     pub(super) fn has_much_room(&self) -> bool {
-        let half = self.queue_limit / 2;
+        let half = self.queue_limit as usize / 2;
         self.queue.unsent() <= half * self.path.mss()
             && self.queue.pending() <= half
-            && self.queue.bytes.len() < MAX_HELD
+            && self.memory.has_room_for_refused(&self.queue.bytes)
     }
 
     /// Whether everything written is acknowledged.
@@ -351,11 +371,28 @@ impl Arq {
     fn after_read(&mut self, count: usize) {
         self.counters.stream.bytes_read += count as u64;
         // ACKs leave before the application has read what they acknowledge, so they may tell a much smaller window than there
-        // is a moment later. The peer is told once a quarter of the window is free, not at each free segment: a reader of
-        // single bytes would have one WINS sent for each.
-        let (told, window) = (self.told_window, self.recv_window);
-        if told < window.div_ceil(2) && self.recv.free_window() >= told + window.div_ceil(4) {
+        // is a moment later.
+        let told = self.told_window;
+        if told < self.recv_window.div_ceil(2) && self.recv.is_worth_telling(told) {
             self.tell_window = true;
+        }
+    }
+
+    // ---- Memory that sessions share ----
+
+    /// Takes part in it. What is held already counts from here on.
+    pub(super) fn join_memory(&mut self, memory: &BufferMemory) {
+        self.recv.join(memory);
+        self.memory.join(memory);
+        self.settle_memory();
+    }
+
+    /// Takes what is missing of it, and gives back what is not needed any more.
+    #[inline]
+    pub(super) fn settle_memory(&mut self) {
+        if self.recv.is_bounded() {
+            self.recv.settle();
+            self.memory.settle(&mut self.queue.bytes);
         }
     }
 
@@ -373,11 +410,12 @@ impl Arq {
             self.early_due = true;
         }
         self.flush_at.take_if(|at| *at <= now);
+        self.memory.on_timeout(now, &self.queue.bytes);
         self.fec_flush.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);
     }
 
     /// The timers, in the order of [`deadlines`](Self::deadlines). Of several that fire at once, the first is named.
-    pub(super) const TIMERS: [Timer; 10] = [
+    pub(super) const TIMERS: [Timer; 11] = [
         Timer::Ack,
         Timer::WindowProbe,
         Timer::EarlyResend,
@@ -388,6 +426,7 @@ impl Arq {
         Timer::WindowUpdate,
         Timer::KeepAlive,
         Timer::AddressValidation,
+        Timer::BufferMemory,
     ];
 
     /// The next instant at which something is to be sent or resent; `None` when nothing is waiting.
@@ -396,7 +435,7 @@ impl Arq {
     }
 
     /// When each of [`TIMERS`](Self::TIMERS) fires; `None` for one that is not set.
-    pub(super) fn deadlines(&self) -> [Option<Instant>; 10] {
+    pub(super) fn deadlines(&self) -> [Option<Instant>; 11] {
         [
             self.acks.deadline(),
             self.probe.deadline(),
@@ -408,6 +447,7 @@ impl Arq {
             self.window_update.deadline(),
             self.alive.keep_alive.deadline(&self.path.liveness),
             self.path.validation.deadline(),
+            self.memory.deadline(),
         ]
     }
 
@@ -520,12 +560,14 @@ impl Arq {
             return Err(SettingError::MtuBelowQueued { min: largest + HEADER_LEN + overhead });
         }
         self.path.set_mss(mss);
+        self.memory.set_mss(mss);
         self.update_queue_limit();
         Ok(())
     }
 
     pub(super) fn trim(&mut self) {
         self.queue.trim();
+        self.memory.give_back(&self.queue.bytes);
         self.buffer.trim();
         self.recv.trim();
         self.acks.trim();

@@ -11,11 +11,15 @@
 //! Payload is copied once when it arrives, or not at all where it may stay in a [block](blocks), and once when it is read.
 //!
 //! Payload in order counts against the receive window until it is read. The exception is the fragments of a message whose end
-//! has not arrived: else a message longer than the window could never complete. There are at most 255 of those.
+//! has not arrived: else a message longer than the window could never complete. There are at most 255 of those, and no more bytes
+//! of them than [`max_message_bytes`](crate::KcpConfigBuilder::max_message_bytes).
+//!
+//! Where sessions share their memory, [`room`] says what of all this there is room for.
 
 mod blocks;
 mod ready_queue;
 mod reassembly;
+mod room;
 mod segment_buffers;
 #[cfg(test)]
 mod tests;
@@ -27,10 +31,15 @@ pub(in crate::proto) use self::blocks::BlockPosition;
 use self::{
     ready_queue::ReadyQueue,
     reassembly::{OutOfOrder, Reassembly},
+    room::Room,
     segment_buffers::SegmentBuffers,
 };
 use super::send_queue::MAX_FRAGMENTS;
-use crate::proto::{seq, wire::HEADER_LEN};
+use crate::proto::{
+    memory::{FLOOR, ReceiveShare},
+    seq,
+    wire::HEADER_LEN,
+};
 
 /// The limit on memory allows at least this payload for each segment of the window: the largest that kcp-go sends.
 const MIN_SEGMENT: usize = 1_500;
@@ -38,17 +47,25 @@ const MIN_SEGMENT: usize = 1_500;
 /// The largest payload of a segment: that of the largest UDP packet.
 const LARGEST_SEGMENT: usize = 65_507 - HEADER_LEN;
 
-/// The limit on memory: bytes from which on the peer is told that there is no room.
-const fn memory_limit(window: u32, max_segment: usize) -> usize {
-    (window as usize + MAX_FRAGMENTS) * max_segment
+/// The longest message that is taken in whole, unless it is set: as many full segments as a message may have.
+pub(in crate::proto) fn default_max_message(mss: usize) -> usize {
+    MAX_FRAGMENTS * mss.max(MIN_SEGMENT)
 }
+
+/// The largest that may be set: as many of the largest segments.
+pub(in crate::proto) const LARGEST_MESSAGE: usize = MAX_FRAGMENTS * LARGEST_SEGMENT;
 
 /// The most bytes of payload that are ever held, whatever a peer sends and whether or not anybody reads.
 ///
 /// Beyond the limit on memory that is a message without its end, which is taken one segment at a time until it is whole or cut, and
-/// the next segment in order. Their peer chooses how long these are.
-pub(in crate::proto) fn most_held(window: u32, mss: usize) -> usize {
-    memory_limit(window, mss.max(MIN_SEGMENT)) + (MAX_FRAGMENTS + 1) * LARGEST_SEGMENT
+/// the segment that ends it and the next one in order. Their peer chooses how long these are.
+pub(in crate::proto) fn most_held(window: u32, mss: usize, max_message: usize) -> usize {
+    memory_limit(window, mss.max(MIN_SEGMENT), max_message) + max_message + 2 * LARGEST_SEGMENT
+}
+
+/// The limit on memory: bytes from which on the peer is told that there is no room.
+const fn memory_limit(window: u32, max_segment: usize, max_message: usize) -> usize {
+    window as usize * max_segment + max_message
 }
 
 /// What became of a PUSH segment.
@@ -60,7 +77,7 @@ pub(super) enum Insert {
     OutOfOrder,
     /// It had arrived before.
     Duplicate,
-    /// It is past the window, or past the limit on memory. It must not be acknowledged.
+    /// It is past the window, or past the limit on memory, or there is no memory for it. It must not be acknowledged.
     Refused,
 }
 
@@ -75,8 +92,16 @@ pub(super) struct RecvBuffer {
     left: u64,
     /// The highest sn of those that wait for an earlier one. Without meaning if none waits.
     newest: u32,
-    /// Bytes of payload that the limit on memory allows for each segment.
-    max_segment: usize,
+    /// What it has of the memory that sessions share.
+    share: ReceiveShare,
+    /// Bytes held beyond which a segment needs a closer look: the limit on memory, or what the share allows.
+    limit: usize,
+    /// Segments in order from which on it does: the window, or what the share allows.
+    places: u32,
+    /// Bytes that are to come of messages of which something was taken in: there is memory for them.
+    promised: u32,
+    /// The sn of the last segment of these messages. Without meaning if nothing is promised.
+    promised_to: u32,
     reassembly: Reassembly,
     /// The buffers of segments that arrived out of order, until they are read.
     buffers: SegmentBuffers,
@@ -84,17 +109,21 @@ pub(super) struct RecvBuffer {
 }
 
 impl RecvBuffer {
-    pub(super) fn new(first_sn: u32, window: u32, mss: usize) -> Self {
+    pub(super) fn new(first_sn: u32, window: u32, mss: usize, max_message: usize) -> Self {
         let max_segment = mss.max(MIN_SEGMENT);
         Self {
             nxt: first_sn,
             window,
             left: u64::MAX,
             newest: first_sn,
-            max_segment,
+            share: ReceiveShare::unbounded(FLOOR.max(max_segment)),
+            limit: memory_limit(window, max_segment, max_message),
+            places: window,
+            promised: 0,
+            promised_to: first_sn,
             reassembly: Reassembly::default(),
             buffers: SegmentBuffers::new(max_segment),
-            ready: ReadyQueue::default(),
+            ready: ReadyQueue::new(max_message),
         }
     }
 
@@ -103,8 +132,9 @@ impl RecvBuffer {
         self.nxt
     }
 
-    pub(super) const fn set_window(&mut self, window: u32) {
+    pub(super) fn set_window(&mut self, window: u32) {
         self.window = window;
+        self.update_room();
     }
 
     /// Segments in order that were not read.
@@ -132,36 +162,6 @@ impl RecvBuffer {
         self.ready.has_message()
     }
 
-    // ---- Window and memory ----
-
-    /// The free receive window, in segments: what the peer is told.
-    pub(super) fn free_window(&self) -> u32 {
-        let free = self.free_segments();
-        if self.held_bytes() < self.memory_limit() {
-            free
-        } else if self.has_message() {
-            // The reader must catch up first.
-            0
-        } else {
-            // The reader has nothing whole to take: one segment at a time until it has.
-            free.min(1)
-        }
-    }
-
-    /// Segments that the ready queue has room for, memory aside.
-    fn free_segments(&self) -> u32 {
-        let free = self.window.saturating_sub(self.ready.finished_segments() as u32);
-        u64::from(free).min(self.left) as u32
-    }
-
-    const fn held_bytes(&self) -> usize {
-        self.ready.bytes() + self.reassembly.bytes()
-    }
-
-    const fn memory_limit(&self) -> usize {
-        memory_limit(self.window, self.max_segment)
-    }
-
     // ---- Arrival ----
 
     /// Takes a PUSH segment in. `place` is where its payload lies, if it may stay there.
@@ -181,19 +181,48 @@ impl RecvBuffer {
         if u64::from(ahead) >= u64::from(self.window).min(self.left) {
             return Insert::Refused;
         }
-        // While the ready queue is full, even the next segment in order waits until the reader makes room.
-        if ahead == 0 && self.free_window() > 0 && !self.reassembly.contains(sn) {
-            self.ready.push(payload, frg, place);
-            self.step();
-            self.advance();
+        if ahead == 0 && self.has_plain_room(payload.len(), frg) && !self.reassembly.contains(sn) {
+            self.push(payload, frg, place);
             return Insert::InOrder;
+        }
+        self.insert_elsewhere(ahead, sn, frg, payload, place)
+    }
+
+    #[inline]
+    fn push(&mut self, payload: &[u8], frg: u8, place: Option<BlockPosition<'_>>) {
+        self.ready.push(payload, frg, place);
+        self.step();
+        self.advance();
+    }
+
+    /// Takes in a segment that is not the next in order, or for which room must be made.
+    fn insert_elsewhere(
+        &mut self,
+        ahead: u32,
+        sn: u32,
+        frg: u8,
+        payload: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) -> Insert {
+        if ahead == 0 && !self.reassembly.contains(sn) {
+            match self.make_room(sn, payload.len(), frg) {
+                Room::Ready => {
+                    self.push(payload, frg, place);
+                    return Insert::InOrder;
+                }
+                // While the ready queue is full, even the next segment in order waits until the reader makes room.
+                Room::Waiting => {}
+                Room::None => return Insert::Refused,
+            }
         }
         self.insert_out_of_order(ahead, sn, frg, payload)
     }
 
     fn insert_out_of_order(&mut self, ahead: u32, sn: u32, frg: u8, payload: &[u8]) -> Insert {
-        // The next segment in order is always taken: without it nothing else could become ready.
-        if ahead > 0 && self.held_bytes() + payload.len() > self.memory_limit() {
+        if ahead > 0
+            && !self.has_plain_room_out_of_order(payload.len(), frg)
+            && !self.make_room_out_of_order(sn, payload.len(), frg)
+        {
             return Insert::Refused;
         }
         let is_new = self.reassembly.insert(sn, frg, || self.buffers.copy_of(payload));
@@ -216,7 +245,7 @@ impl RecvBuffer {
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
         let first = self.nxt;
-        // The limit on memory does not matter here: the bytes that move are held already.
+        // Memory does not matter here: the bytes that move are held already.
         while self.reassembly.count() > 0
             && self.free_segments() > 0
             && let Some(OutOfOrder { payload, frg }) = self.reassembly.take(self.nxt)
@@ -260,6 +289,7 @@ impl RecvBuffer {
         loop {
             bytes += self.ready.clear(&mut self.buffers);
             if !self.advance() {
+                self.settle();
                 return bytes;
             }
         }
@@ -274,6 +304,7 @@ impl RecvBuffer {
             let copied = self.ready.read(out, &mut self.buffers);
             // Empty segments may have filled the window while bytes waited behind them: then there is more to read now.
             if !self.advance() || copied > 0 || out.is_empty() {
+                self.after_read();
                 return copied;
             }
         }
@@ -293,6 +324,7 @@ impl RecvBuffer {
         self.buffers.on_read();
         let message = self.ready.recv(&mut self.buffers)?;
         self.advance();
+        self.after_read();
         Some(message)
     }
 
@@ -301,5 +333,6 @@ impl RecvBuffer {
         self.ready.trim();
         self.reassembly.trim();
         self.buffers.trim();
+        self.give_back();
     }
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     crypto::PacketCrypto,
     proto::{
+        arq::{LARGEST_MESSAGE, default_max_message},
         congestion::CongestionControl,
         error::ConfigError,
         extension::{self, Extensions},
@@ -269,6 +270,63 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Bytes that the buffers of all sessions of a listener together take, at most: of what their peers sent and nobody has read, and of
+    /// what was written and is not acknowledged. At least four times the longest message that a session may [send](Self::mtu) (255
+    /// segments) or [receive](Self::max_message_bytes), default 1 GiB. It counts memory: beside payload, the blocks that payload was
+    /// received into, spare memory of the buffers, and 128 bytes for a segment that is shorter.
+    ///
+    /// It counts for one socket, or for all [`shards`](Self::shards) of a listener. A `KcpListener` and an accepting `KcpEndpoint` have it of the configuration of what they accept, a
+    /// `KcpStream` with a socket of its own has it of its own, and an endpoint that only connects has the default. `EndpointStats` shows
+    /// how much is taken, and what was refused. Without the Tokio layer, see [`BufferMemory`](crate::proto::BufferMemory).
+    ///
+    /// # When it is used up
+    ///
+    /// Every session may hold 32 KiB beside it, half of it for what it receives, or four segments of its mtu if that is more. **So all
+    /// sessions together hold no more than this and that for each session.** With so much each goes on: its peer is told of
+    /// a window of five segments of 1,500 bytes, which it sends in each round trip, and its writer waits as at a full window.
+    /// What arrives beyond that is not acknowledged, and its sender sends it again. A message of more than 8 KiB (to be received) or
+    /// 16 KiB (to be sent) waits until there is memory for all of it; a reader of bytes takes such a message in parts.
+    ///
+    /// Before that, no buffer has more than a quarter of what the others leave, and what is received and what is sent each leave a quarter
+    /// to the other.
+    ///
+    /// Beside it a session holds what [`datagram_queue`](Self::datagram_queue) allows, packets of FEC (64 KiB in all, or 2 MiB where
+    /// [`fec`](Self::fec) is on), and the 3 to 5 KiB that it takes when it is idle.
+    ///
+    /// ```
+    /// use kcp9::KcpConfig;
+    ///
+    /// // For 10,000 sessions: 256 MiB of buffers, and 320 MiB if each holds all that it may without asking.
+    /// let config = KcpConfig::builder().max_sessions(10_000).max_buffer_memory(256 << 20).build()?;
+    /// assert_eq!(config.max_buffer_memory(), 256 << 20);
+    /// # Ok::<(), kcp9::ConfigError>(())
+    /// ```
+    pub const fn max_buffer_memory(mut self, bytes: usize) -> Self {
+        self.config.max_buffer_memory = bytes;
+        self
+    }
+
+    /// Longest message that is received whole, in bytes: 1 to 16,698,165 (255 segments of the largest packets of UDP). Default: 255
+    /// segments of 1,500 bytes, or of this end's own size if that is more, which is as much as any peer sends whose
+    /// [`mtu`](Self::mtu) is no larger. Ends may differ in it; it does not limit what is sent.
+    ///
+    /// A message is held until it is whole, whatever the [`recv_window`](Self::recv_window). One that is longer than this is cut, and
+    /// comes as several messages: each ends with the segment that brings it to this length, as it does after 255 segments. To a reader
+    /// of bytes that makes no difference.
+    ///
+    /// ```
+    /// use kcp9::KcpConfig;
+    ///
+    /// assert_eq!(KcpConfig::default().max_message_bytes(), 255 * 1_500);
+    /// let config = KcpConfig::builder().max_message_bytes(64 << 10).build()?;
+    /// assert!(config.max_unread_bytes() < KcpConfig::default().max_unread_bytes());
+    /// # Ok::<(), kcp9::ConfigError>(())
+    /// ```
+    pub const fn max_message_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_message_bytes = Some(bytes);
+        self
+    }
+
     /// When a listener asks a peer for a cookie before it accepts a session. Default [`CookiePolicy::UnderLoad`].
     pub const fn cookies(mut self, policy: CookiePolicy) -> Self {
         self.config.cookies = policy;
@@ -279,6 +337,18 @@ impl KcpConfigBuilder {
     /// Default off: conversations live side by side, and the former session of a peer that came back ends by a timeout.
     pub const fn one_session_per_address(mut self, one: bool) -> Self {
         self.config.one_session_per_address = one;
+        self
+    }
+
+    /// How many sockets a listener of the Tokio layer opens on its port, each with a task of its own, so that it can use as many
+    /// cores: 1 to 256, default 1. The system spreads the peers over them by their addresses (`SO_REUSEPORT`), and a session stays
+    /// with the task that accepted it. More than one needs Linux or Android; elsewhere, binding fails.
+    ///
+    /// All limits of this configuration are for the sockets together. Two things differ from a listener of one socket. It
+    /// connects to nobody, and goes on over no other socket. And since other processes may share the port, it does not tell the peers of
+    /// sessions that it does not know that they have ended: after a restart, these wait for their [`dead_timeout`](Self::dead_timeout).
+    pub const fn shards(mut self, sockets: u16) -> Self {
+        self.config.shards = sockets;
         self
     }
 
@@ -324,7 +394,11 @@ impl KcpConfigBuilder {
         ] {
             check(field, sessions as u64, 1, 1 << 24)?;
         }
+        check("shards", config.shards.into(), 1, 256)?;
         check("reply_limit", config.reply_limit.into(), 0, 1_000_000)?;
+        check("max_message_bytes", config.max_message_bytes() as u64, 1, LARGEST_MESSAGE as u64)?;
+        let longest = config.max_message_bytes().max(default_max_message(settings.mtu));
+        check("max_buffer_memory", config.max_buffer_memory as u64, 4 * longest as u64, u64::MAX)?;
         let code = config.code.as_ref().map(|code| (code.0.data_shards(), code.0.parity_shards()));
         if code.unwrap_or_default() != settings.fec {
             config.code = fec_code(settings.fec).map(Code);
@@ -361,8 +435,15 @@ mod tests {
             ("accept_backlog", |b| b.accept_backlog(0)),
             ("reply_limit", |b| b.reply_limit(1_000_001)),
             ("max_sessions", |b| b.max_sessions(0)),
+            ("shards", |b| b.shards(0)),
+            ("shards", |b| b.shards(257)),
             ("max_half_open", |b| b.max_half_open((1 << 24) + 1)),
             ("max_half_open_of_network", |b| b.max_half_open_of_network(0)),
+            ("max_message_bytes", |b| b.max_message_bytes(0)),
+            ("max_message_bytes", |b| b.max_message_bytes(16_698_166)),
+            ("max_buffer_memory", |b| b.max_buffer_memory(4 * 255 * 1_500 - 1)),
+            ("max_buffer_memory", |b| b.max_buffer_memory(1 << 24).mtu(60_000)),
+            ("max_buffer_memory", |b| b.max_buffer_memory(1 << 24).max_message_bytes(1 << 23)),
             ("replay_window", |b| b.replay_window(32_769)),
             ("datagram_queue", |b| b.datagram_queue((64 << 20) + 1)),
             ("fec data", |b| b.fec(0, 3)),

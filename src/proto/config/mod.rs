@@ -13,7 +13,7 @@ pub use self::{
     builder::KcpConfigBuilder, cookies::CookiePolicy, nodelay::NoDelay, settings::SessionSettings,
 };
 use super::{
-    arq::most_held,
+    arq::{default_max_message, most_held},
     congestion::CongestionControl,
     extension::Extensions,
     fec::{AdaptiveFec, ReedSolomon},
@@ -59,6 +59,9 @@ pub struct KcpConfig {
     pub(crate) max_half_open: usize,
     pub(crate) max_half_open_of_network: usize,
     pub(crate) cookies: CookiePolicy,
+    max_message_bytes: Option<usize>,
+    pub(crate) max_buffer_memory: usize,
+    pub(crate) shards: u16,
 }
 
 impl Default for KcpConfig {
@@ -98,6 +101,12 @@ impl Default for KcpConfig {
             // 10,000 openings a second of one network at 100 ms.
             max_half_open_of_network: 1_024,
             cookies: CookiePolicy::UnderLoad,
+            // As many segments as KCP can number in one.
+            max_message_bytes: None,
+            // What 300 sessions of full windows hold, or a million of a KiB; a quarter of what those take that are idle.
+            max_buffer_memory: 1 << 30,
+            // One thread carries more than most servers have, and a port of one socket tells peers of a restart.
+            shards: 1,
         }
     }
 }
@@ -292,17 +301,38 @@ impl KcpConfig {
         self.cookies
     }
 
+    /// How many sockets a listener opens on its port.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.shards
+    }
+
     /// Whether the extensions are spoken.
     #[must_use]
     pub const fn extensions(&self) -> Extensions {
         self.extensions
     }
 
+    /// Bytes of the longest message that is received whole.
+    #[must_use]
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes.unwrap_or_else(|| default_max_message(self.plain_mss()))
+    }
+
+    /// Bytes that the buffers of all sessions of a listener or endpoint take together, at most.
+    #[must_use]
+    pub const fn max_buffer_memory(&self) -> usize {
+        self.max_buffer_memory
+    }
+
     /// The most bytes of payload that a session holds of what its peer sent, whatever the peer sends and although nobody reads.
     ///
-    /// It is [`recv_window`](KcpConfigBuilder::recv_window) and one message of 255 segments, at 1,500 bytes a segment or what this
-    /// end's own segments have if that is more, and 256 segments of the largest size that UDP has. These last count only where a peer
-    /// sends packets that large: a message is taken until it is whole, and its segments are as long as its sender makes them.
+    /// It is [`recv_window`](KcpConfigBuilder::recv_window) segments of 1,500 bytes, or of what this end's own segments have if that is
+    /// more, twice [`max_message_bytes`](KcpConfigBuilder::max_message_bytes), and two segments of the largest size that UDP has: a
+    /// message is taken until it is whole or as long as that, and its segments are as long as its sender makes them. With the defaults
+    /// that is 4 MB.
+    ///
+    /// What all sessions hold together is bounded by [`max_buffer_memory`](KcpConfigBuilder::max_buffer_memory).
     ///
     /// It counts payload, not memory: payload that stays where it was received may hold twice its size in memory, and 256 KiB. A live
     /// session whose receive window is changed has the limit of the new one.
@@ -321,8 +351,12 @@ impl KcpConfig {
     /// ```
     #[must_use]
     pub fn max_unread_bytes(&self) -> usize {
-        let around = self.crypto.as_ref().map_or(0, PacketCrypto::overhead);
-        most_held(self.settings.recv_window, self.mss(around))
+        most_held(self.settings.recv_window, self.plain_mss(), self.max_message_bytes())
+    }
+
+    /// Payload bytes of a full segment without FEC.
+    fn plain_mss(&self) -> usize {
+        self.mss(self.crypto.as_ref().map_or(0, PacketCrypto::overhead))
     }
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.

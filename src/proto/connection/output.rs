@@ -135,10 +135,7 @@ impl Connection {
         }
         let first = self.arq.is_first_unacknowledged();
         let transmit = self.encrypt(&mut buf[..len], size, first)?;
-        if self.write_blocked && self.arq.has_much_room() {
-            self.write_blocked = false;
-            self.writable = true;
-        }
+        self.note_room();
         Some(transmit)
     }
 

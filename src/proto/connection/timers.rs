@@ -38,6 +38,7 @@ impl Connection {
             return;
         }
         self.arq.on_timeout(now);
+        self.note_room();
         self.on_extension_timeout(now, read_until);
         self.check_ends(now);
         if let Some(reason) = self.expired(read_until) {

@@ -11,18 +11,16 @@ use core::net::SocketAddr;
 use super::{
     batch::Batch,
     decryptor::Decryptor,
+    first_packets::FirstPackets,
     hash::{HashKey, Map},
     record::FirstPush,
     routes::Handle,
+    shard::{ReplacedElsewhere, Shard},
 };
 use crate::proto::{
     Extensions, KcpConfig,
     pipeline::{Begins, begins_session},
-    replay::ReplayWindow,
 };
-
-/// How many packets that began a session are remembered, and as many that this end sent: each take 192 KiB.
-const FIRST_PACKETS: usize = 16_384;
 
 /// Packets of a new session among which its first PUSH and resends of its first packet are looked for: kcp-go's usual window.
 const EARLY_PACKETS: u16 = 1_024;
@@ -34,17 +32,17 @@ pub(super) struct Admission {
     pub(super) open: bool,
     /// Whether only a holder of the key can make a packet. Without that, remembering packets would stop no attacker.
     authenticated: bool,
-    /// Packets of others.
-    first_packets: ReplayWindow,
-    /// Packets of sessions that were begun here, which somebody may send back. They have a memory of their own, so that an endpoint
-    /// which begins many sessions forgets none of the others' for that.
-    sent_first: ReplayWindow,
+    first_packets: FirstPackets,
     /// Whether a HELLO begins a session.
     takes_hello: bool,
     /// Whether the first PUSH does.
     takes_push: bool,
     /// The session that began last from each address, where it ends the one before.
     latest: Option<Map<SocketAddr, Handle>>,
+    /// Where other shards remember with it.
+    shard: Option<Shard>,
+    /// A session followed its peer to the address of a session of another shard.
+    replaced_elsewhere: Option<ReplacedElsewhere>,
 }
 
 /// What a run of packets of an unknown conversation is.
@@ -63,12 +61,18 @@ impl Admission {
         Self {
             open: true,
             authenticated: config.crypto().is_some_and(|crypto| crypto.cipher().is_authenticated()),
-            first_packets: ReplayWindow::new(FIRST_PACKETS),
-            sent_first: ReplayWindow::new(FIRST_PACKETS),
+            first_packets: FirstPackets::default(),
             takes_hello: config.extensions() != Extensions::Off,
             takes_push: config.extensions() != Extensions::Required,
             latest: config.one_session_per_address().then(|| Map::with_hasher(key)),
+            shard: None,
+            replaced_elsewhere: None,
         }
+    }
+
+    /// Remembers with other shards.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        self.shard = Some(shard);
     }
 
     /// Packets of an accepted session that are to be looked at: they may be a resend of the first, which is to be given to
@@ -140,17 +144,44 @@ impl Admission {
     }
 
     fn is_new_identity(&mut self, identity: u64) -> bool {
-        !self.sent_first.contains(identity) && self.first_packets.insert(identity)
+        match &self.shard {
+            None => self.first_packets.remember(identity),
+            Some(shard) => shard.remember_first(identity),
+        }
     }
 
     /// Remembers a packet that was sent from here and would begin a session.
     pub(super) fn remember_sent(&mut self, identity: u64) {
-        self.sent_first.insert(identity);
+        match &self.shard {
+            None => self.first_packets.remember_sent(identity),
+            Some(shard) => shard.remember_sent(identity),
+        }
     }
 
     /// Makes `handle` the session of `address`. Returns the one before, which ends by that.
     pub(super) fn replace(&mut self, address: SocketAddr, handle: Handle) -> Option<Handle> {
-        self.latest.as_mut()?.insert(address, handle)
+        let before = self.latest.as_mut()?.insert(address, handle);
+        if let Some(shard) = self.shard.as_ref().filter(|_| before.is_none())
+            && let Some(shard) = shard.take_address(address)
+        {
+            self.replaced_elsewhere = Some(ReplacedElsewhere { shard, address });
+        }
+        before
+    }
+
+    /// Whether an address has one session only.
+    pub(super) const fn is_one_per_address(&self) -> bool {
+        self.latest.is_some()
+    }
+
+    /// The session that began last from an address.
+    pub(super) fn latest_of(&self, address: SocketAddr) -> Option<Handle> {
+        self.latest.as_ref()?.get(&address).copied()
+    }
+
+    /// The session of another shard that ends by the last [`replace`](Self::replace).
+    pub(super) fn take_replaced_elsewhere(&mut self) -> Option<ReplacedElsewhere> {
+        self.replaced_elsewhere.take()
     }
 
     /// Notes that a session has ended.
@@ -159,32 +190,13 @@ impl Admission {
             && latest.get(&address) == Some(&handle)
         {
             latest.remove(&address);
+            if let Some(shard) = &self.shard {
+                shard.release_address(address);
+            }
             if latest.is_empty() {
                 // Gives the memory of a crowd back.
                 *latest = Map::with_hasher(*latest.hasher());
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "many steps, which do nothing that few do not")]
-    fn as_many_first_packets_of_others_are_remembered_as_is_said_whatever_is_sent() {
-        let mut admission = Admission::new(&KcpConfig::default(), HashKey::for_tests());
-        for identity in 1..=FIRST_PACKETS as u64 {
-            assert!(admission.is_new_identity(identity));
-            admission.remember_sent(1 << 40 | identity);
-            admission.remember_sent(1 << 41 | identity);
-        }
-        for identity in 1..=FIRST_PACKETS as u64 {
-            assert!(!admission.is_new_identity(identity), "{identity}");
-        }
-        for sent in FIRST_PACKETS as u64 / 2 + 1..=FIRST_PACKETS as u64 {
-            assert!(!admission.is_new_identity(1 << 40 | sent), "{sent}: it was sent from here");
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Batch {
     pub(super) opened: Opened,
     /// The key of accepted sessions that the last run was opened under; `None` where it was the cipher of a peer.
     pub(super) run_phase: Option<KeyPhase>,
+    /// Another shard has handed it over.
+    pub(super) handed_over: bool,
     /// Bytes of all packets together.
     len: usize,
     /// Where the next packet begins.
@@ -31,6 +33,7 @@ impl Default for Batch {
             stride: 1,
             opened: Opened::default(),
             run_phase: None,
+            handed_over: false,
             len: 0,
             at: 0,
         }
@@ -42,6 +45,7 @@ impl Batch {
     pub(super) fn begin(&mut self, source: SocketAddr, len: usize, stride: usize) {
         self.source = source;
         self.stride = stride;
+        self.handed_over = false;
         self.len = len;
         self.at = 0;
     }

@@ -255,6 +255,15 @@ impl Decryptor {
         }
     }
 
+    /// Another shard has decrypted a batch, under this key of accepted sessions. Returns whether it is one of this endpoint's.
+    pub(super) fn already_decrypted(&self, phase: Option<KeyPhase>, opened: &mut Opened) -> bool {
+        opened.clear();
+        opened.phase = phase;
+        let Some(phase) = phase.filter(|phase| self.accepted.is_accepted(*phase)) else { return false };
+        opened.frame = self.accepted.get(phase).map(Frame::of).unwrap_or_default();
+        true
+    }
+
     /// What identifies a decrypted packet of the last run of `batch`, if only a holder of the key can have made it.
     pub(super) fn authentic_identity(&mut self, batch: &Batch, packet: &[u8]) -> Option<u64> {
         let cipher = self.crypto_of(batch.source, batch.run_phase)?.cipher();

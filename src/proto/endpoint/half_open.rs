@@ -17,6 +17,7 @@ use super::{
     hash::{HashKey, Map},
     limit::network,
     routes::Handle,
+    shard::{Counted, Shard},
 };
 use crate::proto::Instant;
 
@@ -33,6 +34,8 @@ pub(super) struct HalfOpen {
     sessions: Map<Handle, HalfOpenSession>,
     order: Order,
     networks: Map<u64, Order>,
+    /// Where others count with it.
+    shard: Option<Shard>,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,25 @@ impl HalfOpen {
             sessions: Map::with_hasher(key),
             order: Order::default(),
             networks: Map::with_hasher(key),
+            shard: None,
+        }
+    }
+
+    /// Counts those of other shards with those of this one.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        self.shard = Some(shard);
+    }
+
+    /// How many there are, with those of other shards.
+    fn count(&self) -> usize {
+        self.shard.as_ref().map_or_else(|| self.len(), |shard| shard.count(Counted::HalfOpen))
+    }
+
+    /// The same of one network.
+    fn count_of(&self, network: u64) -> usize {
+        match &self.shard {
+            None => self.networks.get(&network).map_or(0, |order| order.count),
+            Some(shard) => shard.count(shard.of_network(network)),
         }
     }
 
@@ -76,8 +98,8 @@ impl HalfOpen {
 
     /// Whether a peer at this address is asked for a cookie, if it can have one.
     pub(super) fn is_under_load(&self, ip: IpAddr) -> bool {
-        let of_network = self.networks.get(&network(ip)).map_or(0, |order| order.count);
-        self.len() >= self.max.div_ceil(2) || of_network >= self.max_of_network.div_ceil(2)
+        let of_network = self.count_of(network(ip));
+        self.count() >= self.max.div_ceil(2) || of_network >= self.max_of_network.div_ceil(2)
     }
 
     /// Whether a session of this address may be added, and which one gives way to it.
@@ -85,13 +107,13 @@ impl HalfOpen {
     /// # Errors
     /// The limit that is reached, where none gives way.
     pub(super) fn make_room(&mut self, now: Instant, ip: IpAddr) -> Result<Option<Handle>, Limit> {
-        let sessions = &self.sessions;
-        if let Some(order) =
-            self.networks.get_mut(&network(ip)).filter(|order| order.count >= self.max_of_network)
-        {
-            return order.idle(now, sessions).map(Some).ok_or(Limit::Network);
+        let network = network(ip);
+        if self.count_of(network) >= self.max_of_network {
+            // One of this shard, whoever has the others.
+            let order = self.networks.get_mut(&network);
+            return order.and_then(|order| order.idle(now, &self.sessions)).map(Some).ok_or(Limit::Network);
         }
-        if self.len() >= self.max {
+        if self.count() >= self.max {
             return self.oldest_idle(now).map(Some).ok_or(Limit::All);
         }
         Ok(None)
@@ -106,6 +128,10 @@ impl HalfOpen {
     pub(super) fn insert(&mut self, now: Instant, handle: Handle, ip: IpAddr) {
         let network = network(ip);
         self.sessions.insert(handle, HalfOpenSession { network, heard_at: now });
+        if let Some(shard) = &self.shard {
+            shard.add(Counted::HalfOpen, usize::MAX);
+            shard.add(shard.of_network(network), usize::MAX);
+        }
         self.order.push(handle);
         self.networks.entry(network).or_default().push(handle);
     }
@@ -120,6 +146,10 @@ impl HalfOpen {
     /// A session has ended or was validated.
     pub(super) fn remove(&mut self, handle: Handle) {
         let Some(HalfOpenSession { network, .. }) = self.sessions.remove(&handle) else { return };
+        if let Some(shard) = &self.shard {
+            shard.remove(Counted::HalfOpen);
+            shard.remove(shard.of_network(network));
+        }
         self.order.forget_one(&self.sessions);
         if let Some(order) = self.networks.get_mut(&network) {
             order.forget_one(&self.sessions);
@@ -129,7 +159,8 @@ impl HalfOpen {
         }
         if self.sessions.is_empty() {
             // A crowd leaves no memory behind.
-            *self = Self::new(self.max, self.max_of_network, *self.sessions.hasher());
+            let shard = self.shard.take();
+            *self = Self { shard, ..Self::new(self.max, self.max_of_network, *self.sessions.hasher()) };
         }
     }
 }

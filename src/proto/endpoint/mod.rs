@@ -2,14 +2,17 @@
 //!
 //! What an endpoint does with a packet, in this order:
 //!
-//! 1. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
+//! 1. **Share.** While packets are lost because more come than can be received, those of a source that sends too many are dropped
+//!    unseen (`overload`, `rations`, `sources`).
+//! 2. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
 //!    once and in place ([`Endpoint::receive`]; `decryptor`).
-//! 2. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
+//! 3. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
-//!    Sessions that follow their peers to another address are found by their tag, too (`moves`).
-//! 3. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
+//!    Sessions that follow their peers to another address are found by their tag, too (`moves`). Where the endpoint is one of
+//!    several behind one port, what is for another one is handed over (`shard`).
+//! 4. **Answer.** A session that has ended leaves a record (`record`). It knows what its peer resends, and answers it
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
-//! 4. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
+//! 5. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
 //!    replay (`admission`). There must be room for it, and its peer may be asked for a cookie first (`openings`, `half_open`,
 //!    `cookie`, `retried`). Then the caller is asked ([`Routed::Incoming`]).
 //!
@@ -25,6 +28,7 @@ mod asked;
 mod batch;
 mod cookie;
 mod decryptor;
+mod first_packets;
 mod half_open;
 mod hash;
 mod keys;
@@ -32,16 +36,23 @@ mod known;
 mod limit;
 mod moves;
 mod openings;
+mod overload;
+mod rations;
 mod record;
 mod retried;
 mod rotation;
 mod routed;
 mod routes;
+mod shard;
+mod sources;
 mod stateless;
 mod stats;
 
+use alloc::boxed::Box;
 use core::{net::SocketAddr, ops::Range, time::Duration};
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::first_packets::FirstPackets;
 use self::{
     admission::{Admission, Beginning},
     asked::Asked,
@@ -51,15 +62,18 @@ use self::{
     half_open::HalfOpen,
     hash::HashKey,
     limit::Limits,
+    rations::Rations,
     record::{FirstPush, Records, Verdict},
     retried::Retried,
     routes::{Entry, Role, Routes, without_flow_label},
+    shard::Shard,
     stateless::{Answer, Stateless},
 };
 pub use self::{
     rotation::RotateError,
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
+    shard::{Counted, HandOver, ReplacedElsewhere, ShardTable},
     stats::RoutingStats,
 };
 use super::{ClosedRecord, Connection, CookiePolicy, Extensions, Instant, KcpConfig, Random, time::earliest};
@@ -151,10 +165,14 @@ pub struct Endpoint {
     asked: Asked,
     stateless: Stateless,
     limits: Limits,
+    /// What each source may send, while packets are lost.
+    rations: Option<Box<Rations>>,
     /// Whether the extensions are on, and whether a PING of an unknown session is answered by RESET then.
     extensions: bool,
     resets: bool,
     key: HashKey,
+    /// Where it is one of several behind one port.
+    shard: Option<Box<Shard>>,
     stats: RoutingStats,
 }
 
@@ -206,9 +224,11 @@ impl Endpoint {
             asked: Asked::default(),
             stateless: Stateless::default(),
             limits: Limits::new(config.map_or(REPLIES_PER_SECOND, KcpConfig::reply_limit), key),
+            rations: None,
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
             resets: true,
             key,
+            shard: None,
             stats: RoutingStats::default(),
         }
     }
@@ -225,6 +245,10 @@ impl Endpoint {
             // UDP carries packets without any bytes, too.
             self.stats.dropped_short += 1;
         }
+        if self.rations.is_some() && !self.takes(source, bytes.len(), stride) {
+            self.batch.begin(source, 0, stride);
+            return;
+        }
         self.decryptor.decrypt(source, bytes, stride, &mut self.batch.opened);
         self.batch.begin(source, bytes.len(), stride);
     }
@@ -233,6 +257,9 @@ impl Endpoint {
     /// decrypted.
     pub fn poll_routed(&mut self, now: Instant, bytes: &[u8]) -> Option<Routed> {
         self.drop_offered();
+        if self.rations.is_some() {
+            self.go_on_rationing(now);
+        }
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
@@ -274,6 +301,9 @@ impl Endpoint {
         range: Range<usize>,
     ) -> Option<Routed> {
         self.decryptor.expire(now);
+        if let Some(packets) = self.for_other_shard(conv, bytes, &range) {
+            return Some(Routed::OtherShard(Box::new(packets)));
+        }
         let route = (self.batch.source, conv);
         if self.routes.has_tags() {
             if let Some(handle) = self.find_by_tag(conv, &bytes[range.clone()]) {
@@ -356,6 +386,7 @@ impl Endpoint {
                     Err(reply) => return reply.map(Routed::Reply),
                 };
                 let gives_way = self.make_room(now, validated, dropped).ok()?;
+                self.reserve(&(source, conv), gives_way.is_some(), dropped).ok()?;
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 let retiring_key =
                     self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
@@ -394,12 +425,17 @@ impl Endpoint {
         let admission = self.admission.as_mut()?;
         if self.routes.find(&route).is_some() {
             // A session was begun here meanwhile.
+            self.unreserve(&route);
             self.stats.dropped_no_session += incoming.packets as u64;
             return None;
         }
         self.stats.accepted += 1;
         let handle =
             self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
+        if let Some(shard) = &self.shard {
+            // The session has it itself from here on.
+            shard.release_route(&route);
+        }
         self.routes.set_phase(handle, self.batch.run_phase.unwrap_or_default());
         let replaced = admission.replace(incoming.source, handle);
         // Its peer has begun anew, and waits for nothing of the old session.
@@ -415,6 +451,7 @@ impl Endpoint {
     /// its packets as dropped.
     pub fn refuse(&mut self, refusal: Refusal) {
         let Some(Offer { incoming, .. }) = self.offered.take() else { return };
+        self.unreserve(&(incoming.source, incoming.conv));
         let counter = match refusal {
             Refusal::QueueFull => &mut self.stats.dropped_queue_full,
             Refusal::Unwanted => &mut self.stats.dropped_no_session,
@@ -443,6 +480,7 @@ impl Endpoint {
     /// After a restart, peers of sessions from before learn of it by these answers. Those that the limit leaves out wait for
     /// their [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
     pub fn set_reply_limit(&mut self, per_second: u32) {
+        let per_second = self.shard.as_ref().map_or(per_second, |shard| shard.part(per_second));
         self.limits = Limits::new(per_second, self.key);
     }
 
@@ -456,13 +494,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::ConvInUse`] where there is one already, [`ConnectError::OtherCipher`] where the other sessions with
-    /// this peer have another cipher.
+    /// this peer have another cipher, [`ConnectError::IsShard`] where the endpoint is one of several.
     pub fn connect(
         &mut self,
         peer: SocketAddr,
         conv: u32,
         crypto: Option<&PacketCrypto>,
     ) -> Result<Handle, ConnectError> {
+        if self.shard.is_some() {
+            return Err(ConnectError::IsShard);
+        }
         let peer = without_flow_label(peer);
         if let Some(handle) = self.find(peer, conv) {
             return Err(ConnectError::ConvInUse(handle));
@@ -485,8 +526,9 @@ impl Endpoint {
     /// resends because an ACK was lost ([`Routed::Reply`]). Without it, what the peer resends is dropped. Either way it begins
     /// no session. A session that the peer begins anew with the same address and conv is offered after 3 seconds.
     pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
-        let Some(entry) = self.routes.remove(handle) else { return false };
-        let Entry { route, role, first_push, half_open, .. } = entry;
+        let Some(Entry { route, role, first_push, half_open, .. }) = self.remove(handle) else {
+            return false;
+        };
         if half_open {
             self.half_open.remove(handle);
         }
@@ -513,7 +555,7 @@ impl Endpoint {
     /// When there is something for [`forget_expired`](Self::forget_expired) to forget. `None` if nothing is kept that expires.
     #[must_use]
     pub fn expires_at(&self) -> Option<Instant> {
-        earliest([self.records.expires_at(), self.decryptor.expires_at()])
+        earliest([self.records.expires_at(), self.decryptor.expires_at(), self.rations_end_at()])
     }
 
     /// Forgets what was remembered of sessions that ended more than a minute ago. Nobody has to call it: what has expired answers
@@ -521,6 +563,7 @@ impl Endpoint {
     pub fn forget_expired(&mut self, now: Instant) {
         self.records.expire(now);
         self.decryptor.expire(now);
+        self.end_rations(now);
     }
 
     /// Remembers the packets of `connection` that would begin a session here if an attacker sent them back. To be called

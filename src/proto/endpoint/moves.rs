@@ -41,7 +41,8 @@ impl Endpoint {
     /// before begin no session for a minute. Returns the session that ends by this one, as [`Accepted::replaced`](super::Accepted::replaced) does.
     ///
     /// # Errors
-    /// [`MoveError::ConvInUse`] where the new address has a session of that conv by now. Then this one cannot go on.
+    /// [`MoveError::ConvInUse`] or [`MoveError::ConvInUseElsewhere`] where the new address has a session of that conv by now. Then this
+    /// one cannot go on.
     pub fn moved(
         &mut self,
         now: Instant,
@@ -54,7 +55,7 @@ impl Endpoint {
         if let Some(other) = self.routes.find(&(to, route.1)) {
             return if other == handle { Ok(None) } else { Err(MoveError::ConvInUse(other)) };
         }
-        self.routes.change_address(handle, to);
+        self.routes.change_address(handle, to).ok_or(MoveError::ConvInUseElsewhere)?;
         let Some(admission) = &mut self.admission else { return Ok(None) };
         admission.close(route.0, handle);
         self.records.insert(now, &route, role, first_push, None);

@@ -40,9 +40,7 @@ impl Endpoint {
             // Who knows no cookies has no part in this.
             CookiePolicy::UnderLoad => match hello {
                 None => self.retried.contains(now, (source, conv)),
-                Some(_) => {
-                    self.half_open.is_under_load(source.ip()) || self.routes.len() >= self.max_sessions
-                }
+                Some(_) => self.half_open.is_under_load(source.ip()) || self.live() >= self.max_sessions,
             },
             CookiePolicy::Always => true,
         };
@@ -81,7 +79,7 @@ impl Endpoint {
                 Limit::Network => self.stats.dropped_max_half_open_of_network += packets,
             })?
         };
-        if evicted.is_some() || self.routes.len() < self.max_sessions {
+        if evicted.is_some() || self.live() < self.max_sessions {
             return Ok(evicted);
         }
         let evicted = self.half_open.oldest_idle(now);
@@ -91,7 +89,7 @@ impl Endpoint {
     /// Forgets a half-open session that gives way to another one; returns whether it was there. It leaves no record: if its peer is
     /// there after all, it may begin anew at once.
     pub(super) fn evict(&mut self, handle: Handle) -> bool {
-        let Some(entry) = self.routes.remove(handle) else { return false };
+        let Some(entry) = self.remove(handle) else { return false };
         self.half_open.remove(handle);
         if let Some(admission) = &mut self.admission {
             admission.close(entry.route.0, handle);

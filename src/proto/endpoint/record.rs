@@ -40,6 +40,7 @@ use core::{
 use super::{
     hash::{HashKey, Map},
     routes::{Role, Route},
+    shard::Shard,
     stateless::Answer,
 };
 use crate::proto::{
@@ -70,6 +71,7 @@ pub(super) struct Records {
     front: u32,
     /// The numbers of the latest records, by the hashes of their routes.
     latest: Map<u64, u32>,
+    shard: Option<Shard>,
 }
 
 /// What is known of one session that has ended.
@@ -114,7 +116,12 @@ enum Meaning {
 
 impl Records {
     pub(super) fn new(key: HashKey) -> Self {
-        Self { key, records: VecDeque::new(), front: 0, latest: Map::with_hasher(key) }
+        Self { key, records: VecDeque::new(), front: 0, latest: Map::with_hasher(key), shard: None }
+    }
+
+    /// Has the routes of records belong to this shard.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        self.shard = Some(shard);
     }
 
     /// Adds the record of a session that has ended.
@@ -131,6 +138,9 @@ impl Records {
             self.forget_oldest();
         }
         let route = self.key.hash_one(route);
+        if let Some(shard) = &self.shard {
+            shard.hold_hash(route);
+        }
         self.latest.insert(route, self.front.wrapping_add(self.records.len() as u32));
         self.records.push_back(Record { route, ended_at: now, role, first_push, left, late_id: None });
     }
@@ -165,6 +175,9 @@ impl Records {
 
     fn forget_oldest(&mut self) {
         let Some(record) = self.records.pop_front() else { return };
+        if let Some(shard) = &self.shard {
+            shard.release_hash(record.route);
+        }
         // A route that has a later record keeps that one.
         if self.latest.get(&record.route) == Some(&self.front) {
             self.latest.remove(&record.route);

@@ -1,8 +1,9 @@
 //! What an endpoint tells its caller of the packets that it has received.
 
+use alloc::boxed::Box;
 use core::{fmt, net::SocketAddr, ops::Range};
 
-use super::Handle;
+use super::{HandOver, Handle};
 
 /// What a batch of packets holds next.
 ///
@@ -21,6 +22,9 @@ pub enum Routed {
     /// A packet to be sent, which is [`Endpoint::reply`](super::Endpoint::reply): the endpoint itself answers what it received. Nothing else comes of
     /// it, and nothing breaks if it is not sent: whoever asked asks again.
     Reply(Reply),
+    /// Packets for a session of another shard. They come only of an endpoint that was made as one of several
+    /// ([`Endpoint::accepting_as_shard`](super::Endpoint::accepting_as_shard)). If they are not handed over, it is as if they were lost.
+    OtherShard(Box<HandOver>),
 }
 
 /// An answer of the endpoint itself, to packets of no session.
@@ -95,13 +99,17 @@ pub enum MoveError {
     Unknown,
     /// The endpoint has another session of the conversation with that address.
     ConvInUse(Handle),
+    /// Another shard has such a session.
+    ConvInUseElsewhere,
 }
 
 impl fmt::Display for MoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "there is no such session",
-            Self::ConvInUse(_) => "the conversation number is in use with the new address",
+            Self::ConvInUse(_) | Self::ConvInUseElsewhere => {
+                "the conversation number is in use with the new address"
+            }
         })
     }
 }
@@ -116,6 +124,8 @@ pub enum ConnectError {
     ConvInUse(Handle),
     /// The sessions with the peer have another cipher. Which one a packet needs cannot be told before it is decrypted.
     OtherCipher,
+    /// The endpoint is one of several behind one port. What the peer answers may arrive at another one.
+    IsShard,
 }
 
 impl fmt::Display for ConnectError {
@@ -123,6 +133,7 @@ impl fmt::Display for ConnectError {
         f.write_str(match self {
             Self::ConvInUse(_) => "the conversation number is in use with this peer",
             Self::OtherCipher => "other sessions with this peer have another cipher",
+            Self::IsShard => "the endpoint is one of several behind one port",
         })
     }
 }

@@ -3,13 +3,15 @@
 mod by_route;
 
 use alloc::{boxed::Box, vec::Vec};
-use core::net::SocketAddr;
+use core::{hash::BuildHasher, net::SocketAddr};
 
 use self::by_route::ByRoute;
 use super::{
     hash::{HashKey, Map},
     keys::KeyPhase,
     record::FirstPush,
+    shard::Shard,
+    sources::Sources,
 };
 use crate::proto::Instant;
 
@@ -93,9 +95,13 @@ pub(super) struct Routes {
     by_tag: Map<(u32, u32), u32>,
     /// The same by the addresses that these were found at, and their conv.
     by_elsewhere: Map<Route, u32>,
+    /// The addresses of sessions that are not half-open.
+    sources: Sources,
     /// The session that a packet was for last. The next is mostly for the same one, which is then found without hashing.
     last: u32,
     next_serial: u32,
+    /// The shard that the routes belong to.
+    shard: Option<Shard>,
 }
 
 impl Routes {
@@ -106,9 +112,16 @@ impl Routes {
             by_route: ByRoute::new(key),
             by_tag: Map::with_hasher(key),
             by_elsewhere: Map::with_hasher(key),
+            sources: Sources::new(key),
             last: 0,
             next_serial: 0,
+            shard: None,
         }
+    }
+
+    /// Has the routes of sessions belong to this shard.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        self.shard = Some(shard);
     }
 
     /// Adds a session. The route must be free.
@@ -137,6 +150,10 @@ impl Routes {
             elsewhere: None,
         });
         self.by_route.insert(&self.entries, index);
+        self.sources.add(route.0);
+        if let Some(shard) = &self.shard {
+            shard.hold_hash(self.by_route.key().hash_one(route));
+        }
         handle
     }
 
@@ -145,14 +162,21 @@ impl Routes {
         self.get(handle)?;
         self.by_route.remove(&self.entries, handle.index);
         let entry = self.entries[handle.index()].take()?;
+        if let Some(shard) = &self.shard {
+            shard.release_route(&entry.route);
+        }
         if entry.tag != 0 {
             self.forget_tag(&entry);
+        }
+        if !entry.half_open {
+            self.sources.remove(entry.route.0);
         }
         self.free.push(handle.index);
         if self.by_route.len() == 0 {
             // A crowd that has left leaves no memory behind. The serial goes on: old handles stay invalid.
             let key = self.by_route.key();
-            *self = Self { next_serial: self.next_serial, ..Self::new(key) };
+            let shard = self.shard.take();
+            *self = Self { next_serial: self.next_serial, shard, ..Self::new(key) };
         }
         Some(entry)
     }
@@ -163,6 +187,9 @@ impl Routes {
         if let Some(entry) = entry.filter(|entry| entry.handle == handle && entry.tag == 0) {
             entry.tag = tag;
             self.by_tag.insert((entry.route.1, tag), handle.index);
+            if let Some(shard) = &self.shard {
+                shard.hold_tag(entry.route.1, tag);
+            }
         }
     }
 
@@ -170,6 +197,9 @@ impl Routes {
         let key = (entry.route.1, entry.tag);
         if self.by_tag.get(&key) == Some(&entry.handle.index) {
             self.by_tag.remove(&key);
+        }
+        if let Some(shard) = &self.shard {
+            shard.release_tag(key.0, key.1);
         }
         self.forget_elsewhere(entry.handle.index, entry.elsewhere.as_deref(), entry.route.1);
     }
@@ -179,6 +209,9 @@ impl Routes {
             && self.by_elsewhere.get(&(*address, conv)) == Some(&index)
         {
             self.by_elsewhere.remove(&(*address, conv));
+            if let Some(shard) = &self.shard {
+                shard.release_route(&(*address, conv));
+            }
         }
     }
 
@@ -190,7 +223,10 @@ impl Routes {
             (entry.elsewhere.replace(Box::new(Elsewhere { address, at: now })), entry.route.1);
         if before.as_ref().is_none_or(|before| before.address != address) {
             self.forget_elsewhere(handle.index, before.as_deref(), conv);
-            self.by_elsewhere.insert((address, conv), handle.index);
+            let other = self.by_elsewhere.insert((address, conv), handle.index);
+            if let Some(shard) = self.shard.as_ref().filter(|_| other.is_none()) {
+                shard.hold_hash(self.by_route.key().hash_one((address, conv)));
+            }
         }
     }
 
@@ -212,18 +248,28 @@ impl Routes {
     }
 
     /// Gives a session another address. Returns the one before; `None` where there is no such session, and where the
-    /// address has one of that conv.
+    /// address has one of that conv, here or in another shard.
     pub(super) fn change_address(&mut self, handle: Handle, to: SocketAddr) -> Option<SocketAddr> {
         let conv = self.get(handle)?.route.1;
         if self.by_route.find(&self.entries, &(to, conv)).is_some() {
             return None;
         }
+        if self.shard.as_ref().is_some_and(|shard| shard.hold_route(&(to, conv)).is_err()) {
+            return None;
+        }
         self.by_route.remove(&self.entries, handle.index);
         let entry = self.entries.get_mut(handle.index())?.as_mut()?;
         let before = core::mem::replace(&mut entry.route.0, to);
+        if !entry.half_open {
+            self.sources.remove(before);
+            self.sources.add(to);
+        }
         let elsewhere = entry.elsewhere.take();
         self.forget_elsewhere(handle.index, elsewhere.as_deref(), conv);
         self.by_route.insert(&self.entries, handle.index);
+        if let Some(shard) = &self.shard {
+            shard.release_route(&(before, conv));
+        }
         Some(before)
     }
 
@@ -231,7 +277,19 @@ impl Routes {
     pub(super) fn set_half_open(&mut self, handle: Handle, half_open: bool) -> bool {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         let entry = entry.filter(|entry| entry.handle == handle && entry.half_open != half_open);
-        entry.map(|entry| entry.half_open = half_open).is_some()
+        let Some(entry) = entry else { return false };
+        entry.half_open = half_open;
+        if half_open {
+            self.sources.remove(entry.route.0);
+        } else {
+            self.sources.add(entry.route.0);
+        }
+        true
+    }
+
+    /// The addresses with established sessions: those that are not half-open.
+    pub(super) const fn sources_mut(&mut self) -> &mut Sources {
+        &mut self.sources
     }
 
     /// Sets the key that a session's packets must be under.

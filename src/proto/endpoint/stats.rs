@@ -9,6 +9,8 @@ use crate::crypto::OpenError;
 pub struct RoutingStats {
     /// Sessions that were accepted.
     pub accepted: u64,
+    /// Not dropped: they are for sessions of other shards, and were handed over to these.
+    pub handed_over: u64,
     /// Dropped: too short for a segment's header, or for what encryption puts around it.
     pub dropped_short: u64,
     /// Dropped: longer than the cipher takes.
@@ -37,6 +39,9 @@ pub struct RoutingStats {
     pub dropped_max_half_open_of_network: u64,
     /// Dropped: they would have begun a session, but their sender is to return a cookie first.
     pub dropped_no_cookie: u64,
+    /// Dropped before they were decrypted: while packets were lost, their source had sent more than its share
+    /// ([`Endpoint::note_overload`](super::Endpoint::note_overload)).
+    pub dropped_over_share: u64,
     /// Half-open sessions that gave way to others.
     pub evicted: u64,
     /// HELLOs that were answered by a cookie, and must come again with it.

@@ -80,6 +80,8 @@ struct Shape {
     fec: (usize, usize),
     window: u32,
     cookies: CookiePolicy,
+    /// Bytes that the buffers of all sessions of a host share.
+    memory: usize,
     /// Whether sessions have the numbers of sessions before. Strangers repeat nothing then: a session cannot tell what they kept of
     /// another one of its number, key and addresses.
     convs_come_again: bool,
@@ -137,6 +139,7 @@ impl World {
             fec: *rng.choose(&[(0, 0), (0, 0), (3, 1), (10, 3)]),
             window: *rng.choose(&[8, 32, 128]),
             cookies: *rng.choose(&[CookiePolicy::UnderLoad, CookiePolicy::Always]),
+            memory: *rng.choose(&[1 << 14, 1 << 16, 1 << 30]),
             convs_come_again: rng.chance(0.4),
         };
         let mut world = Self {
@@ -185,12 +188,14 @@ impl World {
     fn new_server(&mut self) -> Host {
         self.lives += 1;
         let config = self.config(self.keys.len() - 1);
-        Host::accepting(address(1, 9), &config).in_its_life(self.lives, Some(&config))
+        Host::accepting(address(1, 9), &config)
+            .in_its_life(self.lives, Some(&config))
+            .with_memory(self.shape.memory)
     }
 
     fn new_client(&mut self, address: SocketAddr) -> Host {
         self.lives += 1;
-        Host::connecting(address).in_its_life(self.lives, None)
+        Host::connecting(address).in_its_life(self.lives, None).with_memory(self.shape.memory)
     }
 
     // ---- What happens ----

@@ -559,3 +559,40 @@ async fn a_clock_that_steps_back_breaks_nothing() {
         assert!(socket.stats().socket.send_errors > 0);
     }
 }
+
+/// One of a listener's sockets cannot be read any more, and not be sent over. The others go on, and so does that one when it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_socket_fails_takes_no_other_with_it() {
+    let config = KcpConfig::builder().shards(3).build().unwrap();
+    let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
+    let mut sessions = Vec::new();
+    for _ in 0..30 {
+        let mut client = KcpStream::connect(listener.local_addr().unwrap(), config.clone()).await.unwrap();
+        client.write_u8(b'!').await.unwrap();
+        let (mut server, _) = within("a session is accepted", listener.accept()).await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap(), b'!');
+        sessions.push((client, server));
+    }
+    let sockets = listener.endpoint().sockets();
+    let failing = sockets[1].stats().state.sessions as usize;
+    assert!((1..30).contains(&failing));
+    sockets[1].faults().set(|_| Some(ENETDOWN));
+    let mut stuck = Vec::new();
+    for (mut client, mut server) in sessions {
+        client.write_u8(7).await.unwrap();
+        match tokio::time::timeout(ms(300), server.read_u8()).await {
+            Ok(byte) => assert_eq!(byte.unwrap(), 7),
+            Err(_) => stuck.push((client, server)),
+        }
+    }
+    assert_eq!(stuck.len(), failing);
+    sockets[1].faults().clear();
+    for (client, server) in &mut stuck {
+        assert_eq!(within("what was written", server.read_u8()).await.unwrap(), 7);
+        server.write_u8(8).await.unwrap();
+        assert_eq!(within("an answer", client.read_u8()).await.unwrap(), 8);
+    }
+    sockets[2].faults().set(|_| Some(ENETDOWN));
+    listener.abort();
+    within("all end", listener.wait_idle()).await;
+}

@@ -67,31 +67,41 @@ impl Chunk {
 
 /// Capacity of new chunks, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct ChunkSize(usize);
+struct ChunkSize(u32);
 
 impl Default for ChunkSize {
     fn default() -> Self {
-        Self(LEAST_CHUNK)
+        Self(LEAST_CHUNK as u32)
     }
 }
 
 impl ChunkSize {
+    const fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
     /// A chunk was filled before it was read.
     fn grow(&mut self) {
-        self.0 = (self.0 * 4).min(CHUNK);
+        self.0 = (self.0 * 4).min(CHUNK as u32);
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReadyQueue {
     /// Front to back. A chunk that is empty is the only one.
     chunks: VecDeque<Chunk>,
     segments: VecDeque<Segment>,
     /// Segments at the back whose message has not ended.
     unfinished: usize,
+    /// Bytes of payload that they came with.
+    unfinished_bytes: u32,
+    /// Bytes of the longest message that is not cut.
+    max_message: u32,
     /// Bytes of payload.
     bytes: usize,
     spare: Vec<BytesMut>,
+    /// Their capacity.
+    spare_bytes: u32,
     /// Capacity of the next new chunk.
     chunk_size: ChunkSize,
     /// The most chunks in use.
@@ -102,6 +112,24 @@ pub(super) struct ReadyQueue {
 }
 
 impl ReadyQueue {
+    /// `max_message`: a message ends with the segment that brings it to so many bytes.
+    pub(super) fn new(max_message: usize) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            segments: VecDeque::new(),
+            unfinished: 0,
+            unfinished_bytes: 0,
+            max_message: u32::try_from(max_message).unwrap_or(u32::MAX),
+            bytes: 0,
+            spare: Vec::new(),
+            spare_bytes: 0,
+            chunk_size: ChunkSize::default(),
+            most_chunks: HighWaterMark::default(),
+            blocks: HeldBlocks::default(),
+            reads_bytes: false,
+        }
+    }
+
     /// Segments that were not wholly read.
     pub(super) fn segments(&self) -> usize {
         self.segments.len()
@@ -120,6 +148,31 @@ impl ReadyQueue {
     /// Whether a whole message is there, which may be empty.
     pub(super) fn has_message(&self) -> bool {
         self.segments.len() > self.unfinished
+    }
+
+    /// Whether the next segment begins a message.
+    pub(super) const fn is_between_messages(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// Whether the application reads bytes, and needs no whole message.
+    pub(super) const fn reads_bytes(&self) -> bool {
+        self.reads_bytes
+    }
+
+    /// Bytes of the blocks that some of the payload lies in.
+    pub(super) const fn block_bytes(&self) -> usize {
+        self.blocks.bytes()
+    }
+
+    /// Bytes of spare chunks.
+    pub(super) const fn spare_bytes(&self) -> usize {
+        self.spare_bytes as usize
+    }
+
+    /// Bytes of the longest message that is not cut.
+    pub(super) const fn max_message(&self) -> usize {
+        self.max_message as usize
     }
 
     // ---- Adding ----
@@ -144,10 +197,16 @@ impl ReadyQueue {
 
     #[inline]
     fn push_segment(&mut self, len: usize, gap: u16, frg: u8) {
-        // A message without an end ends where the longest one would.
-        let ends_message = frg == 0 || self.unfinished + 1 >= MAX_FRAGMENTS;
+        let ends_message = frg == 0 || self.is_cut_at(len);
         self.segments.push_back(Segment { unread: len as u32, gap, ends_message });
         self.unfinished = if ends_message { 0 } else { self.unfinished + 1 };
+    }
+
+    /// Whether a message without an end ends with the next segment, which has `len` bytes: where the longest one would.
+    fn is_cut_at(&mut self, len: usize) -> bool {
+        let before = if self.unfinished == 0 { 0 } else { self.unfinished_bytes };
+        self.unfinished_bytes = before + len as u32;
+        self.unfinished + 1 >= MAX_FRAGMENTS || self.unfinished_bytes >= self.max_message
     }
 
     /// Adds a payload behind the others. Returns the gap in front of it.
@@ -175,8 +234,8 @@ impl ReadyQueue {
                 if matches!(last, Some(Chunk::Copied(bytes)) if !bytes.is_empty()) {
                     self.chunk_size.grow();
                 }
-                let mut bytes = self.spare.pop().unwrap_or_default();
-                bytes.reserve(payload.len().max(self.chunk_size.0));
+                let mut bytes = self.take_spare();
+                bytes.reserve(payload.len().max(self.chunk_size.bytes()));
                 bytes.extend_from_slice(payload);
                 self.push_chunk(Chunk::Copied(bytes));
             }
@@ -323,7 +382,8 @@ impl ReadyQueue {
         let message = match self.chunks.front_mut() {
             // It may be kept for long.
             Some(Chunk::Copied(front))
-                if front.len() >= len && len * LEAST_PART >= self.chunk_size.0.max(front.capacity()) =>
+                if front.len() >= len
+                    && len * LEAST_PART >= self.chunk_size.bytes().max(front.capacity()) =>
             {
                 let message = front.split_to(len).freeze();
                 if front.is_empty() {
@@ -385,7 +445,7 @@ impl ReadyQueue {
     fn remove_drained(&mut self, buffers: &mut SegmentBuffers) {
         if self.chunks.len() == 1
             && let Some(Chunk::Copied(bytes)) = self.chunks.front_mut()
-            && bytes.try_reclaim(self.chunk_size.0)
+            && bytes.try_reclaim(self.chunk_size.bytes())
         {
             return;
         }
@@ -404,9 +464,18 @@ impl ReadyQueue {
 
     /// Keeps a drained chunk for later payload, unless enough are kept or a message still refers to it.
     fn recycle(&mut self, mut bytes: BytesMut) {
-        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE) && bytes.try_reclaim(self.chunk_size.0) {
+        if self.spare.len() < self.most_chunks.get().max(MIN_SPARE)
+            && bytes.try_reclaim(self.chunk_size.bytes())
+        {
+            self.spare_bytes += bytes.capacity() as u32;
             self.spare.push(bytes);
         }
+    }
+
+    fn take_spare(&mut self) -> BytesMut {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= spare.capacity() as u32;
+        spare
     }
 
     /// Copies all payload that lies in blocks, and lets go of the blocks.
@@ -439,6 +508,7 @@ impl ReadyQueue {
     /// Frees the memory that unread payload does not need.
     pub(super) fn trim(&mut self) {
         self.spare = Vec::new();
+        self.spare_bytes = 0;
         self.most_chunks = HighWaterMark::default();
         if self.blocks.bytes() > 0 {
             self.copy_out_of_blocks();

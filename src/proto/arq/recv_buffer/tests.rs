@@ -3,7 +3,7 @@ use alloc::{vec, vec::Vec};
 use super::*;
 
 fn buffer(first: u32, window: u32) -> RecvBuffer {
-    RecvBuffer::new(first, window, 1_376)
+    RecvBuffer::new(first, window, 1_376, default_max_message(1_376))
 }
 
 /// Takes in a segment whose payload is to be copied.
@@ -179,7 +179,7 @@ fn any_mixture_of_arrivals_and_reads_yields_the_stream() {
             (state >> 33) as usize % below
         };
         let first = u32::MAX - 40;
-        let mut buffer = RecvBuffer::new(first, 128, 1_376);
+        let mut buffer = RecvBuffer::new(first, 128, 1_376, default_max_message(1_376));
         let (mut sent, mut read) = (Vec::new(), Vec::new());
         // Segments by their distance from the first, and whether they have arrived.
         let mut segments: Vec<(Vec<u8>, bool)> = Vec::new();
@@ -311,12 +311,12 @@ fn a_hostile_peer_and_a_stuck_reader_hold_no_more_than_is_said() {
     const WINDOW: u32 = 16;
     const SEGMENTS: u32 = 600;
     let payload = vec![7; LARGEST_SEGMENT];
-    let most = most_held(WINDOW, 1_376);
+    let most = most_held(WINDOW, 1_376, default_max_message(1_376));
     let patterns: [fn(u32) -> u8; 3] = [|_| 0, |_| 1, |sn| u8::from(sn % 200 != 0)];
     let mut largest = 0;
     for frg in patterns {
         for reverse in [false, true] {
-            let mut recv = RecvBuffer::new(0, WINDOW, 1_376);
+            let mut recv = RecvBuffer::new(0, WINDOW, 1_376, default_max_message(1_376));
             for _ in 0..SEGMENTS {
                 let next = recv.nxt();
                 for ahead in 0..2 * WINDOW {

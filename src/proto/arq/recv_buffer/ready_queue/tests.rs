@@ -11,7 +11,7 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        Self { queue: ReadyQueue::default(), buffers: SegmentBuffers::new(1_500) }
+        Self { queue: ReadyQueue::new(usize::MAX), buffers: SegmentBuffers::new(1_500) }
     }
 
     /// One whose application reads bytes.
@@ -84,7 +84,7 @@ impl Batch {
 fn a_long_message_in_one_chunk_is_handed_out_without_a_copy_and_a_short_one_holds_no_chunk() {
     for len in [CHUNK / LEAST_PART / 3, CHUNK / LEAST_PART / 3 + 1] {
         let mut reader = Reader::new();
-        reader.queue.chunk_size = ChunkSize(CHUNK);
+        reader.queue.chunk_size = ChunkSize(CHUNK as u32);
         let payload = vec![7; len];
         for frg in [2, 1, 0] {
             assert!(reader.recv().is_none(), "the message has not ended");
