@@ -47,9 +47,11 @@ impl RecvQueue {
                 read += count;
             } else {
                 let count = self.tail.len().min(max - read);
-                sink(&self.tail[..count]);
-                self.tail.advance(count);
-                read += count;
+                if count > 0 {
+                    sink(&self.tail[..count]);
+                    self.tail.advance(count);
+                    read += count;
+                }
                 break;
             }
         }
