@@ -196,11 +196,14 @@ where
                 other => Err(unexpected(&other)),
             }
         };
-        let (end, answer) = tokio::try_join!(write, listen)?;
-        match (answer, end) {
-            (Message::Done, End::Complete) => Ok(Outcome::Sent { bytes: size, resumed: offset }),
+        // A receiver that gives up says why, and then reads no more. So an answer counts, though writing fails.
+        let write = async { io::Result::Ok(write.await) };
+        let (written, answer) = tokio::try_join!(write, listen)?;
+        match (answer, written) {
+            (Message::Done, Err(error)) => Err(error),
+            (Message::Done, Ok(End::Complete)) => Ok(Outcome::Sent { bytes: size, resumed: offset }),
             // The receiver only repeats the error that this end sent.
-            (Message::Failed(_), End::Failed(reason)) => Ok(Outcome::Failed(reason)),
+            (Message::Failed(_), Ok(End::Failed(reason))) => Ok(Outcome::Failed(reason)),
             (Message::Failed(reason), _) => Ok(Outcome::Failed(reason)),
             (other, _) => Err(unexpected(&other)),
         }

@@ -36,6 +36,8 @@ pub(super) struct Alive {
     unproven: Option<u32>,
     /// A PING is to go before the first PUSH: see [`Arq::introduce_itself`].
     introduces: bool,
+    /// A PING is to go before each resend of the first segment: the same.
+    introduces_resends: bool,
     /// WASK, WINS and PING of the peer carry a time that goes forward, and nobody else can have written it.
     has_clock: bool,
     /// PING is to be sent.
@@ -54,6 +56,7 @@ impl Alive {
             is_confirmed: false,
             unproven: None,
             introduces: false,
+            introduces_resends: false,
             has_clock: false,
             ping_due: false,
             peer_clock: None,
@@ -113,10 +116,28 @@ impl Arq {
         self.alive.is_confirmed
     }
 
-    /// Sends a PING before the first PUSH, unless that has been sent. By then this end may have another address, and does not
-    /// know it: then the PUSH alone would begin another session at the peer, and the PING tells whose it is.
+    /// Sends a PING before the first PUSH, unless that has been sent, and before each resend of it. By then this end may have another
+    /// address, and does not know it, or the peer may have been restarted: then the PUSH alone would begin another session at the peer,
+    /// and the PING tells whose it is.
     pub(in crate::proto) const fn introduce_itself(&mut self) {
         self.alive.introduces = self.buffer.nxt() == 0;
+        self.alive.introduces_resends = self.buffer.una() == 0;
+    }
+
+    /// Has a PING sent if the first segment is about to be sent again, and a PING goes before it.
+    #[inline]
+    pub(super) fn introduce_resend(&mut self, now: Instant) {
+        if self.alive.introduces_resends {
+            self.introduce_resend_of_first(now);
+        }
+    }
+
+    #[cold]
+    fn introduce_resend_of_first(&mut self, now: Instant) {
+        self.alive.introduces_resends = self.buffer.una() == 0;
+        let is_due = |at: Instant| at <= now;
+        self.alive.ping_due |= self.alive.introduces_resends
+            && (self.early_due || self.buffer.next_timeout(&self.backoff()).is_some_and(is_due));
     }
 
     /// Since when an answer is due and nothing has come.

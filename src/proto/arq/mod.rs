@@ -409,6 +409,7 @@ impl Arq {
         if self.early_at.is_some_and(|at| at <= now) {
             self.early_due = true;
         }
+        self.introduce_resend(now);
         self.flush_at.take_if(|at| *at <= now);
         self.memory.on_timeout(now, &self.queue.bytes);
         self.fec_flush.on_timeout(now, self.buffer.nxt(), self.queue.unsent() > 0);

@@ -22,6 +22,8 @@ const SESSIONS: usize = 8;
 const CHAOS: Duration = ms(20_000);
 /// By then every session has ended, and every record of one is forgotten.
 const END: Instant = Instant::from_millis(400_000);
+/// How long the path or a stranger keeps a packet, and some more: clients send the first ones again.
+const LONGEST_WAY: Duration = ms(4_000);
 const KEEP: Duration = ms(6_000);
 /// Of the number that each session begins with.
 const HEAD: usize = 8;
@@ -30,6 +32,7 @@ const HEAD: usize = 8;
 struct Session {
     host: usize,
     conv: u32,
+    began_at: Instant,
     /// When it ended at its client.
     ended_at: Instant,
     /// `None` when it has ended there, or the client was killed.
@@ -139,7 +142,8 @@ impl World {
             fec: *rng.choose(&[(0, 0), (0, 0), (3, 1), (10, 3)]),
             window: *rng.choose(&[8, 32, 128]),
             cookies: *rng.choose(&[CookiePolicy::UnderLoad, CookiePolicy::Always]),
-            memory: *rng.choose(&[1 << 14, 1 << 16, 1 << 30]),
+            // Drawn apart, so that a seed means what it did before there was this.
+            memory: *Rng::new(!seed).choose(&[1 << 14, 1 << 16, 1 << 30]),
             convs_come_again: rng.chance(0.4),
         };
         let mut world = Self {
@@ -250,6 +254,7 @@ impl World {
         assert_eq!(connection.write(self.now, &number.to_le_bytes()), Ok(HEAD));
         self.sessions.push(Session {
             conv,
+            began_at: self.now,
             ended_at: self.now,
             host,
             handle: Some(handle),
@@ -304,7 +309,9 @@ impl World {
             session.forgotten = true;
             let Some(handle) = session.handle else { continue };
             session.harmed = true;
-            if !self.hosts[session.host].connection(handle).is_connected() {
+            // The new server may get a copy of what began the session at the one before.
+            let may_begin_again = self.now - session.began_at <= LONGEST_WAY;
+            if !self.hosts[session.host].connection(handle).is_connected() || may_begin_again {
                 session.client.may_read_of_two = true;
             }
         }

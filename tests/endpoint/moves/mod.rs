@@ -115,6 +115,31 @@ fn a_client_that_has_only_read_begins_no_second_session_elsewhere() {
     }
 }
 
+/// The server has its first PUSH, and the ACK of that was lost: it comes again, from another address.
+#[test]
+fn a_client_that_sends_its_first_push_again_begins_no_second_session_elsewhere() {
+    let config = settings().build().unwrap();
+    let mut hosts = [Host::accepting(address(1, 1), &config), Host::connecting(client(1))];
+    let peer = hosts[0].address;
+    let handle = hosts[1].connect(at(0), peer, CONV, &config);
+    deliver_all(at(0), &mut hosts);
+    deliver_all(at(50), &mut hosts);
+    let session = hosts[0].take_accepted().unwrap();
+    hosts[1].connection(handle).write(at(50), b"request").unwrap();
+    let [server, moving] = &mut hosts;
+    for batch in moving.drive(at(50)) {
+        server.receive(at(50), client(1), batch.bytes, batch.stride);
+    }
+    assert_eq!(server.read(session), b"request");
+    assert!(!server.drive(at(60)).is_empty());
+    moving.address = client(2);
+    for millis in (100..9_000).step_by(20) {
+        deliver_all(at(millis), &mut hosts);
+    }
+    assert_eq!(hosts[0].stats().accepted, 1);
+    assert_eq!(hosts[0].endpoint.route(session).unwrap().0, client(2));
+}
+
 /// Its NAT changes its address while nothing but its FIN is under way, and nobody tells it.
 #[test]
 fn a_client_that_shuts_down_elsewhere_is_followed() {
