@@ -458,3 +458,18 @@ fn write_failure(stream: &Stream, end: Option<&MuxError>) -> Option<MuxError> {
         (None, None) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_whose_ids_have_run_out_opens_no_more_and_goes_on() {
+        let mut core = MuxCore::new(MuxConfig::default(), MuxRole::Client, Instant::ZERO);
+        core.next_id = Some(u32::MAX);
+        let last = core.open().unwrap().unwrap();
+        assert_eq!(core.id(last), Some(u32::MAX));
+        assert!(matches!(core.open(), Err(MuxError::IdsExhausted)));
+        assert!(core.end().is_none());
+    }
+}
