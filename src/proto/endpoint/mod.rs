@@ -14,7 +14,7 @@
 //!    ([`Routed::Reply`]; `stateless`, `limit`).
 //! 5. **Admit.** A run of an unknown conversation may begin a session. It must carry a HELLO or the first PUSH and be no
 //!    replay (`admission`). There must be room for it, and its peer may be asked for a cookie first (`openings`, `half_open`,
-//!    `cookie`, `retried`). Then the caller is asked ([`Routed::Incoming`]).
+//!    `cookie`, `retried`). Then the caller is asked ([`Routed::Incoming`]; `offers`).
 //!
 //! It decides and returns [`Handle`]s. It does not store the [`Connection`]s: its caller does, as suits it. A program of one
 //! thread keeps them in a `Vec`; the Tokio layer keeps each under a lock of its own, so that a write goes to the system call
@@ -35,6 +35,7 @@ mod keys;
 mod known;
 mod limit;
 mod moves;
+mod offers;
 mod openings;
 mod overload;
 mod rations;
@@ -54,7 +55,7 @@ use core::{net::SocketAddr, ops::Range, time::Duration};
 #[cfg(feature = "tokio")]
 pub(crate) use self::first_packets::FirstPackets;
 use self::{
-    admission::{Admission, Beginning},
+    admission::Admission,
     asked::Asked,
     batch::Batch,
     cookie::Cookies,
@@ -62,6 +63,7 @@ use self::{
     half_open::HalfOpen,
     hash::HashKey,
     limit::Limits,
+    offers::Offer,
     rations::Rations,
     record::{FirstPush, Records, Verdict},
     retried::Retried,
@@ -174,16 +176,6 @@ pub struct Endpoint {
     /// Where it is one of several behind one port.
     shard: Option<Box<Shard>>,
     stats: RoutingStats,
-}
-
-/// A session that the caller may accept.
-#[derive(Debug)]
-struct Offer {
-    incoming: Incoming,
-    range: Range<usize>,
-    first_push: FirstPush,
-    /// The session that gives way to it.
-    gives_way: Option<Handle>,
 }
 
 impl Endpoint {
@@ -366,111 +358,7 @@ impl Endpoint {
         Some(Reply { to })
     }
 
-    /// Offers a run of an unknown conversation to the caller, if it begins a session.
-    fn offer(&mut self, now: Instant, conv: u32, bytes: &[u8], range: Range<usize>) -> Option<Routed> {
-        let source = self.batch.source;
-        let packets = range.len().div_ceil(self.batch.stride);
-        let dropped = packets as u64;
-        let admission = self.admission.as_mut().filter(|admission| admission.open);
-        // Where sessions were begun with the address under another cipher, none is accepted under this one.
-        let is_acceptable = self.decryptor.may_be_of_accepted(source, self.batch.run_phase);
-        let Some(admission) = admission.filter(|_| is_acceptable) else {
-            self.stats.dropped_no_session += dropped;
-            return None;
-        };
-        let run = &bytes[range.clone()];
-        match admission.judge(run, &self.batch, &mut self.decryptor) {
-            Beginning::New { by_hello } => {
-                let validated = match self.look_for_cookie(now, conv, run, by_hello) {
-                    Ok(validated) => validated,
-                    Err(reply) => return reply.map(Routed::Reply),
-                };
-                let gives_way = self.make_room(now, validated, dropped).ok()?;
-                self.reserve(&(source, conv), gives_way.is_some(), dropped).ok()?;
-                let first_push = FirstPush::find(self.key, self.batch.payloads(run));
-                let retiring_key =
-                    self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
-                let incoming = Incoming { source, conv, packets, by_hello, validated, retiring_key };
-                self.offered = Some(Offer { incoming, range, first_push, gives_way });
-                Some(Routed::Incoming(incoming))
-            }
-            Beginning::None { replayed } => {
-                self.stats.dropped_replayed += replayed as u64;
-                self.stats.dropped_no_session += dropped - replayed as u64;
-                None
-            }
-            Beginning::NoHello => {
-                self.stats.dropped_no_hello += dropped;
-                None
-            }
-        }
-    }
-
-    /// Drops what the caller was offered and did not answer.
-    fn drop_offered(&mut self) {
-        if self.offered.is_some() {
-            self.refuse(Refusal::Unwanted);
-        }
-    }
-
     // ---- Sessions ----
-
-    /// Accepts the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`]. The caller
-    /// makes a [`Connection`] for it, with the configuration given to [`accepting`](Self::accepting).
-    ///
-    /// `None` when there is no such session, or it was accepted or refused before.
-    pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
-        let Offer { incoming, range, first_push, gives_way } = self.offered.take()?;
-        let route = (incoming.source, incoming.conv);
-        let admission = self.admission.as_mut()?;
-        if self.routes.find(&route).is_some() {
-            // A session was begun here meanwhile.
-            self.unreserve(&route);
-            self.stats.dropped_no_session += incoming.packets as u64;
-            return None;
-        }
-        self.stats.accepted += 1;
-        let handle =
-            self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
-        if let Some(shard) = &self.shard {
-            // The session has it itself from here on.
-            shard.release_route(&route);
-        }
-        self.routes.set_phase(handle, self.batch.run_phase.unwrap_or_default());
-        let replaced = admission.replace(incoming.source, handle);
-        // Its peer has begun anew, and waits for nothing of the old session.
-        let replaced = replaced.filter(|replaced| self.close(now, *replaced, None));
-        let evicted = gives_way.filter(|handle| self.evict(*handle));
-        if !incoming.validated && self.routes.set_half_open(handle, true) {
-            self.half_open.insert(now, handle, incoming.source.ip());
-        }
-        Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced, evicted })
-    }
-
-    /// Refuses the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`], and counts
-    /// its packets as dropped.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        let Some(Offer { incoming, .. }) = self.offered.take() else { return };
-        self.unreserve(&(incoming.source, incoming.conv));
-        let counter = match refusal {
-            Refusal::QueueFull => &mut self.stats.dropped_queue_full,
-            Refusal::Unwanted => &mut self.stats.dropped_no_session,
-        };
-        *counter += incoming.packets as u64;
-    }
-
-    /// Accepts no sessions from here on. Those that live go on.
-    pub fn stop_accepting(&mut self) {
-        if let Some(admission) = &mut self.admission {
-            admission.open = false;
-        }
-    }
-
-    /// Whether new sessions are accepted.
-    #[must_use]
-    pub fn is_accepting(&self) -> bool {
-        self.admission.as_ref().is_some_and(|admission| admission.open)
-    }
 
     /// Limits what is sent in answer to packets of sessions that are not known here, to so many packets a second: at most a
     /// tenth of them at once, and a fiftieth of them to one IPv4 address or to one network of 64 bits. What is answered for
