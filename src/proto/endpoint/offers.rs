@@ -73,7 +73,7 @@ impl Endpoint {
     }
 
     /// Accepts the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`]. The caller
-    /// makes a [`Connection`] for it, with the configuration given to [`accepting`](Self::accepting).
+    /// makes a [`Connection`](crate::proto::Connection) for it, with the configuration given to [`accepting`](Self::accepting).
     ///
     /// `None` when there is no such session, or it was accepted or refused before.
     pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
