@@ -69,8 +69,9 @@ impl Side {
     }
 }
 
-/// One exchange: the client writes, shuts down, and the server answers. Each packet is lost with the probability `loss`.
-fn exchange(config: &KcpConfig, rng: &mut Rng, loss: f64) {
+/// One exchange: the client writes, shuts down, and the server answers. Each packet is lost with the probability `loss`. Returns how
+/// long it took.
+fn exchange(config: &KcpConfig, rng: &mut Rng, loss: f64) -> Duration {
     let (request, answer) = (rng.size(1..=5_000), rng.size(0..=5_000));
     let server_shuts_first = rng.chance(0.3);
     let mut client_side = Host::connecting(client(1));
@@ -120,6 +121,19 @@ fn exchange(config: &KcpConfig, rng: &mut Rng, loss: f64) {
     assert_eq!(sides.each_ref().map(|side| side.result), [Some(CloseReason::Finished); 2], "at {now:?}");
     assert_eq!(sides.each_ref().map(|side| side.received), [answer, request]);
     assert_eq!(sides[1].host.stats().accepted, 1);
+    now - NOW
+}
+
+/// Each question that decides how a session ends is asked often enough: who was heard is there and will answer.
+#[test]
+#[ignore = "long; run it with `cargo test --release -p kcp9-tests --test endpoint ends -- --ignored`"]
+fn no_exchange_comes_near_the_time_that_a_shutdown_waits() {
+    let config = KcpConfig::default();
+    for seed in 0..100_000 {
+        let _seed = SeedOnPanic(seed);
+        let took = exchange(&config, &mut Rng::new(seed), 0.2);
+        assert!(took < ms(20_000), "{took:?}");
+    }
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn without_any_hello_the_data_still_flows_and_the_client_goes_on_asking() {
     simulation.client().writer = Writer::bulk(100_000);
     simulation.server().writer = Writer::bulk(100_000);
     simulation.run_until(LIMIT, Simulation::is_complete);
-    simulation.run_for(Duration::from_secs(60));
+    simulation.run_for(Duration::from_secs(300));
     assert!(!is_confirmed(&simulation, CLIENT) && !is_confirmed(&simulation, SERVER));
     let before = count(&simulation, CLIENT, HELLO);
     simulation.run_for(Duration::from_secs(80));

@@ -20,7 +20,7 @@ mod tests;
 
 use core::time::Duration;
 
-use super::segment::Fin;
+use super::{MAX_WAIT_GROWTH, segment::Fin};
 use crate::proto::{error::AbortReason, seq, time::Instant};
 
 /// The ends of both directions of one session.
@@ -170,8 +170,8 @@ impl Ends {
             && matches!(&self.write, WriteSide::FinSent(FinSent { due: true, .. }))
     }
 
-    /// The FIN that is to be sent now. It is sent again after `rto`, then after twice, three times that and so on, up to `max_wait`:
-    /// it is short, and a shutdown waits for its answer.
+    /// The FIN that is to be sent now. It is sent again after `rto`. Each wait is longer by `rto`, at most by 250 ms, up to `max_wait`:
+    /// FIN is short, and a shutdown waits for its answer.
     pub(in crate::proto) fn take_fin(
         &mut self,
         now: Instant,
@@ -186,7 +186,8 @@ impl Ends {
             sent.unanswered_since = now;
         }
         sent.unanswered += 1;
-        sent.wait = (sent.wait + rto).min(max_wait);
+        let growth = if sent.wait.is_zero() { rto } else { rto.min(MAX_WAIT_GROWTH) };
+        sent.wait = (sent.wait + growth).min(max_wait);
         sent.sent = Some(now);
         sent.resend_at = now + sent.wait;
         Some(sent.fin)

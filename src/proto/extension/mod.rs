@@ -521,5 +521,7 @@ fn only_segment(payload: &[u8]) -> Option<(SegmentHeader, &[u8])> {
 
 /// Least time between two questions whether the peer still has the session, when HELLOs of another one come from its address.
 const CONTEST_PAUSE: Duration = Duration::from_secs(1);
+/// What a peer that was heard is asked, and does not answer, is asked again after waits that grow by an RTO, at most by this.
+const MAX_WAIT_GROWTH: Duration = Duration::from_millis(250);
 /// The reason of an ABORT that refuses a session.
 const REFUSED: u16 = 5;
