@@ -248,6 +248,11 @@ impl<S: SessionState> Handover<S> {
 }
 
 impl<S> Inner<S> {
+    /// Whether somebody sends, who will look for more before it stops.
+    pub(super) const fn is_transmitting(&self) -> bool {
+        self.transmitting
+    }
+
     /// Whether no stream refers to the session any more.
     pub(super) fn is_released(&self) -> bool {
         self.released

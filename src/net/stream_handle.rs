@@ -56,16 +56,11 @@ impl StreamHandle {
     }
 
     pub(super) fn poll_send(&self, cx: &mut Context<'_>, message: &[u8]) -> Poll<io::Result<()>> {
-        self.poll_write_with(cx, |connection, now| connection.send(now, message))
+        within_budget(cx, |cx| self.session.poll_write(cx, |connection, now| connection.send(now, message)))
     }
 
     pub(super) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.session.poll_recv(cx);
-        if outcome.is_ready() {
-            budget.made_progress();
-        }
-        outcome
+        within_budget(cx, |cx| self.session.poll_recv(cx))
     }
 
     pub(super) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -79,7 +74,7 @@ impl StreamHandle {
     }
 
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |connection, now| connection.write(now, bytes))
+        within_budget(cx, |cx| self.session.poll_write_bytes(cx, bytes))
     }
 
     pub(super) fn poll_write_vectored(
@@ -87,20 +82,9 @@ impl StreamHandle {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |connection, now| write_vectored(connection, now, slices))
-    }
-
-    fn poll_write_with<R>(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
-    ) -> Poll<io::Result<R>> {
-        let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.session.poll_write(cx, write);
-        if outcome.is_ready() {
-            budget.made_progress();
-        }
-        outcome
+        within_budget(cx, |cx| {
+            self.session.poll_write(cx, |connection, now| write_vectored(connection, now, slices))
+        })
     }
 
     // ---- Without waiting ----
@@ -116,12 +100,7 @@ impl StreamHandle {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(0));
         }
-        let budget = ready!(coop::poll_proceed(cx));
-        let outcome = self.session.poll_peek(cx, buf);
-        if outcome.is_ready() {
-            budget.made_progress();
-        }
-        outcome
+        within_budget(cx, |cx| self.session.poll_peek(cx, buf))
     }
 
     pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
@@ -176,7 +155,7 @@ impl StreamHandle {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        at_once(|cx| self.session.poll_write(cx, |connection, now| connection.write(now, bytes)))
+        at_once(|cx| self.session.poll_write_bytes(cx, bytes))
     }
 
     pub(super) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
@@ -227,6 +206,17 @@ fn write_vectored(
         }
     }
     Ok(written)
+}
+
+/// Polls within the task's budget of Tokio: a stream that is always ready must not keep the other tasks waiting.
+#[inline]
+fn within_budget<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
+    let budget = ready!(coop::poll_proceed(cx));
+    let outcome = poll(cx);
+    if outcome.is_ready() {
+        budget.made_progress();
+    }
+    outcome
 }
 
 /// Polls once, for a caller that does not wait. What would wait fails with `WouldBlock`.

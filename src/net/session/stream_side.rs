@@ -58,23 +58,44 @@ impl Session {
         }
     }
 
+    /// Writes as many of `bytes` as there is room for, and sends.
+    pub(in crate::net) fn poll_write_bytes(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.act(|mut state, wakes| match write_kept(&mut state, bytes) {
+            Some(next) => (Poll::Ready(Ok(bytes.len())), next),
+            None => self.write_and_send(cx, state, wakes, |connection, now| connection.write(now, bytes)),
+        })
+    }
+
     /// Writes with `write`, sends, and returns what `write` returned.
     pub(in crate::net) fn poll_write<R>(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
     ) -> Poll<io::Result<R>> {
-        self.act(|mut state, wakes| {
-            let now = clock::now();
-            match write(&mut state.connection, now) {
-                Ok(result) => (Poll::Ready(Ok(result)), self.transmit_at(state, now, wakes, true)),
-                Err(WriteError::Blocked) => {
-                    state.writers.add(cx.waker(), wakes);
-                    (Poll::Pending, Next::Wait(None))
-                }
-                Err(error) => (Poll::Ready(Err(state.error_or(error))), Next::Wait(None)),
+        self.act(|state, wakes| self.write_and_send(cx, state, wakes, write))
+    }
+
+    #[inline]
+    fn write_and_send<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut state: Guard<'_>,
+        wakes: &mut WakeList,
+        write: impl FnOnce(&mut Connection, Instant) -> Result<R, WriteError>,
+    ) -> (Poll<io::Result<R>>, Next) {
+        let now = clock::now();
+        match write(&mut state.connection, now) {
+            Ok(result) => (Poll::Ready(Ok(result)), self.transmit_at(state, now, wakes, true)),
+            Err(WriteError::Blocked) => {
+                state.writers.add(cx.waker(), wakes);
+                (Poll::Pending, Next::Wait(None))
             }
-        })
+            Err(error) => (Poll::Ready(Err(state.error_or(error))), Next::Wait(None)),
+        }
     }
 
     /// Sends what waits for further writes.
@@ -126,6 +147,16 @@ impl Session {
             self.count_abandoned();
         }
     }
+}
+
+/// Takes a write that is kept for further ones, whole. `None` if it is not such a one.
+#[inline]
+fn write_kept(state: &mut Guard<'_>, bytes: &[u8]) -> Option<Next> {
+    if state.blocked.is_some() || !state.connection.write_kept(bytes) {
+        return None;
+    }
+    // Who is sending takes it along, or leaves it to the driver.
+    Some(if state.is_transmitting() { Next::Wait(None) } else { state.next(true) })
 }
 
 /// Bytes of a buffer that are initialised before it is known that there is as much to read.

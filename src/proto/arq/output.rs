@@ -130,8 +130,17 @@ impl Arq {
     /// waits for its timer.
     #[cfg(feature = "tokio")]
     pub(in crate::proto) const fn holds_all_back(&self) -> bool {
+        self.holds_back(0)
+    }
+
+    /// The same once so many `more` bytes are written.
+    #[cfg(feature = "tokio")]
+    pub(super) const fn holds_back(&self, more: usize) -> bool {
         let least = CORKED_SEGMENTS * self.path.mss();
-        self.buffer.unacked() > 0 && self.queue.unsent() < least && !self.early_due && !self.has_control()
+        self.buffer.unacked() > 0
+            && self.queue.unsent() + more < least
+            && !self.early_due
+            && !self.has_control()
     }
 
     /// When the pacer lets the next segment go, if a segment waits for nothing else.

@@ -45,6 +45,41 @@ fn a_corked_call_sends_what_has_nothing_in_flight_before_it() {
     assert!(connection.transmit(now, &mut buffer, true).is_some());
 }
 
+/// What one connection takes by [`Connection::write_kept`] where it can, and its twin by `write` alone, makes no difference: neither to
+/// what they send nor to when they are due.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_write_that_is_kept_leaves_what_any_write_leaves() {
+    for (stream, write_delay) in [(true, false), (true, true), (false, false)] {
+        let config = KcpConfig::builder().stream(stream).write_delay(write_delay).build().unwrap();
+        let mut twins = [0, 1].map(|_| Connection::new(7, &config, Instant::ZERO));
+        let (mut state, mut kept, mut now) = (1, 0, Instant::ZERO);
+        let mut buffers = [vec![0; 65_536], vec![0; 65_536]];
+        for round in 0..2_000 {
+            now += Duration::from_micros(next(&mut state) as u64 % 200);
+            let bytes = vec![round as u8; next(&mut state) % 400];
+            let is_kept = twins[0].write_kept(&bytes);
+            kept += usize::from(is_kept);
+            let taken = if is_kept { Ok(bytes.len()) } else { twins[0].write(now, &bytes) };
+            assert_eq!(taken, twins[1].write(now, &bytes), "round {round}");
+            assert!(!is_kept || twins[1].holds_all_back(), "round {round}");
+            let flushes = next(&mut state) % 50 == 0;
+            let mut sent = [0, 1].map(|_| None);
+            for ((twin, buffer), sent) in twins.iter_mut().zip(&mut buffers).zip(&mut sent) {
+                if flushes {
+                    twin.flush();
+                }
+                *sent = twin.transmit(now, buffer, !flushes);
+            }
+            assert_eq!(sent[0], sent[1], "round {round}");
+            assert!(buffers[0] == buffers[1], "round {round}");
+            assert_eq!(twins[0].poll_timeout(), twins[1].poll_timeout(), "round {round}");
+            assert_eq!(twins[0].stats(), twins[1].stats(), "round {round}");
+        }
+        assert_eq!(kept > 200, stream, "{kept} were kept");
+    }
+}
+
 /// A small generator for losses, writes and corks.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

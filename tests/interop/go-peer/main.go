@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -424,12 +425,46 @@ func drive(o *options) int {
 }
 
 // runConn moves n bytes over one connection; moved counts what was verified.
+// onlyPeer is a socket that hears its peer only.
+//
+// A session of kcp-go 5.6.1 that was dialed takes the source of the first packet
+// that comes for its peer, and is deaf to the true one if that was a stranger. A
+// port that the system hands out may have been another client's a moment ago, and
+// who spoke with that one still resends.
+type onlyPeer struct {
+	*net.UDPConn
+	peer string
+}
+
+func (c onlyPeer) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		n, from, err := c.UDPConn.ReadFrom(b)
+		if err != nil || from.String() == c.peer {
+			return n, from, err
+		}
+	}
+}
+
+func dialOnly(addr string) (onlyPeer, error) {
+	peer, err := net.ResolveUDPAddr("udp4", addr)
+	if err != nil {
+		return onlyPeer{}, err
+	}
+	conn, err := net.ListenUDP("udp4", nil)
+	return onlyPeer{conn, peer.String()}, err
+}
+
 func runConn(o *options, index int, n int64, moved *int64) error {
 	block, err := o.cipher()
 	if err != nil {
 		return err
 	}
-	s, err := kcp.DialWithOptions(o.addr, block, o.data, o.parity)
+	conn, err := dialOnly(o.addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := kcp.NewConn(o.addr, block, o.data, o.parity, conn)
 	if err != nil {
 		return err
 	}

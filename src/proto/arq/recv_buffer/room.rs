@@ -46,7 +46,7 @@ impl RecvBuffer {
             // The reader must catch up first; or, if it has nothing whole to take: one segment at a time until it has.
             return if self.has_message() { 0 } else { free.min(1) };
         }
-        if self.share.is_bounded() { free.min(self.segments_of_memory()) } else { free }
+        if self.share.is_bounded() { self.segments_of_memory(free) } else { free }
     }
 
     /// Whether the free window has grown so much that the peer is to know, who was told of one of `told` segments. It is told once a
@@ -59,22 +59,24 @@ impl RecvBuffer {
     /// The window as it would be if everything were read.
     fn whole_window(&self) -> u32 {
         if self.share.is_bounded() {
-            self.window.min(self.segments(self.share.attainable()))
+            self.segments(self.share.attainable(), self.window)
         } else {
             self.window
         }
     }
 
-    /// Segments that there is memory for.
-    fn segments_of_memory(&self) -> u32 {
+    /// Segments that there is memory for, `most` at most.
+    fn segments_of_memory(&self, most: u32) -> u32 {
         let attainable = self.share.attainable().saturating_sub(self.overhead());
-        let free = self.segments(attainable.saturating_sub(self.cost(0, 0)));
+        let free = self.segments(attainable.saturating_sub(self.cost(0, 0)), most);
         // One closes a gap, or completes what the reader waits for.
-        free.max(u32::from(self.is_below_floor() || !self.has_message()))
+        if free > 0 { free } else { most.min((self.is_below_floor() || !self.has_message()).into()) }
     }
 
-    fn segments(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes / self.max_segment()).unwrap_or(u32::MAX)
+    /// Segments that so many bytes hold, `most` at most: mostly all, which is seen without a division.
+    fn segments(&self, bytes: usize, most: u32) -> u32 {
+        let wanted = (most as usize).saturating_mul(self.max_segment());
+        if wanted <= bytes { most } else { (bytes / self.max_segment()) as u32 }
     }
 
     /// Segments that the ready queue has room for, memory aside.
