@@ -63,7 +63,7 @@ fn a_write_that_is_kept_leaves_what_any_write_leaves() {
             let taken = if is_kept { Ok(bytes.len()) } else { twins[0].write(now, &bytes) };
             assert_eq!(taken, twins[1].write(now, &bytes), "round {round}");
             assert!(!is_kept || twins[1].holds_all_back(), "round {round}");
-            let flushes = next(&mut state) % 50 == 0;
+            let flushes = next(&mut state).is_multiple_of(50);
             let mut sent = [0, 1].map(|_| None);
             for ((twin, buffer), sent) in twins.iter_mut().zip(&mut buffers).zip(&mut sent) {
                 if flushes {
