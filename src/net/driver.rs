@@ -8,6 +8,7 @@
 //! sessions    what the driver keeps of each session, and which are dirty
 //! parcels     where several drivers serve one port: what they have for each other
 //! lingering   those that still deliver after their streams were dropped
+//! openings    those that this end connects, and how many of them begin at once
 //! timers      the sessions' deadlines
 //! alarm       sleeping until the earliest of them
 //! overload    whether packets are lost because more come than are received
@@ -32,6 +33,7 @@
 mod alarm;
 mod control;
 mod lingering;
+mod openings;
 mod overload;
 mod parcels;
 mod rebind;
@@ -56,8 +58,15 @@ use std::{
 };
 
 use self::{
-    alarm::Alarm, lingering::Lingering, overload::Overload, parcels::OthersRead, receive::RecvErrors,
-    rotation::Rotated, sessions::Sessions, timers::Timers,
+    alarm::Alarm,
+    lingering::Lingering,
+    openings::{Opening, Openings},
+    overload::Overload,
+    parcels::OthersRead,
+    receive::RecvErrors,
+    rotation::Rotated,
+    sessions::Sessions,
+    timers::Timers,
 };
 use super::{
     clock,
@@ -105,6 +114,7 @@ pub(super) struct Driver {
     counted: RoutingStats,
     sessions: Sessions,
     lingering: Lingering,
+    openings: Openings,
     timers: Timers,
     alarm: Alarm,
     /// The run queue's sessions while they are looked at. It is kept for its memory.
@@ -169,6 +179,7 @@ impl Driver {
             counted: RoutingStats::default(),
             sessions: Sessions::default(),
             lingering: Lingering::of_one_in(shards),
+            openings: Openings::default(),
             timers: Timers::default(),
             alarm: Alarm::default(),
             scheduled: Vec::new(),
@@ -233,6 +244,7 @@ impl Driver {
         match outcome {
             Ok(handle) => {
                 self.sessions.insert(handle, session, false);
+                self.hold(handle);
                 self.shared.counters.state.sessions.set(self.endpoint.len());
                 Some(handle)
             }
@@ -271,6 +283,9 @@ impl Driver {
         self.plan_forgetting();
         self.wake_others_if_last();
         self.end_linger(handle);
+        if self.sessions.get(handle).is_some_and(|slot| slot.opening == Opening::UnderWay) {
+            self.openings.end();
+        }
         let session = self.sessions.remove(handle)?;
         if let Some(queue) = &self.shared.accept_queue {
             queue.forget(&session);
@@ -288,6 +303,7 @@ impl Driver {
             return;
         }
         slot.lingering = Some(self.lingering.add(handle, slot.session.undelivered_bytes()));
+        self.begin_at_once(clock::now(), handle);
         while let Some(oldest) = self.lingering.excess(|handle| self.sessions.lingers(handle)) {
             self.end_linger(oldest);
             if let Some(slot) = self.sessions.get(oldest) {
@@ -420,12 +436,15 @@ impl Driver {
     #[inline]
     fn after_serving(&mut self, now: Instant, handle: Handle) {
         let Some(slot) = self.sessions.get(handle) else { return };
-        let (may_move, half_open) = (slot.may_move, slot.half_open);
+        let (may_move, half_open, opening) = (slot.may_move, slot.half_open, slot.opening);
         if may_move {
             self.follow_if_moved(now, handle);
         }
         if half_open {
             self.note_if_validated(handle);
+        }
+        if opening == Opening::UnderWay {
+            self.note_if_answered(handle);
         }
     }
 
@@ -474,8 +493,9 @@ impl Driver {
         let idle = self.idle.front().map(|(at, _)| *at);
         let retry = self.recv_errors.paused_until();
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
-        self.alarm
-            .poll(cx, earliest([self.timers.next(), idle, retry, end, self.forget_at, self.key_retires_at]))
+        let place = self.openings.deadline();
+        let deadlines = [self.timers.next(), idle, retry, end, place, self.forget_at, self.key_retires_at];
+        self.alarm.poll(cx, earliest(deadlines))
     }
 }
 
@@ -517,7 +537,9 @@ impl Future for Driver {
                 this.trim_idle(now);
                 this.forget_expired(now);
                 this.retire_key(now);
+                this.begin_held(now);
                 this.serve_dirty(now);
+                this.begin_held(now);
                 this.after_turn();
                 this.retry_blocked(cx);
             }

@@ -178,6 +178,9 @@ impl KcpEndpoint {
     /// Makes a stream to `peer`, with a conv that no other stream of this method has. Returns at once, whether or not anybody
     /// answers: [`KcpStream::connected`] waits for that.
     ///
+    /// Thousands may be made in a loop. At most 2,048 are opening at a time: further ones send nothing until peers of some have
+    /// answered, or have not within 300 ms. Otherwise most of their first packets would overflow the sockets' buffers.
+    ///
     /// # Errors
     /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, its port is 0, or it is an address of a link (`fe80::`)
     /// without the link's scope, or there are several sockets ([`KcpError::Sharded`]); `ConnectionAborted` after
@@ -443,6 +446,10 @@ pub(super) fn connect(
     let peer = reachable(shared.socket().local_addr()?, peer)?;
     let connection = Connection::connect(conv, config, clock::now(), shared.seed());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
+    if shared.sharing == Sharing::Many {
+        // The driver lets it begin: at once, unless thousands do.
+        session.hold();
+    }
     shared.schedule(&session);
     Ok(KcpStream::new(session))
 }

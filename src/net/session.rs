@@ -104,6 +104,21 @@ impl Session {
         self.handover.locked(|state, _| state.connection.is_validated())
     }
 
+    /// Has it send nothing before [`begin`](Self::begin).
+    pub(super) fn hold(&self) {
+        self.handover.locked(|mut state, _| state.held = true);
+    }
+
+    /// Has it send from here on.
+    pub(super) fn begin(&self) {
+        self.handover.locked(|mut state, _| state.held = false);
+    }
+
+    /// Whether anything was heard from its peer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.has_heard())
+    }
+
     /// Whether no stream refers to it any more.
     pub(super) fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, vec::Vec};
 
+use super::openings::Opening;
 use crate::{
     net::session::Session,
     proto::{Handle, Instant},
@@ -30,6 +31,7 @@ pub(super) struct Slot {
     pub(super) may_move: bool,
     /// Whether its peer has still to show that it hears this end.
     pub(super) half_open: bool,
+    pub(super) opening: Opening,
     pub(super) served_at: Instant,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
@@ -49,6 +51,7 @@ impl Sessions {
             idle: false,
             may_move: false,
             half_open,
+            opening: Opening::Over,
             served_at: Instant::ZERO,
             lingering: None,
         };

@@ -35,6 +35,65 @@ fn turn_in_a_flood(driver: &mut Driver) -> Instant {
     now
 }
 
+/// As [`KcpEndpoint::connect`](crate::KcpEndpoint::connect) begins a session. It wants to send its HELLO.
+fn connected(driver: &mut Driver, conv: u32, peer: SocketAddr) -> (Arc<Session>, Handle) {
+    let connection = Connection::connect(conv, &KcpConfig::default(), clock::now(), driver.shared.seed());
+    let session = Arc::new(Session::new(Arc::clone(&driver.shared), connection, peer, None));
+    session.hold();
+    let handle = driver.add_connected(Arc::clone(&session)).unwrap();
+    driver.sessions.mark_dirty(handle);
+    (session, handle)
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_window_of_openings_send_nothing_until_one_before_them_has_begun_or_is_given_up()
+{
+    let mut driver = driver();
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = nobody.local_addr().unwrap();
+    let most = openings::WINDOW as u32;
+    let mut sessions: Vec<_> = (1..=most + 5).map(|conv| connected(&mut driver, conv, peer)).collect();
+    let now = clock::now();
+    let sent = |sessions: &[(Arc<Session>, Handle)]| {
+        let packets =
+            |session: &Arc<Session>| session.with(false, |connection| connection.stats()).udp.packets_sent;
+        sessions.iter().filter(|(session, _)| packets(session) > 0).count()
+    };
+    let turn = |driver: &mut Driver, now: Instant| {
+        driver.begin_held(now);
+        driver.serve_dirty(now);
+    };
+    turn(&mut driver, now);
+    assert_eq!(sent(&sessions), openings::WINDOW);
+    assert_eq!(sent(&sessions[openings::WINDOW..]), 0, "those that came last wait");
+    assert_eq!(driver.openings.deadline(), Some(now + openings::PATIENCE));
+
+    // One under way ends, and its place is free. So does one that waits: it has none.
+    let (gone, handle) = sessions.remove(0);
+    gone.fail(KcpError::EndpointClosed);
+    driver.forget(now, handle);
+    let (gone, handle) = sessions.pop().unwrap();
+    gone.fail(KcpError::EndpointClosed);
+    driver.forget(now, handle);
+    turn(&mut driver, now);
+    assert_eq!(sent(&sessions), openings::WINDOW);
+    assert_eq!(sent(&sessions[openings::WINDOW..]), 0);
+
+    // The stream of one that waits is dropped: it begins, so that it ends in time.
+    let (dropped, handle) = sessions.pop().unwrap();
+    driver.begin_linger(handle);
+    turn(&mut driver, now);
+    assert!(dropped.with(false, |connection| connection.stats()).udp.packets_sent > 0);
+    assert_eq!(sent(&sessions), openings::WINDOW);
+
+    // Nobody answers.
+    turn(&mut driver, now + (openings::PATIENCE - Duration::from_micros(1)));
+    assert_eq!(sent(&sessions), openings::WINDOW);
+    turn(&mut driver, now + openings::PATIENCE);
+    assert_eq!(sent(&sessions), sessions.len());
+    assert_eq!(driver.openings.deadline(), None, "nobody waits any more");
+}
+
 /// A session whose time is over and whose peer may have spoken, in what is not read yet, is due in each turn, and such sessions
 /// were due first. Where they were as many as a turn serves, no deadline of another session was kept for as long as the flood
 /// lasted.

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) moved: bool,
     /// A batch that found the socket full. It goes before all others.
     pub(super) blocked: Option<Box<Blocked>>,
+    /// It sends nothing yet.
+    pub(super) held: bool,
     /// Every send has failed for a while.
     failing: Option<Box<Failing>>,
     /// Packets are too long for the way to the peer, and the stream stands still.
@@ -95,6 +97,7 @@ impl State {
             elsewhere: None,
             moved: false,
             blocked: None,
+            held: false,
             failing: None,
             stuck: None,
             failure: None,

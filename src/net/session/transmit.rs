@@ -101,6 +101,10 @@ impl Sender<State> for Batches<'_> {
 
     #[inline]
     fn take(&mut self, state: &mut State) -> Result<Batch, Next> {
+        if state.held {
+            // The driver serves it when it may begin.
+            return Err(Next::Wait(None));
+        }
         if let Some(blocked) = state.blocked.take() {
             self.session.send_blocked(state, self.now, blocked)?;
         }

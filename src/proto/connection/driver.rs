@@ -22,6 +22,11 @@ impl Connection {
         self.is_readable() || self.datagrams.has_unread()
     }
 
+    /// Whether anything was heard from the peer.
+    pub(crate) const fn has_heard(&self) -> bool {
+        self.arq.has_heard()
+    }
+
     /// Whether anything waits to be sent: what [`flush`](Self::flush) would send, or what the windows hold up.
     pub(crate) const fn has_held_back(&self) -> bool {
         self.arq.has_held_back()
