@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
-    sync::{Barrier, Semaphore},
+    sync::Barrier,
     time,
 };
 
@@ -68,8 +68,6 @@ struct Crowd {
     opened: AtomicUsize,
     echoed: AtomicUsize,
     failed: AtomicUsize,
-    /// What each needs to be opened.
-    turns: Semaphore,
     /// Where they wait for each other: before the second echo, and before they are held.
     barrier: Barrier,
 }
@@ -89,7 +87,6 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         opened: AtomicUsize::new(0),
         echoed: AtomicUsize::new(0),
         failed: AtomicUsize::new(0),
-        turns: Semaphore::new(options.at_once()),
         barrier: Barrier::new(options.sessions + 1),
     });
 
@@ -166,12 +163,10 @@ async fn session(
     timeout: Duration,
     crowd: Arc<Crowd>,
 ) -> io::Result<()> {
-    let turn = crowd.turns.acquire().await;
     let stream = match connect() {
         Ok(stream) => open(stream, number, timeout, &crowd).await,
         Err(error) => Err(error),
     };
-    drop(turn);
     crowd.opened.fetch_add(1, Ordering::Relaxed);
     crowd.barrier.wait().await;
     let stream = match stream {

@@ -4,13 +4,12 @@
 //! scale --sessions 100000 --echo 64            # all at once, each with an echo
 //! scale --sessions 100000 --hold 60            # then idle for a minute
 //! scale --sessions 100000 --echo 64 --every 10 --hold 60
-//! scale --sessions 1000000 --at-once 50000     # 10 GB in both processes
+//! scale --sessions 1000000 --hold 20           # 8 GB in both processes
 //! scale --sessions 100000 --echo 64 --shards 2 # a server of two sockets, each with a task of its own
 //! ```
 //!
-//! The client begins all sessions at once, and each writes its `--echo` bytes without waiting. They are over one socket, or for a
-//! server of several over many (`--sockets`), which the system spreads. Opening a million takes longer than a session waits for its
-//! first answer (`dead_timeout`), so that many need `--at-once 50000`. It starts the server as a process of its own and asks it for
+//! The client connects all sessions in one loop, and each writes its `--echo` bytes without waiting. They are over one socket, or for a
+//! server of several over many (`--sockets`), which the system spreads. It starts the server as a process of its own and asks it for
 //! its figures, so that what either of them takes is not mixed up with the other. One line of JSON tells the outcome:
 //!
 //! | field | what it is |

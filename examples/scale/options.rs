@@ -4,7 +4,6 @@ use std::{io, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use kcp9::{CookiePolicy, KcpConfig};
-use tokio::sync::Semaphore;
 
 use crate::encryption::{Crypt, Encryption};
 
@@ -30,9 +29,6 @@ pub(crate) struct Options {
     /// Sessions
     #[arg(long, value_name = "N", default_value_t = 10_000, global = true)]
     pub(crate) sessions: usize,
-    /// How many of them may be opening at the same time [default: all up to 100,000, and 1,000 of more]
-    #[arg(long, value_name = "N", global = true)]
-    at_once: Option<usize>,
     /// Bytes that each session has echoed; without it, a session waits for the answer to its HELLO only
     #[arg(long, value_name = "BYTES", default_value_t = 0, global = true)]
     pub(crate) echo: usize,
@@ -79,14 +75,6 @@ impl Options {
             .shards(self.shards)
             .accept_backlog(BACKLOG);
         config.build().map_err(io::Error::other)
-    }
-
-    /// How many sessions may be opening at the same time. A socket's buffer holds some 3,000 HELLOs. Of a million that all come from one
-    /// socket, a quarter of the packets is lost for a minute, and a few sessions lose all that they send within `dead_timeout`. A
-    /// thousand at a time is faster, too.
-    pub(crate) fn at_once(&self) -> usize {
-        let default = if self.sessions > 100_000 { 1_000 } else { self.sessions };
-        self.at_once.unwrap_or(default).clamp(1, Semaphore::MAX_PERMITS)
     }
 
     /// Sockets of the client. The system spreads them over the server's by their ports.
