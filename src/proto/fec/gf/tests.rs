@@ -8,7 +8,7 @@ use super::{tables::multiply, *};
 /// Lengths around every tail, and those of full packets. Miri has time for fewer.
 fn lengths() -> impl Iterator<Item = usize> {
     if cfg!(miri) {
-        [0, 1, 15, 16, 17, 31, 33, 63, 64, 65, 97, 130, 200].to_vec().into_iter()
+        [0, 1, 15, 16, 33, 65, 130].to_vec().into_iter()
     } else {
         (0..=300).chain([1_400, 1_472, 1_500]).collect::<Vec<_>>().into_iter()
     }
@@ -117,7 +117,7 @@ fn kernels_agree_for_every_number_of_rows_and_sources() {
                 // Longer than the rows: what is beyond does not matter.
                 let sources: Vec<_> = (0..count).map(|n| noise(len + n, n as u8)).collect();
                 let slices: Vec<_> = sources.iter().enumerate().map(|(n, source)| &source[n / 2..]).collect();
-                for taken in 1..=ROWS {
+                for taken in (1..=ROWS).step_by(if cfg!(miri) { ROWS - 1 } else { 1 }) {
                     let stride = taken + count % 3;
                     let coefficients = noise(stride * count, 3);
                     for add in [false, true] {
@@ -175,7 +175,7 @@ fn shorter_shards_count_as_padded() {
 fn one_product_is_the_sum_of_one_source() {
     for kernel in Kernel::available() {
         for len in lengths() {
-            for count in 0..=2 * ROWS + 1 {
+            for count in (0..=2 * ROWS + 1).step_by(if cfg!(miri) { ROWS + 1 } else { 1 }) {
                 let coefficients = noise(count, len as u8);
                 let source = noise(len + 3, count as u8);
                 let source = &source[count % 3..][..len];
