@@ -27,7 +27,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -156,28 +155,24 @@ func drive(o options) error {
 		return err
 	}
 	var streams, bytes int64
-	var accepting sync.WaitGroup
-	failed := make(chan error, o.streams+10)
+	// The server opens a stream for each of ours.
+	accepted := make(chan error, o.streams+10)
 	go func() {
 		for {
 			stream, err := session.AcceptStream()
 			if err != nil {
 				return
 			}
-			accepting.Add(1)
 			go func() {
-				defer accepting.Done()
-				defer stream.Close()
 				b, err := io.ReadAll(stream)
 				if err == nil {
 					err = verify(stream.ID(), 's', b, o.bytes)
 				}
-				if err != nil {
-					failed <- err
-					return
-				}
 				atomic.AddInt64(&streams, 1)
 				atomic.AddInt64(&bytes, int64(len(b)))
+				// The end of the session would say nothing of the stream's.
+				stream.Close()
+				accepted <- err
 			}()
 		}
 	}()
@@ -209,11 +204,15 @@ func drive(o options) error {
 	if err := one(); err != nil {
 		return fmt.Errorf("after the pause: %w", err)
 	}
-	accepting.Wait()
-	select {
-	case err := <-failed:
-		return err
-	default:
+	for i := 0; i < o.streams+1; i++ {
+		select {
+		case err := <-accepted:
+			if err != nil {
+				return err
+			}
+		case <-time.After(30 * time.Second):
+			return fmt.Errorf("the server has opened %d streams", i)
+		}
 	}
 	if err := session.Close(); err != nil {
 		return err
