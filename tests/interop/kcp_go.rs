@@ -80,7 +80,9 @@ async fn the_first_answers_to_kcp_go_may_be_lost() {
             let server = Server::start(echo::config()).await;
             let relay = Relay::lossy(server.addr, 0.2).unwrap();
             let began = Instant::now();
-            let flags = ["--bytes", "100000", "--msg", "20", "--conns", "200", "--stream", stream];
+            // Of 200 ports, some were those of another test's clients a moment ago: see `onlyPeer` in the peer.
+            let flags =
+                ["--bytes", "100000", "--msg", "20", "--conns", "200", "--stream", stream, "--only-peer"];
             go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
             let took = began.elapsed();
             assert!(took < Duration::from_secs(20), "{}: {took:?}", name(&peer, stream));

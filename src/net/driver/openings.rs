@@ -2,12 +2,13 @@
 //!
 //! A program may connect 100,000 sessions in one loop. Each sends a HELLO of 1,200 bytes and its first data. Sent all at once, most of
 //! that overflows the socket buffer of the peer, and the answers this end's own. It is all sent again, by each session for itself, and
-//! overflows again: half of the packets of such a storm were resends. So there is a *window* of openings, as there is one of
-//! segments. A session is *held* until it is let in: it takes writes and sends nothing. Its place is free again when its peer was
+//! overflows again: the sockets dropped a fourth of the packets of such a storm. So there is a *window* of openings, as there is one
+//! of segments. A session is *held* until it is let in: it takes writes and sends nothing. Its place is free again when its peer was
 //! heard, when it ends, or after [`PATIENCE`]: who does not answer must not keep the others waiting.
 //!
 //! Sessions with a socket of their own have no others to wait for. Those that peers begin are limited by the endpoint.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::{Driver, sessions::Sessions};
@@ -15,7 +16,6 @@ use crate::{
     net::shared::Sharing,
     proto::{Handle, Instant},
 };
-use core::time::Duration;
 
 /// Sessions that may be opening. Over a path of 250 ms these are 8,000 a second, and 10 MB/s of HELLOs.
 pub(super) const WINDOW: usize = 2_048;

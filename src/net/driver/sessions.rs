@@ -31,6 +31,7 @@ pub(super) struct Slot {
     pub(super) may_move: bool,
     /// Whether its peer has still to show that it hears this end.
     pub(super) half_open: bool,
+    /// How far it has come in its opening, if this end connects it.
     pub(super) opening: Opening,
     pub(super) served_at: Instant,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).

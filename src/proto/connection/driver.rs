@@ -40,19 +40,19 @@ impl Connection {
     /// Whether a corked [`transmit`](Self::transmit) finds nothing to send. Most writes of a few bytes end here.
     #[inline]
     pub(crate) fn holds_all_back(&self) -> bool {
-        self.arq.holds_all_back() && self.only_streams()
+        self.arq.holds_all_back() && self.sends_stream_only()
     }
 
     /// Takes the whole of a write if it is kept for further ones, so that [`holds_all_back`](Self::holds_all_back) says yes behind it,
     /// and needs no look at the clock. Returns whether it did.
     #[inline]
     pub(crate) fn write_kept(&mut self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && self.only_streams() && self.arq.write_kept(bytes)
+        !bytes.is_empty() && self.sends_stream_only() && self.arq.write_kept(bytes)
     }
 
     /// Whether the session goes on and only data of its stream is to be sent.
     #[inline]
-    fn only_streams(&self) -> bool {
+    fn sends_stream_only(&self) -> bool {
         self.state == State::Established && !self.datagrams.is_turn() && !self.has_urgent_extension()
     }
 

@@ -61,6 +61,7 @@ type options struct {
 	stream          bool
 	ackNoDelay      bool
 	sockbuf         int
+	onlyPeer        bool
 	timeout, idle   time.Duration
 	fec, nodelayRaw string
 }
@@ -121,6 +122,7 @@ func parse(command string, args []string) *options {
 	stream := f.String("stream", "true", "stream mode, true or false")
 	ackNoDelay := f.String("ack-nodelay", "false", "acknowledge every packet at once, true or false")
 	f.IntVar(&o.sockbuf, "sockbuf", 4<<20, "socket buffer bytes, each direction")
+	f.BoolVar(&o.onlyPeer, "only-peer", false, "drive: hear no packet of another source than addr")
 	timeout := f.Float64("timeout", 60, "seconds until the whole run counts as failed; 0: never")
 	f.StringVar(&o.greeting, "greet", "", "what serve writes first in each session")
 	idle := f.Float64("idle", 30, "seconds without input after which serve drops a session; 0: never")
@@ -424,7 +426,6 @@ func drive(o *options) int {
 	return 0
 }
 
-// runConn moves n bytes over one connection; moved counts what was verified.
 // onlyPeer is a socket that hears its peer only.
 //
 // A session of kcp-go 5.6.1 that was dialed takes the source of the first packet
@@ -445,26 +446,29 @@ func (c onlyPeer) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-func dialOnly(addr string) (onlyPeer, error) {
-	peer, err := net.ResolveUDPAddr("udp4", addr)
-	if err != nil {
-		return onlyPeer{}, err
+func (o *options) dial(block kcp.BlockCrypt) (*kcp.UDPSession, error) {
+	if !o.onlyPeer {
+		return kcp.DialWithOptions(o.addr, block, o.data, o.parity)
 	}
+	peer, err := net.ResolveUDPAddr("udp4", o.addr)
+	if err != nil {
+		return nil, err
+	}
+	// It is closed with the process: kcp-go does not close what it was given.
 	conn, err := net.ListenUDP("udp4", nil)
-	return onlyPeer{conn, peer.String()}, err
+	if err != nil {
+		return nil, err
+	}
+	return kcp.NewConn(o.addr, block, o.data, o.parity, onlyPeer{conn, peer.String()})
 }
 
+// runConn moves n bytes over one connection; moved counts what was verified.
 func runConn(o *options, index int, n int64, moved *int64) error {
 	block, err := o.cipher()
 	if err != nil {
 		return err
 	}
-	conn, err := dialOnly(o.addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	s, err := kcp.NewConn(o.addr, block, o.data, o.parity, conn)
+	s, err := o.dial(block)
 	if err != nil {
 		return err
 	}
