@@ -2,9 +2,9 @@
 #![allow(unsafe_code, reason = "vector instructions")]
 
 use core::arch::x86_64::{
-    __m256i, _mm256_add_epi32, _mm256_blend_epi32, _mm256_loadu_si256, _mm256_or_si256,
-    _mm256_permute2x128_si256, _mm256_shuffle_epi32, _mm256_slli_epi32, _mm256_srli_epi32,
-    _mm256_storeu_si256, _mm256_xor_si256,
+    __m256i, _mm_setr_epi32, _mm256_add_epi32, _mm256_blend_epi32, _mm256_broadcastsi128_si256,
+    _mm256_loadu_si256, _mm256_permute2x128_si256, _mm256_setr_epi32, _mm256_shuffle_epi32,
+    _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
 use super::{
@@ -35,26 +35,29 @@ fn apply(key: &[u8; 32], nonce: &[u8; NONCE_LEN], data: &mut [u8]) {
     unsafe { diagonals::apply::<__m256i>(key, nonce, data) }
 }
 
-// SAFETY: `load` and `xor_into` access their arguments only. The other methods access no memory.
+// SAFETY: `xor_into` accesses its arguments only. The other methods access no memory.
 unsafe impl Vector for __m256i {
     const BLOCKS: usize = 2;
 
     #[inline(always)]
-    unsafe fn load(words: &[u32; 16]) -> Self {
-        // SAFETY: half of the words are 32 bytes. The caller promises the instruction set, here and below.
-        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    unsafe fn in_each_lane([first, second, third, fourth]: [u32; 4]) -> Self {
+        // SAFETY: needs the instruction set only, which the caller promises, here and below.
+        unsafe {
+            let words = _mm_setr_epi32(first as i32, second as i32, third as i32, fourth as i32);
+            _mm256_broadcastsi128_si256(words)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn lane_numbers() -> Self {
+        // SAFETY: needs the instruction set only.
+        unsafe { _mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0) }
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
         // SAFETY: needs the instruction set only.
         unsafe { _mm256_add_epi32(self, other) }
-    }
-
-    #[inline(always)]
-    unsafe fn or(self, other: Self) -> Self {
-        // SAFETY: needs the instruction set only.
-        unsafe { _mm256_or_si256(self, other) }
     }
 
     #[inline(always)]

@@ -34,10 +34,11 @@ pub(super) unsafe trait Vector: Copy {
     /// Blocks of a vector, each a lane of 128 bits.
     const BLOCKS: usize;
 
-    /// The first `4 * BLOCKS` of `words`.
-    unsafe fn load(words: &[u32; 16]) -> Self;
+    /// The same four words in each lane.
+    unsafe fn in_each_lane(words: [u32; 4]) -> Self;
+    /// The number of each lane as its first word, and zeros.
+    unsafe fn lane_numbers() -> Self;
     unsafe fn add(self, other: Self) -> Self;
-    unsafe fn or(self, other: Self) -> Self;
     /// `self ^ ((x + y) <<< LEFT)`. `RIGHT` is 32 - `LEFT`.
     unsafe fn xor_rotated_sum<const LEFT: i32, const RIGHT: i32>(self, x: Self, y: Self) -> Self;
     /// Reorders the words of each lane: bits `2 * n` and `2 * n + 1` of `ORDER` say which word becomes word `n`.
@@ -48,7 +49,7 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn xor_into(rows: [Self; 4], data: &mut [u8]);
 }
 
-/// Xors the key stream into `data`.
+/// Xors the key stream into `data`, a packet.
 ///
 /// # Safety
 /// The CPU must have the instruction set of `V`.
@@ -67,14 +68,14 @@ pub(super) unsafe fn apply<V: Vector>(key: &[u8; 32], nonce: &[u8; NONCE_LEN], d
     }
 }
 
-/// The input of the blocks, without their numbers.
+/// The input of the next group of blocks.
 struct State<V> {
     a: V,
     b: V,
+    /// Its first word is word 8, the number of the block. Word 9 is the upper half of the number: it stays zero, since no
+    /// packet has 2^32 blocks.
     c: V,
     d: V,
-    /// Number of the next block, words 8 and 9.
-    block: u64,
 }
 
 impl<V: Vector> State<V> {
@@ -84,20 +85,18 @@ impl<V: Vector> State<V> {
             u32::from_le_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]])
         };
         let constant = b"expand 32-byte k";
-        let all = |words: [u32; 4]| core::array::from_fn(|at| words[at % 4]);
         // SAFETY: the caller promises the instruction set.
         unsafe {
             Self {
-                a: V::load(&all([
+                a: V::in_each_lane([
                     word(constant, 0),
                     word(constant, 1),
                     word(constant, 2),
                     word(constant, 3),
-                ])),
-                b: V::load(&all([word(key, 3), 0, word(key, 7), word(key, 2)])),
-                c: V::load(&all([0, word(key, 6), word(key, 1), word(nonce, 1)])),
-                d: V::load(&all([word(key, 5), word(key, 0), word(nonce, 0), word(key, 4)])),
-                block: 0,
+                ]),
+                b: V::in_each_lane([word(key, 3), 0, word(key, 7), word(key, 2)]),
+                c: V::in_each_lane([0, word(key, 6), word(key, 1), word(nonce, 1)]).add(V::lane_numbers()),
+                d: V::in_each_lane([word(key, 5), word(key, 0), word(nonce, 0), word(key, 4)]),
             }
         }
     }
@@ -107,16 +106,14 @@ impl<V: Vector> State<V> {
     unsafe fn xor_into<const N: usize>(&mut self, data: &mut [u8]) {
         // SAFETY: the caller promises the instruction set.
         unsafe {
-            let a0 = self.a;
-            let d0 = self.d;
-            let (mut b0, mut c0) = ([self.b; N], [self.c; N]);
-            for (b, c) in b0.iter_mut().zip(&mut c0) {
-                let (low, high) = self.next_numbers();
-                *b = b.or(high);
-                *c = c.or(low);
+            let Self { a: a0, b: b0, d: d0, .. } = *self;
+            let mut c0 = [self.c; N];
+            for c in &mut c0 {
+                *c = self.c;
+                self.c = self.c.add(V::in_each_lane([V::BLOCKS as u32, 0, 0, 0]));
             }
 
-            let (mut a, mut b, mut c, mut d) = ([a0; N], b0, c0, [d0; N]);
+            let (mut a, mut b, mut c, mut d) = ([a0; N], [b0; N], c0, [d0; N]);
             for _ in 0..10 {
                 round(&mut a, &mut b, &mut c, &mut d);
                 turn(&mut b, &mut c, &mut d);
@@ -126,7 +123,7 @@ impl<V: Vector> State<V> {
             }
 
             for (at, data) in data.chunks_mut(V::BLOCKS * BLOCK).enumerate().take(N) {
-                let (a, b, c, d) = (a[at].add(a0), b[at].add(b0[at]), c[at].add(c0[at]), d[at].add(d0));
+                let (a, b, c, d) = (a[at].add(a0), b[at].add(b0), c[at].add(c0[at]), d[at].add(d0));
                 // Not with `map`: what a closure calls is not compiled with the instruction set.
                 let rows = [
                     V::diagonal([a, d, c, b]),
@@ -137,20 +134,6 @@ impl<V: Vector> State<V> {
                 V::xor_into(rows, data);
             }
         }
-    }
-
-    /// The numbers of a vector's blocks: word 8, which is the first of `c`, and word 9, the second of `b`.
-    #[inline(always)]
-    unsafe fn next_numbers(&mut self) -> (V, V) {
-        let (mut low, mut high) = ([0; 16], [0; 16]);
-        for lane in 0..V::BLOCKS {
-            let number = self.block.wrapping_add(lane as u64);
-            low[4 * lane] = number as u32;
-            high[4 * lane + 1] = (number >> 32) as u32;
-        }
-        self.block = self.block.wrapping_add(V::BLOCKS as u64);
-        // SAFETY: the caller promises the instruction set.
-        unsafe { (V::load(&low), V::load(&high)) }
     }
 }
 
