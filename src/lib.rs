@@ -85,6 +85,8 @@
 //! | `ring` | yes | the same ciphers but AES-192-GCM by ring, more than twice as fast on x86-64; needs a C compiler |
 //! | `highway` | yes | HighwayHash tags in place of CRC-32 |
 //! | `mux` | no | `mux`: many streams in one, as Go's smux; implies `tokio` |
+//! | `axum` | no | `axum::serve` takes a [`KcpListener`], and handlers a `ConnectInfo` of [`KcpHandle`]; implies `tokio` |
+//! | `tonic` | no | tonic's servers take [`KcpStream`]s, and requests know their [`KcpHandle`]; implies `tokio` |
 //! | `password` | yes | keys from passwords: Argon2id, and kcptun's |
 //!
 //! With none of them the crate needs only `core` and `alloc`.

@@ -5,6 +5,7 @@
 //! handle             statistics and control of a session whose stream was given away
 //! listener           accepts sessions that peers begin
 //! datagrams          the unreliable messages beside a stream
+//! axum, tonic        traits of these two, for the types above
 //! endpoint           connects and accepts many sessions over one socket
 //! udp_socket         the socket as the application sees it
 //! error              why calls fail
@@ -30,6 +31,8 @@
 
 mod accept_queue;
 mod async_socket;
+#[cfg(feature = "axum")]
+mod axum;
 mod clock;
 mod control;
 mod datagrams;
@@ -50,6 +53,8 @@ mod stats;
 mod stream;
 mod stream_handle;
 mod sync;
+#[cfg(feature = "tonic")]
+mod tonic;
 mod udp_socket;
 mod waiters;
 mod wake_list;

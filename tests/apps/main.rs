@@ -1,9 +1,12 @@
-//! What people put on a stream: HTTP, WebSocket, a proxy, requests and answers over a bad path; and processes that are killed
+//! What people put on a stream: HTTP, gRPC, WebSocket, a proxy, requests and answers over a bad path; and processes that are killed
 //! and started again. All of it as over TCP, between two peers that know the extensions.
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod exchanges;
+#[cfg(feature = "tonic")]
+mod grpc;
+#[cfg(feature = "axum")]
 mod http;
 #[cfg(unix)]
 mod processes;
