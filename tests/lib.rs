@@ -34,3 +34,23 @@ pub fn example(name: &str) -> PathBuf {
     assert!(program.exists(), "run `cargo build --example {name}` first: there is no {}", program.display());
     program
 }
+
+/// The code in `docs/` compiles and does what the pages say. It needs crates that kcp9's own doctests have not.
+#[cfg(all(
+    doctest,
+    feature = "tokio",
+    feature = "mux",
+    feature = "kcptun-ciphers",
+    feature = "aead",
+    feature = "password"
+))]
+mod pages {
+    #[doc = include_str!("../docs/migration.md")]
+    struct Migration;
+
+    #[doc = include_str!("../docs/cookbook.md")]
+    struct Cookbook;
+
+    #[doc = include_str!("../docs/troubleshooting.md")]
+    struct Troubleshooting;
+}

@@ -23,6 +23,7 @@ async fn too_many_sessions() {
     assert_eq!((kind, reason), (ErrorKind::TimedOut, Some(KcpError::NoAnswer)));
     let stats = listener.endpoint_stats();
     assert!(stats.dropped.max_sessions >= 1, "{stats:?}");
+    assert!(stats.driver.retries >= 1, "it was asked for a cookie before, and heard that: {stats:?}");
     assert_eq!((stats.driver.accepted, stats.state.sessions), (1, 1), "{stats:?}");
 
     drop(first);
@@ -40,6 +41,7 @@ async fn nobody_accepts() {
     assert_eq!((kind, reason), (ErrorKind::TimedOut, Some(KcpError::NoAnswer)));
     let stats = listener.endpoint_stats();
     assert!(stats.dropped.backlog >= 1, "{stats:?}");
+    assert_eq!(second.endpoint_stats().socket.packets_received, 0, "it hears nothing");
     let (_, _) = within(5, "the first one", listener.accept()).await.unwrap();
     second.connected(Duration::from_secs(5)).await.expect("there is room again");
 }

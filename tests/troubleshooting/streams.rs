@@ -134,3 +134,24 @@ async fn datagrams_at_one_end_only() {
     let disabled = Some(KcpError::Datagram(DatagramSendError::Disabled));
     assert_eq!((kind, reason), (ErrorKind::Unsupported, disabled));
 }
+
+/// Ports of the C library hand out a message when all of its segments are in the receive queue.
+#[tokio::test]
+async fn a_message_of_more_segments_than_the_window_of_a_legacy_peer() {
+    const WINDOW: u16 = 128;
+    for segments in [usize::from(WINDOW), usize::from(WINDOW) + 1] {
+        let nodelay = tokio_kcp::KcpNoDelayConfig::fastest();
+        let config = tokio_kcp::KcpConfig { wnd_size: (WINDOW, WINDOW), nodelay, ..Default::default() };
+        let mut listener = tokio_kcp::KcpListener::bind(config, "127.0.0.1:0").await.unwrap();
+        let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+        let message = vec![7; segments * 1_376];
+        client.send(&message).await.unwrap();
+        let (mut server, _) = within(5, "a session", listener.accept()).await.unwrap();
+        let mut buffer = vec![0; message.len()];
+        let received = tokio::time::timeout(Duration::from_secs(2), server.recv(&mut buffer)).await;
+        match received {
+            Ok(len) => assert_eq!((len.unwrap(), segments), (message.len(), 128)),
+            Err(_) => assert_eq!(segments, 129, "a message of the window's size arrives"),
+        }
+    }
+}
