@@ -106,6 +106,8 @@
            [`KcpHandle`]: https://docs.rs/kcp9\n[`KcpSocket`]: https://docs.rs/kcp9\n\
            [`KcpStream::connected`]: https://docs.rs/kcp9\n[`KcpStream::connect_timeout`]: https://docs.rs/kcp9"
 )]
+// docs.rs says beside each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
