@@ -3,7 +3,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    #[cfg(feature = "grpc")]
+    #[cfg(feature = "tonic")]
     grpc();
 }
 
@@ -17,7 +17,7 @@ fn main() {
 ///   rpc WhoAmI(Line) returns (Peer);
 /// }
 /// ```
-#[cfg(feature = "grpc")]
+#[cfg(feature = "tonic")]
 fn grpc() {
     use tonic_build::manual::{Builder, Method, Service};
 

@@ -1,4 +1,4 @@
-//! gRPC over KCP, by tonic: `cargo run --example grpc --features grpc`.
+//! gRPC over KCP, by tonic: `cargo run --example grpc --features tonic`.
 //!
 //! ```text
 //! grpc                             server and client in one, which checks the answers

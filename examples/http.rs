@@ -1,4 +1,4 @@
-//! HTTP over KCP, by axum and hyper: `cargo run --example http --features http`.
+//! HTTP over KCP, by axum and hyper: `cargo run --example http --features axum`.
 //!
 //! ```text
 //! http                          server and client in one, which checks the answers
