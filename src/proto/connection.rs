@@ -18,7 +18,7 @@ mod validation;
 pub(super) use self::record::{Ended, KnownPeer, PeerRecord};
 pub use self::{input::BatchDrops, moves::RebindError, output::Transmit, record::ClosedRecord};
 
-use core::{net::SocketAddr, time::Duration};
+use core::net::SocketAddr;
 
 use bytes::Bytes;
 
@@ -33,7 +33,7 @@ use super::{
     memory::BufferMemory,
     pipeline::Pipeline,
     stats::{Counters, Stats},
-    time::Instant,
+    time::{Instant, Micros},
 };
 use crate::crypto::PacketCrypto;
 
@@ -126,12 +126,12 @@ pub struct Connection {
     state: State,
     /// The largest packet that is sent.
     mtu: usize,
-    dead_timeout: Duration,
+    dead_timeout: Micros,
     dead_link: u32,
-    linger: Duration,
+    linger: Micros,
     /// Since when a session that was shut down lingers.
     linger_since: Option<Instant>,
-    idle_timeout: Option<Duration>,
+    idle_timeout: Option<Micros>,
     /// The session does not end before this for a silence of its peer: see [`handle_pause`](Self::handle_pause).
     no_end_before: Instant,
     /// A write was refused, and the application waits for room.
@@ -174,11 +174,11 @@ impl Connection {
             extension: ExtensionSlot::empty(),
             state: State::Established,
             mtu: config.settings.mtu,
-            dead_timeout: config.dead_timeout,
+            dead_timeout: config.dead_timeout.into(),
             dead_link: config.dead_link,
-            linger: config.linger,
+            linger: config.linger.into(),
             linger_since: None,
-            idle_timeout: config.idle_timeout,
+            idle_timeout: config.idle_timeout.map(Micros::new),
             no_end_before: Instant::ZERO,
             write_blocked: false,
             readable: false,

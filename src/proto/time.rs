@@ -2,6 +2,7 @@
 
 use core::{
     fmt,
+    num::NonZeroU64,
     ops::{Add, AddAssign, Sub},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use core::{
 /// A point on a monotonic clock, in microseconds since an origin that the caller chooses.
 ///
 /// The core compares instants with each other and writes their milliseconds (modulo 2^32) into segments as `ts`;
-/// it never asks an operating system for the time. All arithmetic saturates: no input can make it panic.
+/// it never asks an operating system for the time. All arithmetic saturates, at 2^64 - 2 microseconds: no input can make it panic.
 ///
 /// ```
 /// use core::time::Duration;
@@ -21,43 +22,49 @@ use core::{
 /// assert_eq!(later - start, Duration::from_micros(250));
 /// assert_eq!(start - later, Duration::ZERO);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Instant(u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(PlusOne);
 
 impl Instant {
     /// The origin of the clock.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self::from_micros(0);
     /// The end of the clock, where saturating arithmetic stops: as a deadline it never comes.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub(crate) const NEVER: Self = Self(PlusOne::MAX);
 
     /// The instant `micros` microseconds after the origin.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
-        Self(micros)
+        Self(PlusOne::new(micros))
     }
 
     /// The instant `millis` milliseconds after the origin.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        Self(millis.saturating_mul(1_000))
+        Self::from_micros(millis.saturating_mul(1_000))
     }
 
     /// Microseconds since the origin.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// The clock as it stands in a segment's `ts` field: whole milliseconds modulo 2^32.
     #[must_use]
     pub const fn as_ts(self) -> u32 {
-        (self.0 / 1_000) as u32
+        (self.as_micros() / 1_000) as u32
     }
 
     /// The time from `earlier` to `self`, zero when `earlier` is the later one.
     #[must_use]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
+        Duration::from_micros(self.as_micros().saturating_sub(earlier.as_micros()))
+    }
+}
+
+impl Default for Instant {
+    fn default() -> Self {
+        Self::ZERO
     }
 }
 
@@ -70,7 +77,7 @@ pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Optio
 
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}s", self.0 / 1_000_000, self.0 % 1_000_000)
+        write!(f, "{}.{:06}s", self.as_micros() / 1_000_000, self.as_micros() % 1_000_000)
     }
 }
 
@@ -79,9 +86,16 @@ impl Add<Duration> for Instant {
 
     #[inline]
     fn add(self, delay: Duration) -> Self {
-        // In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
-        let micros = delay.as_secs().saturating_mul(1_000_000).saturating_add(delay.subsec_micros().into());
-        Self(self.0.saturating_add(micros))
+        self + Micros::from(delay)
+    }
+}
+
+impl Add<Micros> for Instant {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, delay: Micros) -> Self {
+        Self(PlusOne(self.0.0.saturating_add(delay.as_micros())))
     }
 }
 
@@ -96,6 +110,65 @@ impl Sub for Instant {
 
     fn sub(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
+    }
+}
+
+/// A duration in whole microseconds, cut, in half of the memory that a [`Duration`] takes: for what each session keeps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Micros(PlusOne);
+
+impl Micros {
+    pub(crate) const ZERO: Self = Self(PlusOne::new(0));
+
+    #[inline]
+    pub(crate) const fn new(duration: Duration) -> Self {
+        // In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
+        let secs = duration.as_secs().saturating_mul(1_000_000);
+        Self(PlusOne::new(secs.saturating_add(duration.subsec_micros() as u64)))
+    }
+
+    pub(crate) const fn as_micros(self) -> u64 {
+        self.0.get()
+    }
+
+    pub(crate) const fn get(self) -> Duration {
+        Duration::from_micros(self.as_micros())
+    }
+}
+
+impl From<Duration> for Micros {
+    #[inline]
+    fn from(duration: Duration) -> Self {
+        Self::new(duration)
+    }
+}
+
+impl Default for Micros {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
+impl fmt::Debug for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// A number that is stored as the one above it. So none is stored as zero, which is what an `Option` of it needs no memory for:
+/// a session has dozens of deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct PlusOne(NonZeroU64);
+
+impl PlusOne {
+    const MAX: Self = Self(NonZeroU64::MAX);
+
+    const fn new(number: u64) -> Self {
+        Self(NonZeroU64::MIN.saturating_add(number))
+    }
+
+    const fn get(self) -> u64 {
+        self.0.get() - 1
     }
 }
 

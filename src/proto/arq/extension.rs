@@ -111,7 +111,7 @@ impl Arq {
             interval: self.nodelay.interval,
             in_flight: self.buffer.unacked() > 0,
             all_acked: self.is_flushed(),
-            max_wait: self.max_wait,
+            max_wait: self.max_wait.get(),
             newest: self.recv.newest_end(),
             last_heard: self.path.liveness.last_heard(),
             read_until: Instant::ZERO,

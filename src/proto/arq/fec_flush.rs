@@ -14,7 +14,10 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use crate::proto::{seq, time::Instant};
+use crate::proto::{
+    seq,
+    time::{Instant, Micros},
+};
 
 /// The most copies of a segment.
 pub(in crate::proto) const MAX_COPIES: usize = 3;
@@ -22,7 +25,7 @@ pub(in crate::proto) const MAX_COPIES: usize = 3;
 #[derive(Debug)]
 pub(super) struct FecFlush {
     /// How long a segment waits for parity before each copy. `None` turns copies off.
-    delay: Option<Duration>,
+    delay: Option<Micros>,
     /// `None` where no FEC is sent.
     rounds: Option<Box<Rounds>>,
 }
@@ -59,17 +62,18 @@ struct ParitySent {
 }
 
 impl FecFlush {
-    pub(super) const fn new(delay: Option<Duration>) -> Self {
-        Self { delay, rounds: None }
+    pub(super) fn new(delay: Option<Duration>) -> Self {
+        Self { delay: delay.map(Micros::new), rounds: None }
     }
 
     /// How long a segment waits.
-    pub(super) const fn delay(&self) -> Option<Duration> {
-        self.delay
+    pub(super) fn delay(&self) -> Option<Duration> {
+        self.delay.map(Micros::get)
     }
 
     /// Changes how long a segment waits, for segments from `nxt` on.
     pub(super) fn set_delay(&mut self, delay: Option<Duration>, nxt: u32) {
+        let delay = delay.map(Micros::new);
         if self.delay != delay {
             self.delay = delay;
             self.clear(nxt);

@@ -15,7 +15,10 @@
 
 use core::time::Duration;
 
-use crate::proto::{path::Liveness, time::Instant};
+use crate::proto::{
+    path::Liveness,
+    time::{Instant, Micros},
+};
 
 /// Longest wait between two questions. Of the 30 s of `dead_timeout`, a dozen questions must be lost before a peer that is
 /// there counts as dead.
@@ -30,10 +33,9 @@ const TICKS: u64 = 1_024;
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     /// The silence that is configured; `None` to never ask.
-    configured: Option<Duration>,
-    /// The microseconds of silence after which this session asks. The deadline is looked at with every packet, and a `Duration` would
-    /// be converted each time.
-    after: Option<u64>,
+    configured: Option<Micros>,
+    /// The silence after which this session asks.
+    after: Option<Micros>,
     /// Microseconds between two ticks, a power of two.
     tick: u64,
     /// What sets this session apart from others: any part of `u32::MAX`.
@@ -47,7 +49,7 @@ struct Asking {
     since: Instant,
     /// When it is asked again if no answer comes.
     next: Instant,
-    wait: Duration,
+    wait: Micros,
 }
 
 impl KeepAlive {
@@ -55,7 +57,8 @@ impl KeepAlive {
     pub(super) fn new(silence: Option<Duration>, jitter: u32) -> Self {
         let tick = (micros(silence.unwrap_or_default()) / TICKS).max(1);
         let tick = 1 << tick.ilog2();
-        let mut keep_alive = Self { configured: silence, after: None, tick, jitter, asking: None };
+        let mut keep_alive =
+            Self { configured: silence.map(Micros::new), after: None, tick, jitter, asking: None };
         keep_alive.lead();
         keep_alive
     }
@@ -64,7 +67,8 @@ impl KeepAlive {
     pub(super) fn lead(&mut self) {
         let tick = Duration::from_micros(self.tick);
         self.after = self.configured.map(|silence| {
-            micros(silence - silence / 10 + tick + share(silence / SPREAD - tick, self.jitter))
+            let silence = silence.get();
+            (silence - silence / 10 + tick + share(silence / SPREAD - tick, self.jitter)).into()
         });
     }
 
@@ -74,9 +78,10 @@ impl KeepAlive {
     pub(super) fn give_way(&mut self, peer_asks_after: Option<Duration>) {
         let tick = Duration::from_micros(self.tick);
         self.after = self.configured.map(|silence| {
+            let silence = silence.get();
             let silence = peer_asks_after.unwrap_or(silence).clamp(silence, silence * 2);
             // Behind all that the peer may wait, with time for two of its questions to be lost.
-            micros(silence + silence / 4 + tick + share(silence / (2 * SPREAD) - tick, self.jitter))
+            (silence + silence / 4 + tick + share(silence / (2 * SPREAD) - tick, self.jitter)).into()
         });
     }
 
@@ -84,7 +89,7 @@ impl KeepAlive {
     pub(super) fn ask_now(&mut self, now: Instant, liveness: &Liveness, rto: Duration) {
         if self.asking.as_ref().is_none_or(|asking| asking.since <= liveness.last_heard()) {
             // The first wait behind the question is the RTO.
-            self.asking = Some(Asking { since: now, next: now, wait: rto / 2 });
+            self.asking = Some(Asking { since: now, next: now, wait: (rto / 2).into() });
         }
     }
 
@@ -93,12 +98,12 @@ impl KeepAlive {
         match &self.asking {
             Some(asking) if asking.since > liveness.last_heard() => Some(asking.next),
             _ if liveness.unanswered_since().is_some() => None,
-            _ => self.after.map(|after| self.tick_before(liveness.last_heard().as_micros() + after)),
+            _ => self.after.map(|after| self.tick_before(liveness.last_heard() + after)),
         }
     }
 
-    fn tick_before(&self, micros: u64) -> Instant {
-        Instant::from_micros(micros & !(self.tick - 1))
+    fn tick_before(&self, at: Instant) -> Instant {
+        Instant::from_micros(at.as_micros() & !(self.tick - 1))
     }
 
     /// Whether the peer is to be asked now.
@@ -107,9 +112,9 @@ impl KeepAlive {
             return false;
         }
         let asked = self.asking.take().filter(|asking| asking.since > liveness.last_heard());
-        let (since, wait) = asked.map_or((now, rto), |asking| (asking.since, asking.wait * 2));
+        let (since, wait) = asked.map_or((now, rto), |asking| (asking.since, asking.wait.get() * 2));
         let wait = wait.min(MAX_WAIT);
-        self.asking = Some(Asking { since, next: now + wait, wait });
+        self.asking = Some(Asking { since, next: now + wait, wait: wait.into() });
         true
     }
 }
@@ -257,8 +262,8 @@ mod tests {
     fn the_longest_silence_overflows_nothing() {
         let day = Duration::from_secs(86_400);
         let mut keep_alive = KeepAlive::new(Some(day), u32::MAX);
-        assert!(keep_alive.after.unwrap() > micros(day));
+        assert!(keep_alive.after.unwrap().get() > day);
         keep_alive.give_way(Some(Duration::MAX));
-        assert!(keep_alive.after.unwrap() <= micros(day * 3));
+        assert!(keep_alive.after.unwrap().get() <= day * 3);
     }
 }

@@ -67,7 +67,7 @@ use super::{
     memory::BufferMemory,
     path::{MAX_RTO, Path},
     stats::{Counters, PathState, QueueState},
-    time::{Instant, earliest},
+    time::{Instant, Micros, earliest},
     timer::Timer,
     wire::HEADER_LEN,
 };
@@ -125,7 +125,7 @@ pub(super) struct Arq {
     /// Until when writes that do not fill a segment wait for more.
     flush_at: Option<Instant>,
     /// The longest wait for an answer. Several such waits fit into the time after which a silent peer counts as dead.
-    max_wait: Duration,
+    max_wait: Micros,
     counters: Counters,
 }
 
@@ -166,7 +166,7 @@ impl Arq {
             early_at: None,
             early_due: false,
             flush_at: None,
-            max_wait: MAX_RTO.min(config.dead_timeout / 4),
+            max_wait: MAX_RTO.min(config.dead_timeout / 4).into(),
             counters: Counters::default(),
         };
         arq.update_queue_limit();
@@ -296,7 +296,7 @@ impl Arq {
 
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.acks.on_timeout(now);
-        if self.probe.on_timeout(now, self.max_wait) {
+        if self.probe.on_timeout(now, self.max_wait.get()) {
             self.doubt_peer(now);
         }
         self.ask_silent_peer(now);
@@ -376,7 +376,7 @@ impl Arq {
             rto,
             nodelay: self.nodelay.nodelay,
             thin,
-            max: self.max_wait,
+            max: self.max_wait.get(),
         }
     }
 

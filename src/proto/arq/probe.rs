@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::proto::time::Instant;
+use crate::proto::time::{Instant, Micros};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ const MAX_SEEK_WAIT: Duration = Duration::from_secs(2);
 /// long again as the one before, up to 120 s. The numbers are ikcp's.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    wait: Duration,
+    wait: Micros,
     deadline: Option<Instant>,
     ask: bool,
     /// Whether the peer is asked for because it was never heard.
@@ -33,8 +33,8 @@ impl Probe {
                 *self = Self::default();
             }
         } else if self.deadline.is_none() {
-            self.wait = FIRST_WAIT;
-            self.deadline = Some(now + self.wait);
+            self.wait = FIRST_WAIT.into();
+            self.deadline = Some(now + FIRST_WAIT);
         }
     }
 
@@ -42,7 +42,7 @@ impl Probe {
     pub(super) fn seek(&mut self, now: Instant) {
         if !self.seeks {
             *self = Self {
-                wait: FIRST_SEEK_WAIT,
+                wait: FIRST_SEEK_WAIT.into(),
                 deadline: Some(now + FIRST_SEEK_WAIT),
                 ask: true,
                 seeks: true,
@@ -68,13 +68,15 @@ impl Probe {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.ask = true;
             again = self.unanswered_since.is_some();
+            let wait = self.wait.get();
+            let longer = wait + wait / 2;
             if self.seeks {
-                self.wait = (self.wait + self.wait / 2).min(MAX_SEEK_WAIT);
+                self.wait = longer.min(MAX_SEEK_WAIT).into();
             } else if self.unanswered_since.is_none() {
-                self.wait = (self.wait + self.wait / 2).min(MAX_WAIT);
+                self.wait = longer.min(MAX_WAIT).into();
                 self.unanswered_since = Some(now);
             }
-            self.deadline = Some(now + self.wait.min(patience));
+            self.deadline = Some(now + self.wait.get().min(patience));
         }
         again
     }

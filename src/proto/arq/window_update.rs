@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use crate::proto::time::Instant;
+use crate::proto::time::{Instant, Micros};
 
 /// How often WINS is repeated. Six in a row are lost once in 15,000 times where one in five is.
 const REPEATS: u32 = 5;
@@ -26,7 +26,7 @@ pub(super) enum WindowUpdate {
         /// When it is told again.
         at: Instant,
         /// The wait before that.
-        wait: Duration,
+        wait: Micros,
         left: u32,
     },
 }
@@ -40,11 +40,11 @@ impl WindowUpdate {
     /// A WINS tells the peer that the window is open. `wait`: how long an answer takes.
     pub(super) fn on_wins(&mut self, now: Instant, wait: Duration) {
         *self = match *self {
-            Self::Closed => Self::Told { at: now + wait, wait, left: REPEATS },
+            Self::Closed => Self::Told { at: now + wait, wait: wait.into(), left: REPEATS },
             // A WINS for another reason takes the place of a repeat: the peer has asked, or the window has grown further.
             Self::Told { wait, left: left @ 2.., .. } => {
-                let wait = wait * 2;
-                Self::Told { at: now + wait, wait, left: left - 1 }
+                let wait = wait.get() * 2;
+                Self::Told { at: now + wait, wait: wait.into(), left: left - 1 }
             }
             Self::Idle | Self::Told { .. } => Self::Idle,
         };

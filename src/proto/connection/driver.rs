@@ -83,7 +83,7 @@ impl Connection {
 
     /// How long a peer may be silent that owes an answer.
     pub(crate) const fn dead_timeout(&self) -> Duration {
-        self.dead_timeout
+        self.dead_timeout.get()
     }
 
     /// Bytes written that the peer has not acknowledged.

@@ -14,7 +14,7 @@ use super::{Connection, Event, State};
 use crate::proto::{
     error::{AbortReason, CloseReason, ReadError, WriteError},
     extension::Knowledge,
-    time::Instant,
+    time::{Instant, Micros},
 };
 
 /// Rare events that [`Connection::poll_event`] has not returned yet, one bit each. They are rare, so that one look at all of
@@ -106,7 +106,7 @@ impl Connection {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn drop_reader(&mut self, now: Instant) {
-        if self.linger.is_zero() {
+        if self.linger == Micros::ZERO {
             self.abort(now, AbortReason::Application);
         }
         if self.reader_dropped || self.close_reason().is_some() {
@@ -409,8 +409,8 @@ impl Connection {
             Knowledge::Unknown => self.reader_dropped && self.delivery == Delivery::Done,
             _ => false,
         };
-        let most = if is_doubtful { DOUBTFUL_RTOS * rto } else { self.linger };
-        Some(since + self.linger.min(most))
+        let linger = self.linger.get();
+        Some(since + if is_doubtful { linger.min(DOUBTFUL_RTOS * rto) } else { linger })
     }
 
     /// Whether nothing was heard of the peer, and it owes nothing.

@@ -69,7 +69,7 @@ impl Connection {
     /// # Ok::<(), kcp9::proto::ConfigError>(())
     /// ```
     pub fn handle_pause(&mut self, now: Instant, pause: Duration) {
-        let most = self.dead_timeout.max(MAX_PATIENCE);
+        let most = self.dead_timeout.get().max(MAX_PATIENCE);
         self.no_end_before = self.no_end_before.max(now + pause.clamp(MIN_PATIENCE, most));
     }
 

@@ -21,7 +21,11 @@ mod tests;
 use core::time::Duration;
 
 use super::{MAX_WAIT_GROWTH, segment::Fin};
-use crate::proto::{error::AbortReason, seq, time::Instant};
+use crate::proto::{
+    error::AbortReason,
+    seq,
+    time::{Instant, Micros},
+};
 
 /// The ends of both directions of one session.
 #[derive(Debug, Default)]
@@ -73,7 +77,7 @@ struct FinSent {
     /// When it is to be sent again.
     resend_at: Instant,
     /// How long the next one waits for its answer.
-    wait: Duration,
+    wait: Micros,
     /// How often it was sent since the peer was heard last, and since when.
     unanswered: u32,
     unanswered_since: Instant,
@@ -81,13 +85,13 @@ struct FinSent {
 
 impl FinSent {
     const fn new(fin: Fin) -> Self {
-        let (never, no_wait) = (Instant::NEVER, Duration::ZERO);
+        let never = Instant::NEVER;
         Self {
             fin,
             due: true,
             sent: None,
             resend_at: never,
-            wait: no_wait,
+            wait: Micros::ZERO,
             unanswered: 0,
             unanswered_since: never,
         }
@@ -186,8 +190,9 @@ impl Ends {
             sent.unanswered_since = now;
         }
         sent.unanswered += 1;
-        let growth = if sent.wait.is_zero() { rto } else { rto.min(MAX_WAIT_GROWTH) };
-        sent.wait = (sent.wait + growth).min(max_wait);
+        let wait = sent.wait.get();
+        let growth = if wait.is_zero() { rto } else { rto.min(MAX_WAIT_GROWTH) };
+        sent.wait = (wait + growth).min(max_wait).into();
         sent.sent = Some(now);
         sent.resend_at = now + sent.wait;
         Some(sent.fin)

@@ -42,7 +42,7 @@ use super::{
 use crate::proto::{
     error::{CloseReason, HandshakeError},
     path::MAX_RTO,
-    time::Instant,
+    time::{Instant, Micros},
     wire::HEADER_LEN,
 };
 
@@ -88,7 +88,7 @@ pub(in crate::proto) struct PeerInfo {
     pub(in crate::proto) id: SessionId,
     pub(in crate::proto) caps: Caps,
     /// After how much silence the peer probes. `None`: it does not, or is the end that accepts.
-    pub(in crate::proto) keep_alive: Option<Duration>,
+    pub(in crate::proto) keep_alive: Option<Micros>,
 }
 
 /// What becomes of a segment that the handshake was asked about.
@@ -111,7 +111,7 @@ pub(super) struct Handshake {
     id: SessionId,
     secret: Secret,
     caps: Caps,
-    keep_alive: Option<Duration>,
+    keep_alive: Option<Micros>,
     required: bool,
     knowledge: Knowledge,
     peer: Option<PeerInfo>,
@@ -135,7 +135,7 @@ impl Handshake {
             id,
             secret,
             caps: settings.caps,
-            keep_alive: settings.keep_alive,
+            keep_alive: settings.keep_alive.map(Micros::new),
             required,
             knowledge: if connects { Knowledge::Asking } else { Knowledge::Unknown },
             peer: None,
@@ -259,7 +259,7 @@ impl Handshake {
                 .fields
                 .keep_alive
                 .filter(|ms| *ms > 0)
-                .map(|ms| Duration::from_millis(ms.into())),
+                .map(|ms| Duration::from_millis(ms.into()).into()),
         };
         if self.knowledge == Knowledge::Legacy || hello.id == self.id {
             return Verdict::Dropped;

@@ -252,7 +252,7 @@ impl Extension {
         if self.handshake.is_prober() {
             return Ok(());
         }
-        self.handshake.peer().and_then(|peer| peer.keep_alive).map_or(Ok(()), Err)
+        self.handshake.peer().and_then(|peer| peer.keep_alive).map_or(Ok(()), |silence| Err(silence.get()))
     }
 
     /// Whether the peer understands FIN and ABORT, as far as is known.

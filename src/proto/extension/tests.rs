@@ -374,7 +374,7 @@ fn both_ends_may_connect() {
     other.receive(at(40), &answer);
     for end in [&one, &other] {
         assert_eq!(end.knowledge(), Knowledge::Confirmed);
-        let keep_alive = end.extension.handshake.peer().unwrap().keep_alive;
+        let keep_alive = end.extension.handshake.peer().unwrap().keep_alive.map(|silence| silence.get());
         assert_eq!(keep_alive, Some(Duration::from_secs(20)), "which the other's HELLO tells");
     }
     assert!(one.extension.handshake.is_prober() && !other.extension.handshake.is_prober());

@@ -22,7 +22,7 @@ const SRTT_SHARE: u32 = 8;
 
 /// The estimator of one path.
 ///
-/// What every sample changes is in nanoseconds: the arithmetic of `Duration` would be several times as much code.
+/// Times are in nanoseconds: the arithmetic of `Duration` would be several times as much code, and it takes twice the memory.
 #[derive(Debug)]
 pub(in crate::proto) struct RttEstimator {
     /// RFC 6298's `SRTT`.
@@ -33,13 +33,14 @@ pub(in crate::proto) struct RttEstimator {
     var: u64,
     /// The same without the guess that `var` begins with.
     deviation: u64,
-    rto: Duration,
-    thin_rto: Duration,
+    rto: u64,
+    thin_rto: u64,
 }
 
 impl Default for RttEstimator {
     fn default() -> Self {
-        Self { srtt: 0, samples: 0, var: 0, deviation: 0, rto: INITIAL_RTO, thin_rto: INITIAL_RTO }
+        let rto = nanos(INITIAL_RTO);
+        Self { srtt: 0, samples: 0, var: 0, deviation: 0, rto, thin_rto: rto }
     }
 }
 
@@ -67,9 +68,7 @@ impl RttEstimator {
         }
         let (least, margin) = (nanos(nodelay.min_rto()), nanos(nodelay.interval));
         let rto = |var: u64, margin| {
-            Duration::from_nanos(
-                (self.srtt.saturating_add(var.saturating_mul(4).max(margin))).clamp(least, nanos(MAX_RTO)),
-            )
+            self.srtt.saturating_add(var.saturating_mul(4).max(margin)).clamp(least, nanos(MAX_RTO))
         };
         self.rto = rto(self.var, margin);
         self.thin_rto = rto(if self.samples > 1 { self.deviation } else { self.var }, margin / 2);
@@ -77,12 +76,12 @@ impl RttEstimator {
 
     /// The RTO of a segment's first transmission.
     pub(in crate::proto) const fn rto(&self) -> Duration {
-        self.rto
+        Duration::from_nanos(self.rto)
     }
 
     /// The RTO of a thin stream.
     pub(in crate::proto) const fn thin_rto(&self) -> Duration {
-        self.thin_rto
+        Duration::from_nanos(self.thin_rto)
     }
 
     /// Smoothed round-trip time, zero before the first sample.

@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use crate::proto::time::Instant;
+use crate::proto::time::{Instant, Micros};
 
 /// Round trips are long if they are twice the minimum, and longer by at least this. ACKs are held back for as long, and
 /// sessions that share a link have a queue together that none of them can shorten much.
@@ -27,7 +27,7 @@ const VALIDITY: Duration = Duration::from_secs(10);
 pub(super) struct PathChange {
     long: Option<LongRounds>,
     /// The round trips that an answer is known for, and until when it holds.
-    answered: (Duration, Instant),
+    answered: (Micros, Instant),
     /// Windows at the beginnings of this round and the one before.
     cwnds: [u64; 2],
 }
@@ -37,7 +37,7 @@ pub(super) struct PathChange {
 struct LongRounds {
     count: u8,
     /// The longest of their minimum round-trip times, of those with the whole window.
-    rtt: Duration,
+    rtt: Micros,
     /// The window at first.
     cwnd: u64,
     halved: bool,
@@ -54,9 +54,13 @@ impl PathChange {
         if !self.is_long(now, min_rtt, rtt) {
             return false;
         }
-        let long =
-            self.long.get_or_insert(LongRounds { count: 0, rtt, cwnd: before.max(cwnd), halved: false });
-        if rtt < long.rtt / 16 * 15 {
+        let long = self.long.get_or_insert(LongRounds {
+            count: 0,
+            rtt: rtt.into(),
+            cwnd: before.max(cwnd),
+            halved: false,
+        });
+        if rtt < long.rtt.get() / 16 * 15 {
             // It is a queue, and it has become shorter, if only by what others did.
             self.answer(now);
             return false;
@@ -68,7 +72,7 @@ impl PathChange {
         }
         long.halved |= long.count > PATIENCE;
         if !long.halved {
-            long.rtt = long.rtt.max(rtt);
+            long.rtt = long.rtt.max(rtt.into());
         }
         false
     }
@@ -98,7 +102,7 @@ impl PathChange {
         }
         let (known, until) = self.answered;
         let asking = self.long.as_ref().is_some_and(|long| long.halved);
-        if !asking && now < until && rtt < known * 3 / 2 {
+        if !asking && now < until && rtt < known.get() * 3 / 2 {
             self.long = None;
             return false;
         }
@@ -199,7 +203,7 @@ mod tests {
     #[test]
     fn an_earlier_answer_does_not_stop_a_question_under_way() {
         let (mut change, mut now) = (PathChange::default(), Instant::ZERO);
-        change.answered = (3 * MIN_RTT, now + 100 * VALIDITY);
+        change.answered = ((3 * MIN_RTT).into(), now + 100 * VALIDITY);
         // Once the window is halved, round trips are a little shorter than what would raise the question.
         let path = |in_flight| if in_flight < WINDOW { MIN_RTT * 44 / 10 } else { MIN_RTT * 46 / 10 };
         let (found, _) = rounds(&mut change, &mut now, path);

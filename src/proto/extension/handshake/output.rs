@@ -81,7 +81,8 @@ impl Handshake {
         around: usize,
         conditions: &Conditions,
     ) -> Option<Sent> {
-        let keep_alive = self.keep_alive.map(|after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
+        let keep_alive =
+            self.keep_alive.map(|after| u32::try_from(after.get().as_millis()).unwrap_or(u32::MAX));
         let cookie = exchange.cookie.as_deref();
         let fields = Fields { keep_alive, cookie, ..Fields::default() };
         let packet = exchange.hellos.packet_len();
