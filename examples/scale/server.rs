@@ -22,11 +22,17 @@ pub(crate) async fn serve(options: &Options) -> io::Result<()> {
     let listener = KcpListener::bind("127.0.0.1:0", options.config()?).await?;
     println!("{}", listener.local_addr()?);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut silent = Vec::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let (stream, _) = accepted?;
-                tokio::spawn(echo(stream));
+                if options.echo > 0 {
+                    tokio::spawn(echo(stream));
+                } else {
+                    // Nothing will come: a task would only take memory that is not the session's.
+                    silent.push(stream);
+                }
             }
             line = lines.next_line() => {
                 // The client is gone.

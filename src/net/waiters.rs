@@ -6,10 +6,16 @@ use super::wake_list::WakeList;
 
 /// The wakers of tasks that wait for the same thing, usually none or one.
 ///
-/// A future that is cancelled leaves its waker behind, so the list has a limit, at which it finds out who still waits. The
+/// A future that is cancelled leaves its waker behind, so a list of several has a limit, at which it finds out who still waits. The
 /// capacity of the `Vec` is that limit, but at least [`MIN_LIMIT`].
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(Vec<Waker>);
+pub(crate) enum Waiters {
+    #[default]
+    None,
+    /// Mostly it is one task, for as long as the session lives.
+    One(Waker),
+    Several(Vec<Waker>),
+}
 
 impl Waiters {
     /// Adds a task.
@@ -17,46 +23,64 @@ impl Waiters {
     /// When the list is full, all of its tasks are woken: those that still wait come back, those that were cancelled do
     /// not. The limit doubles, so that all who come back find room and do not wake each other again.
     pub(crate) fn add(&mut self, waker: &Waker, wakes: &mut WakeList) {
-        if self.0.iter().any(|waiting| waiting.will_wake(waker)) {
-            return;
+        match self {
+            Self::None => *self = Self::One(waker.clone()),
+            Self::One(waiting) if waiting.will_wake(waker) => {}
+            Self::One(_) => {
+                if let Self::One(waiting) = core::mem::take(self) {
+                    *self = Self::Several(Vec::from([waiting, waker.clone()]));
+                }
+            }
+            Self::Several(waiting) => add_to_several(waiting, waker, wakes),
         }
-        let limit = self.0.capacity().clamp(MIN_LIMIT, MAX_LIMIT);
-        if self.0.len() >= limit {
-            self.drain_into(wakes);
-            self.0.reserve_exact((2 * limit).min(MAX_LIMIT));
-        }
-        if self.0.capacity() == 0 {
-            // Mostly it is one task, for as long as the session lives.
-            self.0.reserve_exact(1);
-        }
-        self.0.push(waker.clone());
     }
 
     /// Moves all tasks to `wakes`. Halves the limit of a list that uses less than half of it.
     pub(crate) fn take_into(&mut self, wakes: &mut WakeList) {
-        if self.0.len() <= 1 && self.0.capacity() <= MIN_LIMIT {
-            if let Some(waker) = self.0.pop() {
-                wakes.push(waker);
+        match self {
+            Self::None => {}
+            Self::One(_) => {
+                if let Self::One(waiting) = core::mem::take(self) {
+                    wakes.push(waiting);
+                }
             }
-            return;
-        }
-        self.take_many_into(wakes);
-    }
-
-    #[cold]
-    fn take_many_into(&mut self, wakes: &mut WakeList) {
-        let limit = self.0.capacity();
-        let few = self.0.len() <= limit / 2;
-        self.drain_into(wakes);
-        if few && limit > MIN_LIMIT {
-            self.0.shrink_to((limit / 2).max(MIN_LIMIT));
+            Self::Several(waiting) => take_several_into(waiting, wakes),
         }
     }
 
-    fn drain_into(&mut self, wakes: &mut WakeList) {
-        for waker in self.0.drain(..) {
-            wakes.push(waker);
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::One(_) => false,
+            Self::Several(waiting) => waiting.is_empty(),
         }
+    }
+}
+
+fn add_to_several(waiting: &mut Vec<Waker>, waker: &Waker, wakes: &mut WakeList) {
+    if waiting.iter().any(|waiting| waiting.will_wake(waker)) {
+        return;
+    }
+    let limit = waiting.capacity().clamp(MIN_LIMIT, MAX_LIMIT);
+    if waiting.len() >= limit {
+        drain_into(waiting, wakes);
+        waiting.reserve_exact((2 * limit).min(MAX_LIMIT));
+    }
+    waiting.push(waker.clone());
+}
+
+fn take_several_into(waiting: &mut Vec<Waker>, wakes: &mut WakeList) {
+    let limit = waiting.capacity();
+    let few = waiting.len() <= limit / 2;
+    drain_into(waiting, wakes);
+    if few && limit > MIN_LIMIT {
+        waiting.shrink_to((limit / 2).max(MIN_LIMIT));
+    }
+}
+
+fn drain_into(waiting: &mut Vec<Waker>, wakes: &mut WakeList) {
+    for waker in waiting.drain(..) {
+        wakes.push(waker);
     }
 }
 
@@ -78,7 +102,7 @@ impl RareWaiters {
 
     /// Gives the memory back, unless a task waits.
     pub(crate) fn trim(&mut self) {
-        self.0.take_if(|waiters| waiters.0.is_empty());
+        self.0.take_if(|waiters| waiters.is_empty());
     }
 }
 
@@ -115,6 +139,11 @@ mod tests {
 
     fn wake_all(waiters: &mut Waiters) {
         WakeMutex::new(()).locked(|_, wakes| waiters.take_into(wakes));
+    }
+
+    fn several(waiters: &mut Waiters) -> &mut Vec<Waker> {
+        let Waiters::Several(several) = waiters else { panic!("{waiters:?}") };
+        several
     }
 
     /// Polls tasks until none is woken; returns how many polls that took.
@@ -157,11 +186,12 @@ mod tests {
         for _ in 0..3 * MAX_LIMIT {
             add(&mut waiters, &Arc::new(Task::default()));
         }
-        assert!(waiters.0.len() <= MAX_LIMIT);
+        assert!(several(&mut waiters).len() <= MAX_LIMIT);
         for _ in 0..16 {
             wake_all(&mut waiters);
             add(&mut waiters, &Arc::new(Task::default()));
         }
-        assert!(waiters.0.capacity() <= MIN_LIMIT, "{}", waiters.0.capacity());
+        let capacity = several(&mut waiters).capacity();
+        assert!(capacity <= MIN_LIMIT, "{capacity}");
     }
 }

@@ -29,7 +29,8 @@ pub(super) struct Datagrams {
     queues: Option<Box<Queues>>,
     /// The last batch had datagrams, so that the next one is the stream's.
     stream_first: bool,
-    stats: DatagramStats,
+    /// `None` before there is something to count.
+    stats: Option<Box<DatagramStats>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,11 +41,15 @@ struct Queues {
 
 impl Datagrams {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, queues: None, stream_first: false, stats: DatagramStats::default() }
+        Self { limit, queues: None, stream_first: false, stats: None }
     }
 
     fn queues(&mut self) -> &mut Queues {
         self.queues.get_or_insert_default()
+    }
+
+    fn stats_mut(&mut self) -> &mut DatagramStats {
+        self.stats.get_or_insert_default()
     }
 
     pub(super) const fn is_enabled(&self) -> bool {
@@ -56,7 +61,8 @@ impl Datagrams {
     /// Queues a datagram to be sent.
     pub(super) fn send(&mut self, datagram: &[u8]) {
         let limit = self.limit;
-        self.stats.dropped_unsent += self.queues().unsent.push(datagram, limit);
+        let dropped = self.queues().unsent.push(datagram, limit);
+        self.stats_mut().dropped_unsent += dropped;
     }
 
     /// Whether datagrams are next to be sent. Their batches take turns with those of the stream, so that neither holds up the
@@ -84,7 +90,7 @@ impl Datagrams {
                 return Some(len);
             }
             queue.pop();
-            self.stats.dropped_unsent += 1;
+            self.stats.get_or_insert_default().dropped_unsent += 1;
         }
     }
 
@@ -92,7 +98,7 @@ impl Datagrams {
     pub(super) fn take(&mut self) -> Option<Bytes> {
         let datagram = self.queues.as_mut()?.unsent.pop()?;
         self.stream_first = true;
-        self.stats.sent += 1;
+        self.stats_mut().sent += 1;
         Some(datagram)
     }
 
@@ -101,12 +107,14 @@ impl Datagrams {
     /// Queues a datagram that arrived. Returns `false` where the session exchanges none.
     pub(super) fn receive(&mut self, datagram: &[u8]) -> bool {
         if !self.is_enabled() {
-            self.stats.unwanted += 1;
+            self.stats_mut().unwanted += 1;
             return false;
         }
-        self.stats.received += 1;
         let limit = self.limit;
-        self.stats.dropped_unread += self.queues().unread.push(datagram, limit);
+        let dropped = self.queues().unread.push(datagram, limit);
+        let stats = self.stats_mut();
+        stats.received += 1;
+        stats.dropped_unread += dropped;
         true
     }
 
@@ -123,16 +131,16 @@ impl Datagrams {
     /// Drops what was not sent.
     pub(super) fn drop_unsent(&mut self) {
         if let Some(queues) = &mut self.queues {
-            self.stats.dropped_unsent += queues.unsent.datagrams.len() as u64;
-            queues.unsent = Queue::default();
+            let unsent = core::mem::take(&mut queues.unsent).datagrams.len() as u64;
+            self.stats_mut().dropped_unsent += unsent;
         }
     }
 
     /// Drops what was not read.
     pub(super) fn drop_unread(&mut self) {
         if let Some(queues) = &mut self.queues {
-            self.stats.dropped_unread += queues.unread.datagrams.len() as u64;
-            queues.unread = Queue::default();
+            let unread = core::mem::take(&mut queues.unread).datagrams.len() as u64;
+            self.stats_mut().dropped_unread += unread;
         }
     }
 
@@ -148,8 +156,8 @@ impl Datagrams {
         }
     }
 
-    pub(super) const fn stats(&self) -> DatagramStats {
-        self.stats
+    pub(super) fn stats(&self) -> DatagramStats {
+        self.stats.as_deref().copied().unwrap_or_default()
     }
 
     pub(super) fn queue_state(&self) -> DatagramQueueState {
