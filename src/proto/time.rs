@@ -58,7 +58,8 @@ impl Instant {
     /// The time from `earlier` to `self`, zero when `earlier` is the later one.
     #[must_use]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
-        Duration::from_micros(self.as_micros().saturating_sub(earlier.as_micros()))
+        // Both are one above their numbers.
+        Duration::from_micros(self.0.0.get().saturating_sub(earlier.0.0.get()))
     }
 }
 
@@ -86,7 +87,7 @@ impl Add<Duration> for Instant {
 
     #[inline]
     fn add(self, delay: Duration) -> Self {
-        self + Micros::from(delay)
+        Self(PlusOne(self.0.0.saturating_add(micros_of(delay))))
     }
 }
 
@@ -122,9 +123,7 @@ impl Micros {
 
     #[inline]
     pub(crate) const fn new(duration: Duration) -> Self {
-        // In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
-        let secs = duration.as_secs().saturating_mul(1_000_000);
-        Self(PlusOne::new(secs.saturating_add(duration.subsec_micros() as u64)))
+        Self(PlusOne::new(micros_of(duration)))
     }
 
     pub(crate) const fn as_micros(self) -> u64 {
@@ -134,6 +133,12 @@ impl Micros {
     pub(crate) const fn get(self) -> Duration {
         Duration::from_micros(self.as_micros())
     }
+}
+
+/// In 64 bits, because this runs for every packet and `Duration::as_micros` computes in 128.
+#[inline]
+const fn micros_of(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros() as u64)
 }
 
 impl From<Duration> for Micros {
