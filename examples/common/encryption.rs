@@ -63,6 +63,13 @@ impl Encryption {
         self.key.is_some() || self.password.is_some()
     }
 
+    /// With this password, if no key was given.
+    #[allow(dead_code, reason = "only for an example that talks to itself")]
+    pub(crate) fn or_password(&self, password: &str) -> Self {
+        let password = self.password.clone().or_else(|| self.key.is_none().then(|| password.to_owned()));
+        Self { password, ..self.clone() }
+    }
+
     /// What the configuration takes; `default` is the cipher if none was asked for.
     pub(crate) fn packet_crypto(&self, default: Crypt) -> io::Result<Option<PacketCrypto>> {
         let Crypt(Some(kind)) = self.crypt(default) else { return Ok(None) };

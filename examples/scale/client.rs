@@ -41,7 +41,7 @@ impl Server {
     async fn start() -> io::Result<(Self, SocketAddr)> {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         // With the same flags.
-        command.arg("serve").args(std::env::args_os().skip(1));
+        command.args(std::env::args_os().skip(1)).arg("serve");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(ask), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the server has no pipes"));

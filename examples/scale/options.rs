@@ -27,31 +27,31 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// Sessions
-    #[arg(long, value_name = "N", default_value_t = 10_000, global = true)]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) sessions: usize,
     /// Bytes that each session has echoed; without it, a session waits for the answer to its HELLO only
-    #[arg(long, value_name = "BYTES", default_value_t = 0, global = true)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) echo: usize,
     /// How long the sessions are held then
-    #[arg(long, value_name = "SECS", default_value_t = 0, global = true)]
+    #[arg(long, value_name = "SECS", default_value_t = 0)]
     pub(crate) hold: u64,
     /// While they are held, each has an echo once in this time
-    #[arg(long, value_name = "SECS", requires = "echo", global = true)]
+    #[arg(long, value_name = "SECS", requires = "echo")]
     pub(crate) every: Option<u64>,
     /// After how much silence a session asks for its peer; 0 for never
-    #[arg(long, value_name = "SECS", default_value_t = 0, global = true)]
+    #[arg(long, value_name = "SECS", default_value_t = 0)]
     keep_alive: u64,
     /// Sockets that the server listens on, on one port, with a task each
-    #[arg(long, value_name = "N", default_value_t = 1, global = true)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) shards: u16,
     /// Sockets that the client's sessions are over, in turn; without it, 16 for each of the server's, or one
-    #[arg(long, value_name = "N", global = true)]
+    #[arg(long, value_name = "N")]
     sockets: Option<usize>,
     /// Give up after this
-    #[arg(long, value_name = "SECS", default_value_t = 300, global = true)]
+    #[arg(long, value_name = "SECS", default_value_t = 300)]
     timeout: u64,
     /// Print the JSON line only
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     encryption: Encryption,
@@ -64,8 +64,10 @@ impl Options {
     /// The settings of every session. The limits hold what is asked for, and no more.
     pub(crate) fn config(&self) -> io::Result<KcpConfig> {
         let keep_alive = Some(self.keep_alive).filter(|secs| *secs > 0).map(Duration::from_secs);
+        // Both ends are this program, so that any key does.
+        let encryption = self.encryption.or_password("scale");
         let config = KcpConfig::builder()
-            .crypto(self.encryption.packet_crypto(Crypt(None))?)
+            .crypto(encryption.packet_crypto(Crypt(None))?)
             .keep_alive(keep_alive)
             .max_sessions(self.sessions.max(1))
             .max_half_open(BACKLOG)
