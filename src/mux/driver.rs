@@ -5,7 +5,7 @@ use core::{
     task::{Context, Poll},
     time::Duration,
 };
-use std::{boxed::Box, io, sync::Arc, vec::Vec};
+use std::{boxed::Box, collections::VecDeque, io, sync::Arc, vec::Vec};
 
 use bytes::BytesMut;
 use tokio::{
@@ -24,7 +24,8 @@ pub(super) struct Driver<T> {
     /// Bytes of it that it has.
     written: usize,
     flush_due: bool,
-    input: BytesMut,
+    /// Buffers that are read into, in turn: while streams have slices of one, there is another.
+    input: VecDeque<BytesMut>,
     /// Bytes that one read asks for: more where much comes.
     read_size: usize,
     timer: Pin<Box<Sleep>>,
@@ -55,7 +56,7 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             output: Vec::new(),
             written: 0,
             flush_due: false,
-            input: BytesMut::new(),
+            input: VecDeque::new(),
             read_size: MIN_READ,
             timer: Box::pin(tokio::time::sleep_until(TokioInstant::now())),
             phase: Phase::Running,
@@ -122,7 +123,7 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             return Ok(false);
         }
         let Some(count) = self.poll_read(cx)? else { return Ok(false) };
-        let (bytes, now) = (self.input.split().freeze(), self.shared.now());
+        let (bytes, now) = (self.input[0].split().freeze(), self.shared.now());
         self.shared.locked(|state, _| match count {
             0 => state.core.receive_end(),
             _ => state.core.receive(now, bytes),
@@ -130,14 +131,19 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
         Ok(true)
     }
 
-    /// How many bytes are in `input` now; `None` when nothing comes yet.
+    /// How many bytes are in the first buffer now; `None` when nothing comes yet.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Option<usize>, io::Error> {
-        // The whole of it each time: what comes in small pieces is copied. That is its own memory again, unless a stream has it.
-        if self.input.capacity() < self.read_size {
-            self.input.reserve(self.read_size);
+        // The whole of one each time: what comes in small pieces is copied. It is free again, unless a stream has a slice of it.
+        match self.input.iter_mut().position(|buffer| buffer.try_reclaim(self.read_size)) {
+            Some(free) => self.input.swap(0, free),
+            None => {
+                self.input.push_front(BytesMut::with_capacity(self.read_size));
+                self.input.truncate(MAX_BUFFERS);
+            }
         }
-        let room = self.input.capacity();
-        let Poll::Ready(count) = pin!(self.io.read_buf(&mut self.input)).poll(cx)? else { return Ok(None) };
+        let buffer = &mut self.input[0];
+        let room = buffer.capacity();
+        let Poll::Ready(count) = pin!(self.io.read_buf(buffer)).poll(cx)? else { return Ok(None) };
         if count == room {
             self.read_size = (2 * self.read_size).min(MAX_READ);
         }
@@ -180,7 +186,7 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             if self.written == self.output.len() {
                 (self.output, self.written) = (Vec::new(), 0);
             }
-            (self.input, self.read_size) = (BytesMut::new(), MIN_READ);
+            (self.input, self.read_size) = (VecDeque::new(), MIN_READ);
             return true;
         }
         let Some(deadline) = deadline else { return false };
@@ -244,7 +250,7 @@ impl<T: AsyncRead + AsyncWrite> Future for Driver<T> {
             match this.poll_read(cx) {
                 Ok(None) => return Poll::Pending,
                 Ok(Some(0)) | Err(_) => return Poll::Ready(()),
-                Ok(Some(_)) => this.input.clear(),
+                Ok(Some(_)) => this.input[0].clear(),
             }
         }
         cx.waker().wake_by_ref();
@@ -264,6 +270,8 @@ impl<T> Drop for Driver<T> {
 
 /// Rounds of writing and reading before other tasks of the thread get their turn.
 const BUDGET: usize = 32;
+/// Buffers that are kept to be read into. Readers that keep up need two or three.
+const MAX_BUFFERS: usize = 4;
 /// The first reads ask for so much. Most sessions never need more.
 const MIN_READ: usize = 4 << 10;
 const MAX_READ: usize = 64 << 10;

@@ -292,6 +292,15 @@ impl Connection {
         }
     }
 
+    /// As [`read`](Self::read), into memory that need not be initialised: appends up to `max` bytes to `out`, which has room for them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn read_buf(&mut self, out: &mut impl bytes::BufMut, max: usize) -> Result<usize, ReadError> {
+        match self.arq.read_buf(out, max) {
+            0 if max > 0 => Err(self.nothing_to_read()),
+            count => Ok(count),
+        }
+    }
+
     /// Copies up to `out.len()` bytes that have arrived in order, and leaves them for the next [`read`](Self::read). Returns how
     /// many: never 0, unless `out` is empty.
     ///

@@ -22,13 +22,9 @@ impl Session {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.act(|mut state, wakes| {
-            // Initialise no more of a large buffer than is about to be filled.
-            let wanted = buf.remaining().min(state.connection.readable_bytes().max(MIN_READ));
-            let outcome = match state.connection.read(buf.initialize_unfilled_to(wanted)) {
-                Ok(count) => {
-                    buf.advance(count);
-                    Poll::Ready(Ok(()))
-                }
+            let room = buf.remaining();
+            let outcome = match state.connection.read_buf(buf, room) {
+                Ok(_) => Poll::Ready(Ok(())),
                 // Nothing is filled: the end of the stream.
                 Err(ReadError::Finished) if state.is_eof() => Poll::Ready(Ok(())),
                 Err(error) => state.wait_to_read(cx, error, wakes),
@@ -158,6 +154,3 @@ fn write_kept(state: &mut Guard<'_>, bytes: &[u8]) -> Option<Next> {
     // Who is sending takes it along, or leaves it to the driver.
     Some(if state.is_transmitting() { Next::Wait(None) } else { state.next(true) })
 }
-
-/// Bytes of a buffer that are initialised before it is known that there is as much to read.
-const MIN_READ: usize = 2_048;

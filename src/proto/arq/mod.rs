@@ -252,6 +252,13 @@ impl Arq {
         count
     }
 
+    #[cfg(feature = "tokio")]
+    pub(super) fn read_buf(&mut self, out: &mut impl bytes::BufMut, max: usize) -> usize {
+        let count = self.recv.read_buf(out, max);
+        self.after_read(count);
+        count
+    }
+
     pub(super) fn peek(&mut self, out: &mut [u8]) -> usize {
         let count = self.recv.peek(out);
         self.after_read(0);

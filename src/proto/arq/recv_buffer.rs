@@ -24,7 +24,7 @@ mod segment_buffers;
 #[cfg(test)]
 mod tests;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 
 pub use self::blocks::Block;
 pub(in crate::proto) use self::blocks::BlockPosition;
@@ -299,11 +299,17 @@ impl RecvBuffer {
 
     /// Copies bytes in order into `out`, across boundaries of messages. Returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        let max = out.len();
+        self.read_buf(&mut &mut *out, max)
+    }
+
+    /// Appends up to `max` bytes in order to `out`, as [`read`](Self::read) would. Returns how many.
+    pub(super) fn read_buf(&mut self, out: &mut impl BufMut, max: usize) -> usize {
         self.buffers.on_read();
         loop {
-            let copied = self.ready.read(out, &mut self.buffers);
+            let copied = self.ready.read(out, max, &mut self.buffers);
             // Empty segments may have filled the window while bytes waited behind them: then there is more to read now.
-            if !self.advance() || copied > 0 || out.is_empty() {
+            if !self.advance() || copied > 0 || max == 0 {
                 self.after_read();
                 return copied;
             }

@@ -17,7 +17,7 @@ mod tests;
 
 use alloc::{collections::VecDeque, vec::Vec};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{
     blocks::{BlockPosition, BlockRun, HeldBlocks, allowance},
@@ -273,26 +273,26 @@ impl ReadyQueue {
 
     // ---- Reading ----
 
-    /// Copies bytes into `out`, across boundaries of messages, and returns how many. Drained buffers of segments go to
+    /// Appends up to `max` bytes to `out`, across boundaries of messages, and returns how many. Drained buffers of segments go to
     /// `buffers`.
     #[inline]
-    pub(super) fn read(&mut self, out: &mut [u8], buffers: &mut SegmentBuffers) -> usize {
+    pub(super) fn read(&mut self, out: &mut impl BufMut, max: usize, buffers: &mut SegmentBuffers) -> usize {
         self.most_chunks.end_period(self.chunks.len());
         self.reads_bytes = true;
-        let wanted = out.len().min(self.bytes);
+        let wanted = max.min(self.bytes);
         let mut copied = 0;
         while copied < wanted {
-            let out = &mut out[copied..wanted];
+            let left = wanted - copied;
             let Some(chunk) = self.chunks.front_mut() else { break };
             copied += match chunk {
                 Chunk::Copied(bytes) | Chunk::Segment(bytes) => {
-                    let taken = bytes.len().min(out.len());
-                    out[..taken].copy_from_slice(&bytes[..taken]);
+                    let taken = bytes.len().min(left);
+                    out.put_slice(&bytes[..taken]);
                     bytes.advance(taken);
                     self.consume(taken);
                     taken
                 }
-                Chunk::InBlock(_) => self.read_from_block(out),
+                Chunk::InBlock(_) => self.read_from_block(out, left),
             };
             if self.chunks.front().is_some_and(Chunk::is_empty) {
                 self.remove_drained(buffers);
@@ -326,16 +326,16 @@ impl ReadyQueue {
         copied
     }
 
-    /// Copies from the first chunk, which is in a block. Returns how many bytes: none only if `out` is empty.
-    fn read_from_block(&mut self, out: &mut [u8]) -> usize {
+    /// Appends up to `max` bytes of the first chunk, which is in a block. Returns how many: none only if `max` is 0.
+    fn read_from_block(&mut self, out: &mut impl BufMut, max: usize) -> usize {
         let mut copied = 0;
         self.consume(0);
-        while copied < out.len() {
+        while copied < max {
             let Some(Chunk::InBlock(run)) = self.chunks.front_mut() else { break };
             let Some(segment) = self.segments.front_mut().filter(|_| !run.is_empty()) else { break };
-            let take = (segment.unread as usize).min(out.len() - copied);
+            let take = (segment.unread as usize).min(max - copied);
             let bytes = run.take(core::mem::take(&mut segment.gap), take);
-            out[copied..copied + take].copy_from_slice(bytes);
+            out.put_slice(bytes);
             copied += take;
             self.consume(take);
         }

@@ -32,7 +32,8 @@ impl Reader {
     }
 
     fn read(&mut self, out: &mut [u8]) -> usize {
-        self.queue.read(out, &mut self.buffers)
+        let max = out.len();
+        self.queue.read(&mut &mut *out, max, &mut self.buffers)
     }
 
     fn read_all(&mut self) -> Vec<u8> {
