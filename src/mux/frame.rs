@@ -10,6 +10,8 @@ use super::{MuxVersion, error::ProtocolError};
 pub(super) const HEADER_LEN: usize = 8;
 /// Bytes that follow the header of an UPD: how many were consumed, and the window.
 pub(super) const UPD_LEN: usize = 8;
+/// What the peer's window counts as in version 2 until it says one.
+pub(super) const INITIAL_WINDOW: u32 = 262_144;
 
 /// What a frame does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use bytes::{Buf, Bytes};
 
 use super::{
     Command, Header, Instant, MuxCore, MuxError, MuxEvent, MuxRole, MuxVersion, Stream, StreamKey,
-    WriteFailure, stream::INITIAL_WINDOW,
+    WriteFailure,
 };
 use crate::mux::{
     error::ProtocolError,
-    frame::{HEADER_LEN, UPD_LEN, Update},
+    frame::{HEADER_LEN, INITIAL_WINDOW, UPD_LEN, Update},
 };
 
 /// How far the frame that is coming in has come.

@@ -3,7 +3,7 @@
 use std::{boxed::Box, collections::HashMap, vec::Vec};
 
 use super::recv_queue::RecvQueue;
-use crate::proto::Instant;
+use crate::{mux::frame::INITIAL_WINDOW, proto::Instant};
 
 /// Names a stream of a [`MuxCore`](super::MuxCore). Unlike an id, it is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -175,6 +175,3 @@ impl Streams {
         self.by_id.values().copied().collect()
     }
 }
-
-/// What the peer's window counts as until it says one.
-pub(super) const INITIAL_WINDOW: u32 = 262_144;
