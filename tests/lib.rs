@@ -54,3 +54,12 @@ mod pages {
     #[doc = include_str!("../docs/troubleshooting.md")]
     struct Troubleshooting;
 }
+
+/// A program of a package of its own, next to this test. `cargo test` builds it; `cargo test --test NAME` does not.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a program");
+    let profile = test.parent().and_then(Path::parent).expect("a test lies in `deps`");
+    let program = profile.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.exists(), "run `cargo build --bin {name}` first: there is no {}", program.display());
+    program
+}

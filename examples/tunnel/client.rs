@@ -16,13 +16,16 @@ use crate::{
 };
 
 pub(crate) struct Client {
-    listener: LocalListener,
     sessions: Arc<Sessions>,
     settings: Arc<ClientSettings>,
 }
 
 impl Client {
-    pub(crate) async fn bind(settings: ClientSettings, counters: Arc<Counters>) -> io::Result<Self> {
+    /// The client, and what it accepts connections from. No more come once that is dropped.
+    pub(crate) async fn bind(
+        settings: ClientSettings,
+        counters: Arc<Counters>,
+    ) -> io::Result<(Self, LocalListener)> {
         let listener = LocalListener::bind(&settings.local).await.map_err(|error| {
             io::Error::new(error.kind(), format!("localaddr: {}: {error}", settings.local))
         })?;
@@ -30,13 +33,13 @@ impl Client {
         say!("remote address: {}", settings.remote);
         let settings = Arc::new(settings);
         let sessions = Arc::new(Sessions::new(Arc::clone(&settings), counters));
-        Ok(Self { listener, sessions, settings })
+        Ok((Self { sessions, settings }, listener))
     }
 
     /// Accepts connections, for ever.
-    pub(crate) async fn run(&self, stop: Stop) {
+    pub(crate) async fn run(&self, listener: LocalListener, stop: Stop) {
         loop {
-            match self.listener.accept().await {
+            match listener.accept().await {
                 Ok((local, name)) => {
                     let Some(busy) = stop.begin() else { return };
                     let (sessions, quiet) = (Arc::clone(&self.sessions), self.settings.common.quiet);

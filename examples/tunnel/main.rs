@@ -59,12 +59,13 @@ use tokio::time::MissedTickBehavior;
 use self::{
     client::Client,
     counters::Counters,
+    local::LocalListener,
     log::say,
     options::{Arguments, Common, Kdf, Role},
     server::Server,
     settings::{ClientSettings, ServerSettings},
     signals::{Signal, Signals},
-    stop::Stopper,
+    stop::{Stop, Stopper},
 };
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -113,12 +114,15 @@ async fn run(role: Role) -> Result<ExitCode, AnyError> {
     // Before anything is said to listen: whoever reads that may send signals.
     let mut signals = Signals::new()?;
     let counters = Arc::new(Counters::default());
-    let running = match &role {
+    let (running, listener) = match &role {
         Role::Client(client) => {
-            Running::Client(Client::bind(ClientSettings::new(client)?, Arc::clone(&counters)).await?)
+            let settings = ClientSettings::new(client)?;
+            let (client, listener) = Client::bind(settings, Arc::clone(&counters)).await?;
+            (Running::Client(client), Some(listener))
         }
         Role::Server(server) => {
-            Running::Server(Server::bind(ServerSettings::new(server)?, Arc::clone(&counters)).await?)
+            let settings = ServerSettings::new(server)?;
+            (Running::Server(Server::bind(settings, Arc::clone(&counters)).await?), None)
         }
     };
     let common = role.common();
@@ -135,7 +139,7 @@ async fn run(role: Role) -> Result<ExitCode, AnyError> {
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     {
         let stop = stopper.stop();
-        let work = running.run(stop);
+        let work = running.run(listener, stop);
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -171,10 +175,12 @@ async fn second_stop(signals: &mut Signals) -> Signal {
 }
 
 impl Running {
-    async fn run(&self, stop: stop::Stop) {
-        match self {
-            Self::Client(client) => client.run(stop).await,
-            Self::Server(server) => server.run(stop).await,
+    /// Accepts. Dropping the future ends that.
+    async fn run(&self, listener: Option<LocalListener>, stop: Stop) {
+        match (self, listener) {
+            (Self::Client(client), Some(listener)) => client.run(listener, stop).await,
+            (Self::Server(server), _) => server.run(stop).await,
+            (Self::Client(_), None) => {}
         }
     }
 

@@ -17,10 +17,10 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Accepts connections and takes them to a server
-    #[command(disable_version_flag = true)]
+    #[command(version, disable_version_flag = true)]
     Client(Client),
     /// Takes the connections of clients to a target
-    #[command(disable_version_flag = true)]
+    #[command(version, disable_version_flag = true)]
     Server(Server),
 }
 

@@ -6,9 +6,11 @@
 //! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`]; and
 //! what our sessions with extensions make of them: [`legacy`]. How sessions with kcp-go begin, end and die: [`lives`].
 //!
-//! Streams in one session, with Go's smux on the other end: [`smux`].
+//! Streams in one session, with Go's smux on the other end: [`smux`]. The example `tunnel` with kcptun's programs on the other end:
+//! [`kcptun`].
 //!
 //! The tests with Go are ignored by default: they need Debian's `golang-github-xtaci-kcp-dev` and `golang-github-xtaci-smux-dev`.
+//! So are those with kcptun, which need its package of that name.
 //!
 //! ```text
 //! cargo test --test interop -- --ignored
@@ -28,6 +30,8 @@ mod fec;
 mod go_peer;
 mod kcp_go;
 mod kcp_tokio_crate;
+#[cfg(all(unix, feature = "kcptun-ciphers", feature = "mux"))]
+mod kcptun;
 mod legacy;
 mod lives;
 #[cfg(feature = "mux")]

@@ -1,0 +1,120 @@
+//! Programs of a tunnel as processes, and the connections through them.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    net::SocketAddr,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kcp9_tests::{spawn, within};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::{TcpListener, TcpStream, UdpSocket},
+    process::{Child, Command},
+};
+
+/// How long one step may take.
+pub const LIMIT: u64 = 60;
+
+/// A program that runs, killed when it is dropped. What it says is kept.
+pub struct Program {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Program {
+    pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                heard.lock().unwrap().push(line);
+            }
+        });
+        Self { child, said }
+    }
+
+    /// All that it has said.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().join("\n")
+    }
+
+    /// Waits until it says `words`; returns what comes behind them in that line.
+    pub async fn says(&self, words: &str) -> String {
+        let search = async {
+            loop {
+                let found = self.said.lock().unwrap().iter().find_map(|line| {
+                    let at = line.find(words)?;
+                    Some(line[at + words.len()..].to_owned())
+                });
+                match found {
+                    Some(rest) => return rest,
+                    None => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(LIMIT), search).await {
+            Ok(rest) => rest,
+            Err(_) => panic!("it does not say `{words}` but\n{}", self.said()),
+        }
+    }
+
+    /// Where it listens, of those that say so.
+    pub async fn addr(&self) -> SocketAddr {
+        let addr = self.says("listening on: ").await;
+        addr.parse().unwrap_or_else(|error| panic!("{addr}: {error}"))
+    }
+
+    #[allow(dead_code, reason = "not every test sends signals")]
+    pub async fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().await.unwrap().success());
+    }
+
+    #[allow(dead_code, reason = "not every test waits for that")]
+    pub async fn ended(&mut self) -> ExitStatus {
+        within(LIMIT, "the program ends", self.child.wait()).await.unwrap()
+    }
+}
+
+/// Calls `serve` for each connection that comes to the address returned.
+pub async fn target<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            spawn(serve(stream));
+        }
+    });
+    addr
+}
+
+/// The first of `count` UDP ports in a row that nobody has now.
+pub async fn free_ports(count: u16) -> u16 {
+    'next: loop {
+        let first = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        for port in first..=first.saturating_add(count - 1) {
+            if UdpSocket::bind(("127.0.0.1", port)).await.is_err() {
+                continue 'next;
+            }
+        }
+        return first;
+    }
+}
+
+/// Flags as words, of which some are filled in.
+pub fn words(flags: &str, fill: &HashMap<&str, String>) -> Vec<String> {
+    let fill = |word: &str| fill.get(word).cloned().unwrap_or_else(|| word.to_owned());
+    flags.split_whitespace().map(fill).collect()
+}

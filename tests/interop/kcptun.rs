@@ -1,0 +1,220 @@
+//! kcptun, live on the other end of our tunnel: both roles, its 13 ciphers, with FEC or not, smux 1 and 2, compressed or not.
+//!
+//! Each run moves 20 MB each way at the same time, through a relay that drops 5 % of the packets, and compares hashes.
+
+#[path = "../../examples/tunnel/tests/support.rs"]
+mod support;
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use kcp9_relay::Relay;
+use kcp9_simulator::payload::Payload;
+use kcp9_tests::{program, spawn, within};
+use sha2::{Digest, Sha256};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{Semaphore, mpsc},
+};
+
+use self::support::{LIMIT, Program, free_ports, target, words};
+
+const LEN: usize = 20_000_000;
+/// What drops a packet in twenty, each way.
+const LOSS: f64 = 0.05;
+const CIPHERS: [&str; 13] = [
+    "aes", "aes-128", "aes-192", "salsa20", "blowfish", "twofish", "cast5", "3des", "tea", "xtea", "xor", "sm4", "none",
+];
+/// Each combination of FEC, smux and compression: 13 ciphers have all of them.
+const COMBINATIONS: [&str; 8] = [
+    "",
+    "-nocomp",
+    "-smuxver 2",
+    "-smuxver 2 -nocomp",
+    "-datashard 0 -parityshard 0",
+    "-datashard 0 -parityshard 0 -nocomp",
+    "-datashard 0 -parityshard 0 -smuxver 2",
+    "-datashard 0 -parityshard 0 -smuxver 2 -nocomp",
+];
+/// Both ends of every run. The windows are those of a server, so that runs are short.
+const COMMON: &str = "-key of-these-tests -mode fast3 -sndwnd 1024 -rcvwnd 1024";
+
+#[derive(Clone, Copy)]
+enum Ours {
+    Client,
+    Server,
+}
+
+/// A tunnel with kcptun on one end, through a bad path.
+struct Tunnel {
+    client: Program,
+    server: Program,
+    near: SocketAddr,
+    _relay: Relay,
+}
+
+impl Tunnel {
+    async fn start(ours: Ours, target: SocketAddr, flags: &str) -> Self {
+        let far = SocketAddr::from(([127, 0, 0, 1], free_ports(1).await));
+        let fill = |addr: SocketAddr| HashMap::from([("TARGET", target.to_string()), ("FAR", addr.to_string())]);
+        let server = words(&format!("server -l FAR -t TARGET {COMMON} {flags}"), &fill(far));
+        let relay = Relay::lossy(far, LOSS).unwrap();
+        let client = words(&format!("client -l 127.0.0.1:0 -r FAR {COMMON} {flags}"), &fill(relay.addr()));
+        let (server, client) = match ours {
+            Ours::Client => {
+                (Program::start(&kcptun("server"), &server[1..]), Program::start(&program("tunnel"), &client))
+            }
+            Ours::Server => {
+                (Program::start(&program("tunnel"), &server), Program::start(&kcptun("client"), &client[1..]))
+            }
+        };
+        let near = client.addr().await;
+        Self { client, server, near, _relay: relay }
+    }
+
+    fn said(&self) -> String {
+        format!("client:\n{}\nserver:\n{}", self.client.said(), self.server.said())
+    }
+}
+
+/// The program of a role.
+///
+/// # Panics
+/// Without it: whoever asks for these tests wants them run.
+fn kcptun(role: &str) -> PathBuf {
+    let path = Path::new("/usr/bin").join(format!("kcptun-{role}"));
+    assert!(path.exists(), "there is no {}: is the package kcptun installed?", path.display());
+    path
+}
+
+/// Bytes of which every other block compresses.
+fn payload(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Payload::new(seed).fill(0, &mut bytes);
+    for (at, block) in bytes.chunks_mut(10_000).enumerate() {
+        if at % 2 == 1 {
+            let first = block[0];
+            block.fill(first);
+        }
+    }
+    bytes
+}
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Writes `sent` and reads as many bytes at the same time; returns what they hash to.
+async fn exchange(stream: &mut TcpStream, sent: &[u8]) -> [u8; 32] {
+    let (mut reader, mut writer) = stream.split();
+    let mut got = vec![0; sent.len()];
+    let (written, read) = tokio::join!(writer.write_all(sent), reader.read_exact(&mut got));
+    written.unwrap();
+    read.unwrap();
+    hash(&got)
+}
+
+async fn move_both_ways(ours: Ours, flags: &str) {
+    let (up, down) = (Arc::new(payload(1, LEN)), Arc::new(payload(2, LEN)));
+    let (hashes, mut hashed) = mpsc::channel(1);
+    let answers = Arc::clone(&down);
+    let target = target(move |mut stream| {
+        let (answers, hashes) = (Arc::clone(&answers), hashes.clone());
+        async move {
+            hashes.send(exchange(&mut stream, &answers).await).await.unwrap();
+            // The other end closes.
+            let _ = stream.read_u8().await;
+        }
+    })
+    .await;
+    let tunnel = Tunnel::start(ours, target, flags).await;
+    let begun = std::time::Instant::now();
+    let moving = async {
+        let mut stream = TcpStream::connect(tunnel.near).await.unwrap();
+        let got = exchange(&mut stream, &up).await;
+        assert!(got == hash(&down), "{flags}: other bytes came down");
+        assert!(hashed.recv().await.unwrap() == hash(&up), "{flags}: other bytes went up");
+    };
+    if tokio::time::timeout(std::time::Duration::from_secs(LIMIT), moving).await.is_err() {
+        panic!("{flags}: not done after {LIMIT} s\n{}", tunnel.said());
+    }
+    println!("{flags}: 20 MB each way in {:.1} s", begun.elapsed().as_secs_f64());
+}
+
+async fn every_cipher(ours: Ours) {
+    // More at a time would only take turns.
+    let turns = Arc::new(Semaphore::new(2));
+    let runs: Vec<_> = CIPHERS
+        .iter()
+        .enumerate()
+        .map(|(at, cipher)| {
+            let flags = format!("-crypt {cipher} {}", COMBINATIONS[at % COMBINATIONS.len()]);
+            let turns = Arc::clone(&turns);
+            spawn(async move {
+                let _turn = turns.acquire().await.unwrap();
+                move_both_ways(ours, &flags).await;
+            })
+        })
+        .collect();
+    for run in runs {
+        run.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's kcptun and half a minute: cargo test --test interop -- --ignored"]
+async fn kcptuns_server_serves_our_client() {
+    every_cipher(Ours::Client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's kcptun and half a minute: cargo test --test interop -- --ignored"]
+async fn our_server_serves_kcptuns_client() {
+    every_cipher(Ours::Server).await;
+}
+
+/// What the end that closes first has sent arrives whole, and then the end, whichever end it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's kcptun and half a minute: cargo test --test interop -- --ignored"]
+async fn no_answer_is_cut_short() {
+    const ANSWER: usize = 3_000_000;
+    for ours in [Ours::Client, Ours::Server] {
+        for flags in ["", "-smuxver 2 -nocomp"] {
+            let answers = Arc::new(payload(3, ANSWER));
+            let expected = Arc::clone(&answers);
+            let (sender, mut received) = mpsc::channel(1);
+            // Answers a byte and closes; reads what comes otherwise.
+            let target = target(move |mut stream| {
+                let (answers, sender) = (Arc::clone(&answers), sender.clone());
+                async move {
+                    if stream.read_u8().await.unwrap() == b'?' {
+                        return stream.write_all(&answers).await.unwrap();
+                    }
+                    let mut bytes = Vec::new();
+                    stream.read_to_end(&mut bytes).await.unwrap();
+                    sender.send(hash(&bytes)).await.unwrap();
+                }
+            })
+            .await;
+            let tunnel = Tunnel::start(ours, target, flags).await;
+
+            let mut stream = TcpStream::connect(tunnel.near).await.unwrap();
+            stream.write_all(b"?").await.unwrap();
+            let mut answer = Vec::new();
+            within(LIMIT, "the answer", stream.read_to_end(&mut answer)).await.unwrap();
+            assert!(hash(&answer) == hash(&expected), "{flags}: {} bytes came\n{}", answer.len(), tunnel.said());
+
+            let mut stream = TcpStream::connect(tunnel.near).await.unwrap();
+            stream.write_all(b"!").await.unwrap();
+            stream.write_all(&expected).await.unwrap();
+            drop(stream);
+            let got = within(LIMIT, "what the target reads", received.recv()).await.unwrap();
+            assert!(got == hash(&expected), "{flags}: other bytes went up\n{}", tunnel.said());
+        }
+    }
+}
