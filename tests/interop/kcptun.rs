@@ -28,7 +28,8 @@ const LEN: usize = 20_000_000;
 /// What drops a packet in twenty, each way.
 const LOSS: f64 = 0.05;
 const CIPHERS: [&str; 13] = [
-    "aes", "aes-128", "aes-192", "salsa20", "blowfish", "twofish", "cast5", "3des", "tea", "xtea", "xor", "sm4", "none",
+    "aes", "aes-128", "aes-192", "salsa20", "blowfish", "twofish", "cast5", "3des", "tea", "xtea", "xor",
+    "sm4", "none",
 ];
 /// Each combination of FEC, smux and compression: 13 ciphers have all of them.
 const COMBINATIONS: [&str; 8] = [
@@ -61,7 +62,8 @@ struct Tunnel {
 impl Tunnel {
     async fn start(ours: Ours, target: SocketAddr, flags: &str) -> Self {
         let far = SocketAddr::from(([127, 0, 0, 1], free_ports(1).await));
-        let fill = |addr: SocketAddr| HashMap::from([("TARGET", target.to_string()), ("FAR", addr.to_string())]);
+        let fill =
+            |addr: SocketAddr| HashMap::from([("TARGET", target.to_string()), ("FAR", addr.to_string())]);
         let server = words(&format!("server -l FAR -t TARGET {COMMON} {flags}"), &fill(far));
         let relay = Relay::lossy(far, LOSS).unwrap();
         let client = words(&format!("client -l 127.0.0.1:0 -r FAR {COMMON} {flags}"), &fill(relay.addr()));
@@ -207,7 +209,12 @@ async fn no_answer_is_cut_short() {
             stream.write_all(b"?").await.unwrap();
             let mut answer = Vec::new();
             within(LIMIT, "the answer", stream.read_to_end(&mut answer)).await.unwrap();
-            assert!(hash(&answer) == hash(&expected), "{flags}: {} bytes came\n{}", answer.len(), tunnel.said());
+            assert!(
+                hash(&answer) == hash(&expected),
+                "{flags}: {} bytes came\n{}",
+                answer.len(),
+                tunnel.said()
+            );
 
             let mut stream = TcpStream::connect(tunnel.near).await.unwrap();
             stream.write_all(b"!").await.unwrap();

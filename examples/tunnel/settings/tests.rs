@@ -16,16 +16,12 @@ fn role(line: &str) -> Role {
 }
 
 fn client(flags: &str) -> Result<ClientSettings, SettingsError> {
-    let Role::Client(client) = role(&format!("tunnel client {flags}").trim_end()) else {
-        panic!()
-    };
+    let Role::Client(client) = role(format!("tunnel client {flags}").trim_end()) else { panic!() };
     ClientSettings::new(&client)
 }
 
 fn server(flags: &str) -> Result<ServerSettings, SettingsError> {
-    let Role::Server(server) = role(&format!("tunnel server {flags}").trim_end()) else {
-        panic!()
-    };
+    let Role::Server(server) = role(format!("tunnel server {flags}").trim_end()) else { panic!() };
     ServerSettings::new(&server)
 }
 

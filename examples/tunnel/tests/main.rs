@@ -190,7 +190,8 @@ async fn sighup_brings_a_new_key() {
     let target = target(echo).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tunnel.json");
-    let key = |key: &str| fs::write(&file, format!("{{\"key\": \"{key}\", \"crypt\": \"aes-128-gcm\"}}")).unwrap();
+    let key =
+        |key: &str| fs::write(&file, format!("{{\"key\": \"{key}\", \"crypt\": \"aes-128-gcm\"}}")).unwrap();
     key("old");
     let (client, server, near) = pair(target, &format!("-c {}", file.display())).await;
     let mut stream = connect(near).await;
