@@ -33,51 +33,82 @@ enum Ended {
     ByPeer,
 }
 
+/// Why one direction stopped before its end.
+enum Failed {
+    /// Nothing more comes from the one side.
+    Reading(io::Error),
+    /// The other side takes nothing more. What it has sent may still be on its way.
+    Writing(io::Error),
+}
+
 async fn copy_both(local: &mut Local, carried: &mut Carried) -> io::Result<Ended> {
     let Carried { io, peer, needs_flush, .. } = carried;
     let (mut from_local, mut to_local) = tokio::io::split(local);
     let (mut from_peer, mut to_peer) = tokio::io::split(io);
-    let out = async {
+    let mut out = Box::pin(async {
         copy(&mut from_local, &mut to_peer, *needs_flush).await?;
-        to_peer.shutdown().await
-    };
-    let back = async {
+        to_peer.shutdown().await.map_err(Failed::Writing)
+    });
+    let mut back = Box::pin(async {
         copy(&mut from_peer, &mut to_local, false).await?;
         // It may be gone, which its own direction tells.
         let _ = to_local.shutdown().await;
-        io::Result::Ok(())
+        Ok(())
+    });
+    let first = tokio::select! {
+        outcome = &mut out => First::Out(outcome),
+        outcome = &mut back => First::Back(outcome),
     };
-    tokio::pin!(out, back);
-    tokio::select! {
-        outcome = &mut out => {
-            outcome?;
+    match first {
+        First::Out(Ok(())) => back.await?,
+        // By now the peer has said what it is.
+        First::Back(Ok(())) if !peer.half_closes() => return Ok(Ended::ByPeer),
+        First::Back(Ok(())) => match out.await {
+            // What it has sent is whole, and must not be lost to a reset.
+            Err(Failed::Writing(_)) => return Ok(Ended::ByPeer),
+            outcome => outcome?,
+        },
+        First::Out(Err(Failed::Writing(_))) => {
+            // Who takes no more may have answered before, and have ended that answer.
             back.await?;
-            return Ok(Ended::Both);
+            return Ok(Ended::ByPeer);
         }
-        outcome = &mut back => outcome?,
+        First::Back(Err(Failed::Writing(error))) => {
+            // The same on this side. Meanwhile what comes is dropped: left where it is it would hold up other streams.
+            drop(back);
+            tokio::select! {
+                outcome = &mut out => outcome?,
+                () = drain(&mut from_peer) => out.await?,
+            }
+            return Err(error);
+        }
+        First::Out(Err(failed)) | First::Back(Err(failed)) => return Err(failed.into()),
     }
-    // By now it has said what it is.
-    if peer.half_closes() {
-        out.await?;
-        return Ok(Ended::Both);
-    }
-    Ok(Ended::ByPeer)
+    Ok(Ended::Both)
+}
+
+/// The direction that ended first.
+enum First {
+    /// To the peer.
+    Out(Result<(), Failed>),
+    /// From the peer.
+    Back(Result<(), Failed>),
 }
 
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     flush: bool,
-) -> io::Result<()> {
+) -> Result<(), Failed> {
     let mut buffer = vec![0; BUFFER];
     loop {
-        let count = from.read(&mut buffer).await?;
+        let count = from.read(&mut buffer).await.map_err(Failed::Reading)?;
         if count == 0 {
             return Ok(());
         }
-        to.write_all(&buffer[..count]).await?;
+        to.write_all(&buffer[..count]).await.map_err(Failed::Writing)?;
         if flush {
-            to.flush().await?;
+            to.flush().await.map_err(Failed::Writing)?;
         }
     }
 }
@@ -85,10 +116,21 @@ async fn copy(
 /// Reads until the other side closes, within limits: a TCP socket that is closed before it has read everything resets the
 /// connection, and with it what was not delivered yet.
 async fn discard(local: &mut Local) {
-    let mut buffer = vec![0; BUFFER];
-    let reading = async { while matches!(local.read(&mut buffer).await, Ok(1..)) {} };
     // Whether it ends in time or not: now it may be closed.
-    let _ = tokio::time::timeout(DISCARD, reading).await;
+    let _ = tokio::time::timeout(DISCARD, drain(local)).await;
+}
+
+/// Reads to the end, or to a failure.
+async fn drain(from: &mut (impl AsyncRead + Unpin)) {
+    let mut buffer = vec![0; BUFFER];
+    while matches!(from.read(&mut buffer).await, Ok(1..)) {}
+}
+
+impl From<Failed> for io::Error {
+    fn from(failed: Failed) -> Self {
+        let (Failed::Reading(error) | Failed::Writing(error)) = failed;
+        error
+    }
 }
 
 /// As much as one frame of smux carries.

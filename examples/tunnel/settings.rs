@@ -156,18 +156,22 @@ fn kcp_config(common: &Common, windows: (i64, i64)) -> Result<KcpConfig, Setting
         // Only peers with extensions say where a stream ends, and nothing above KCP would.
         builder = builder.extensions(Extensions::Required).keep_alive(Some(keep_alive));
     }
-    builder.build().map_err(|error| SettingsError::new(name_of(&error), error))
+    builder.build().map_err(|error| refused(&error))
 }
 
-/// kcptun's name of a setting of the library.
-fn name_of(error: &ConfigError) -> &'static str {
-    match error.field {
+/// What the library refuses, by kcptun's name of it.
+fn refused(error: &ConfigError) -> SettingsError {
+    let name = match error.field {
         "fec data" => "datashard",
         "fec parity" => "parityshard",
         "send_window" => "sndwnd",
         "recv_window" => "rcvwnd",
+        "receive_buffer" => "smuxbuf",
+        "stream_buffer" => "streambuf",
+        "keep_alive" => "keepalive",
         field => field,
-    }
+    };
+    SettingsError::new(name, format!("is {}, outside {}..={}", error.value, error.min, error.max))
 }
 
 fn nodelay(common: &Common) -> Result<NoDelay, SettingsError> {
@@ -210,7 +214,7 @@ fn mux_config(common: &Common) -> Result<MuxConfig, SettingsError> {
         .stream_buffer(stream_buffer as usize)
         .keep_alive(Some(keep_alive(common)?))
         .build()
-        .map_err(|error| SettingsError::new(error.field, error))
+        .map_err(|error| refused(&error))
 }
 
 /// Go's smux gives up after 30 s of silence, so it takes no longer interval.

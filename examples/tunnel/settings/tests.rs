@@ -105,7 +105,7 @@ fn without_smux_peers_must_be_ours() {
 fn what_cannot_be_is_refused_by_its_name() {
     for (flags, expected) in [
         ("-mtu 1501", "mtu: is 1501, outside 64..=1500"),
-        ("-mtu 64", "mtu: mtu is 64, outside "),
+        ("-mtu 64 -crypt xchacha20-poly1305", "mtu: is 64, outside 73..="),
         ("-sndwnd 0", "sndwnd: is 0, outside 1..=65535"),
         ("-rcvwnd 65536", "rcvwnd: is 65536, outside 1..=65535"),
         ("-ds 250 -ps 10", "parityshard: is 10, outside 1..=6"),
