@@ -255,8 +255,9 @@ impl Secret {
 
 /// Says what the other end must have as well.
 fn describe(common: &Common) {
-    let Common { crypt, datashard, parityshard, smuxver, nocomp, mode, mtu, .. } = common;
-    say!("crypt: {crypt}, mode: {mode}, mtu: {mtu}, shards: {datashard}/{parityshard}");
+    let Common { crypt, smuxver, nocomp, mode, mtu, .. } = common;
+    let (data, parity) = settings::shards(common);
+    say!("crypt: {crypt}, mode: {mode}, mtu: {mtu}, shards: {data}/{parity}");
     say!("mux: {:?}, smuxver: {smuxver}, nocomp: {nocomp}", common.mux);
     if let Some(warning) = settings::warning(common) {
         say!("warning: {warning}");

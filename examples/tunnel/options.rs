@@ -75,24 +75,24 @@ pub(crate) struct Common {
     /// Ours: how the key is made of the secret
     #[arg(long, value_name = "NAME", default_value = "kcptun")]
     pub(crate) kdf: Kdf,
-    /// fast3, fast2, fast, normal, or manual with nodelay, interval, resend and nc
+    /// fast3, fast2, fast, normal, or manual with nodelay, interval, resend and nc; ours: auto, which sends as much as the path takes
     #[arg(long, value_name = "NAME", default_value = "fast")]
     pub(crate) mode: String,
     /// Bytes of a UDP packet, at most
     #[arg(long, value_name = "BYTES", default_value_t = 1_350)]
     pub(crate) mtu: i64,
-    /// Send window, in packets [default: client 128, server 1024]
+    /// Send window, in packets [default: client 128, server 1024; mode auto 2048]
     #[arg(long, value_name = "PACKETS")]
     pub(crate) sndwnd: Option<i64>,
-    /// Receive window, in packets [default: client 512, server 1024]
+    /// Receive window, in packets [default: client 512, server 1024; mode auto 2048]
     #[arg(long, value_name = "PACKETS")]
     pub(crate) rcvwnd: Option<i64>,
-    /// Data packets of a group of forward error correction; 0 turns it off
-    #[arg(long, visible_alias = "ds", value_name = "N", default_value_t = 10)]
-    pub(crate) datashard: i64,
-    /// Parity packets of a group; 0 turns it off
-    #[arg(long, visible_alias = "ps", value_name = "N", default_value_t = 3)]
-    pub(crate) parityshard: i64,
+    /// Data packets of a group of forward error correction; 0 turns it off [default: 10; mode auto 0]
+    #[arg(long, visible_alias = "ds", value_name = "N")]
+    pub(crate) datashard: Option<i64>,
+    /// Parity packets of a group; 0 turns it off [default: 3; mode auto 0]
+    #[arg(long, visible_alias = "ps", value_name = "N")]
+    pub(crate) parityshard: Option<i64>,
     /// DSCP of the UDP packets: 0 to 63
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) dscp: i64,

@@ -96,7 +96,11 @@ impl Sessions {
         tokio::spawn(async move {
             let why = watched.mux.closed().await;
             watched.ended.store(true, Ordering::Relaxed);
-            say!("session with {} ended: {}", canonical(watched.peer.peer_addr()), explain(&why));
+            let peer = canonical(watched.peer.peer_addr());
+            say!("session with {peer} ended: {}", explain(&why));
+            if watched.peer.stats().udp.packets_received == 0 {
+                say!("nothing came from there: is there a server with the same crypt and key?");
+            }
         });
         session
     }

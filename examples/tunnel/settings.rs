@@ -134,8 +134,23 @@ pub(crate) fn warning(common: &Common) -> Option<&'static str> {
     }
 }
 
+/// Data and parity packets of a group. As with kcptun, there is no FEC unless both are more than 0.
+pub(crate) fn shards(common: &Common) -> (i64, i64) {
+    let defaults = if common.mode == AUTO { (0, 0) } else { (10, 3) };
+    match (common.datashard.unwrap_or(defaults.0), common.parityshard.unwrap_or(defaults.1)) {
+        (data @ 1.., parity @ 1..) => (data, parity),
+        _ => (0, 0),
+    }
+}
+
 fn kcp_config(common: &Common, windows: (i64, i64)) -> Result<KcpConfig, SettingsError> {
     let keep_alive = keep_alive(common)?;
+    let library = KcpConfig::default();
+    let windows = if common.mode == AUTO {
+        (library.send_window().into(), library.recv_window().into())
+    } else {
+        windows
+    };
     let mut builder = KcpConfig::builder()
         .crypto(crypto(common)?)
         // As long as any packet that kcp-go receives.
@@ -146,10 +161,10 @@ fn kcp_config(common: &Common, windows: (i64, i64)) -> Result<KcpConfig, Setting
         .ack_no_delay(common.acknodelay)
         .stream(true)
         .write_delay(false);
-    // As with kcptun, there is none unless both numbers are given.
-    if common.datashard > 0 && common.parityshard > 0 {
-        let data = number("datashard", common.datashard, 1, 255)?;
-        let parity = number("parityshard", common.parityshard, 1, 256 - data as i64)?;
+    let (data, parity) = shards(common);
+    if data > 0 {
+        let data = number("datashard", data, 1, 255)?;
+        let parity = number("parityshard", parity, 1, 256 - data as i64)?;
         builder = builder.fec(data as usize, parity as usize);
     }
     if common.mux == Mux::None {
@@ -180,6 +195,7 @@ fn nodelay(common: &Common) -> Result<NoDelay, SettingsError> {
         "fast" => Ok(NoDelay::FAST),
         "fast2" => Ok(NoDelay::FAST2),
         "fast3" => Ok(NoDelay::FAST3),
+        AUTO => Ok(KcpConfig::default().nodelay()),
         "manual" => Ok(NoDelay {
             nodelay: number("nodelay", common.nodelay, 0, i64::MAX)? != 0,
             // KCP itself takes 10 ms for less, and 5 s for more.
@@ -191,7 +207,7 @@ fn nodelay(common: &Common) -> Result<NoDelay, SettingsError> {
         }),
         other => Err(SettingsError::new(
             "mode",
-            format!("is {other}: not one of fast3, fast2, fast, normal, manual"),
+            format!("is {other}: not one of fast3, fast2, fast, normal, manual, auto"),
         )),
     }
 }
@@ -246,6 +262,8 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
+/// Our own mode: the library's defaults, which have congestion control, so that windows can be larger than what the path holds.
+const AUTO: &str = "auto";
 /// A year, in seconds: far enough from where times overflow.
 const LONGEST: i64 = 366 * 86_400;
 

@@ -55,7 +55,7 @@ fn each_key_of_a_server_is_taken() {
 fn assert_common(common: &Common) {
     assert_eq!((&*common.key, &*common.crypt, &*common.mode), ("k", "aes-128", "manual"));
     assert_eq!((common.mtu, common.sndwnd, common.rcvwnd), (6, Some(7), Some(8)));
-    assert_eq!((common.datashard, common.parityshard, common.dscp), (9, 10, 11));
+    assert_eq!((common.datashard, common.parityshard, common.dscp), (Some(9), Some(10), 11));
     assert_eq!((common.nodelay, common.interval, common.resend, common.nc), (12, 13, 14, 15));
     assert_eq!((common.sockbuf, common.smuxver, common.smuxbuf, common.streambuf), (16, 17, 18, 19));
     assert_eq!((common.keepalive, &*common.log, &*common.snmplog, common.snmpperiod), (20, "l", "s", 21));

@@ -95,6 +95,20 @@ fn fec_is_off_unless_both_numbers_are_given() {
 }
 
 #[test]
+fn mode_auto_is_what_the_library_has_by_default() {
+    let library = KcpConfig::default();
+    for (flags, windows, fec) in [
+        ("-mode auto", (library.send_window(), library.recv_window()), library.fec()),
+        ("-mode auto -sndwnd 100 -ds 4 -ps 2", (100, library.recv_window()), (4, 2)),
+    ] {
+        for kcp in [client(flags).unwrap().common.kcp, server(flags).unwrap().common.kcp] {
+            assert_eq!(((kcp.send_window(), kcp.recv_window()), kcp.fec()), (windows, fec), "{flags}");
+            assert_eq!(kcp.nodelay(), library.nodelay());
+        }
+    }
+}
+
+#[test]
 fn without_smux_peers_must_be_ours() {
     let settings = client("--mux none").unwrap().common;
     assert!(settings.mux.is_none());
@@ -110,7 +124,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-rcvwnd 65536", "rcvwnd: is 65536, outside 1..=65535"),
         ("-ds 250 -ps 10", "parityshard: is 10, outside 1..=6"),
         ("-dscp 64", "dscp: is 64, outside 0..=63"),
-        ("-mode fast4", "mode: is fast4: not one of fast3, fast2, fast, normal, manual"),
+        ("-mode fast4", "mode: is fast4: not one of fast3, fast2, fast, normal, manual, auto"),
         ("-mode manual -resend -1", "resend: is -1, outside 0..=255"),
         ("-mode manual -nc -1", "nc: is -1, less than 0"),
         ("-sockbuf 0", "sockbuf: is 0, outside 1..=2147483647"),

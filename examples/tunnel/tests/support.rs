@@ -73,9 +73,14 @@ impl Program {
         addr.parse().unwrap_or_else(|error| panic!("{addr}: {error}"))
     }
 
+    #[allow(dead_code, reason = "not every user asks")]
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     #[allow(dead_code, reason = "not every test sends signals")]
     pub async fn signal(&self, name: &str) {
-        let pid = self.child.id().expect("it runs").to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().await.unwrap().success());
     }
 
