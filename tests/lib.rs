@@ -35,6 +35,15 @@ pub fn example(name: &str) -> PathBuf {
     program
 }
 
+/// A program of a package of its own, next to this test. `cargo test` builds it; `cargo test --test NAME` does not.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a program");
+    let profile = test.parent().and_then(Path::parent).expect("a test lies in `deps`");
+    let program = profile.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.exists(), "run `cargo build --bin {name}` first: there is no {}", program.display());
+    program
+}
+
 /// The code in `docs/` compiles and does what the pages say. It needs crates that kcp9's own doctests have not.
 #[cfg(all(
     doctest,
@@ -53,13 +62,4 @@ mod pages {
 
     #[doc = include_str!("../docs/troubleshooting.md")]
     struct Troubleshooting;
-}
-
-/// A program of a package of its own, next to this test. `cargo test` builds it; `cargo test --test NAME` does not.
-pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test is a program");
-    let profile = test.parent().and_then(Path::parent).expect("a test lies in `deps`");
-    let program = profile.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.exists(), "run `cargo build --bin {name}` first: there is no {}", program.display());
-    program
 }

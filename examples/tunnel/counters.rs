@@ -51,6 +51,19 @@ impl Counters {
         self.forged.store(packets, Ordering::Relaxed);
     }
 
+    /// Waits until the peers have all that was written to the sessions that live.
+    pub(crate) async fn delivered(&self) {
+        while self.has_undelivered() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn has_undelivered(&self) -> bool {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.forget_ended();
+        sessions.live.iter().map(|handle| handle.stats().queues).any(|queues| queues.unsent_bytes > 0 || queues.in_flight > 0)
+    }
+
     fn add(&self, handle: KcpHandle, count: impl FnOnce(&mut Sessions)) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         count(&mut sessions);
@@ -163,6 +176,9 @@ fn of(stats: &Stats) -> Values {
         fec.unrecoverable,
     ]
 }
+
+/// How often sessions are asked whether their bytes have arrived, at the end of the program.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// kcp-go's names, in its order, which readers of such files know.
 const NAMES: [&str; 24] = [

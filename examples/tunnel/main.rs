@@ -54,7 +54,7 @@ mod stop;
 use std::{error::Error, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use self::{
     client::Client,
@@ -157,7 +157,7 @@ async fn run(role: Role) -> Result<ExitCode, AnyError> {
         }
     }
     tokio::select! {
-        () = running.end(stopper) => Ok(ExitCode::SUCCESS),
+        () = running.end(stopper, &counters) => Ok(ExitCode::SUCCESS),
         signal = second_stop(&mut signals) => {
             say!("ending at once: {signal:?} came again");
             Ok(ExitCode::FAILURE)
@@ -210,7 +210,7 @@ impl Running {
         Ok("sessions begin under the new key")
     }
 
-    async fn end(&self, stopper: Stopper) {
+    async fn end(&self, stopper: Stopper, counters: &Counters) {
         let limit = match self {
             Self::Client(client) => client.drain(),
             Self::Server(server) => {
@@ -219,8 +219,13 @@ impl Running {
             }
         };
         say!("stopping: connections have {} s to finish", limit.as_secs());
+        let end = Instant::now() + limit;
         if !stopper.drain(limit).await {
             say!("some connections have not finished: they are cut off");
+        }
+        // Connections are done when their sessions have their last bytes. A slow path may take long over these.
+        if tokio::time::timeout_at(end, counters.delivered()).await.is_err() {
+            say!("not everything has reached the other end");
         }
         match self {
             Self::Client(client) => client.close().await,

@@ -2,6 +2,8 @@
 
 use std::{fs, time::Duration};
 
+use kcp9_relay::Relay;
+use kcp9_simulator::LinkSettings;
 use kcp9_tests::within;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -106,6 +108,26 @@ async fn a_transfer_under_way_arrives_whole_after_sigterm() {
             assert!(!first.said().contains("cut off"), "{}", first.said());
         }
     }
+}
+
+/// Connections are done at once, as the server's session holds all that they sent. The path takes seconds for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_bytes_arrive_over_a_slow_path_after_sigterm() {
+    const LEN: usize = 600_000;
+    let target = target(|mut stream| async move { stream.write_all(&vec![9; LEN]).await.unwrap() }).await;
+    let flags = "-nocomp -datashard 0 -parityshard 0";
+    let mut server = start(&format!("server -l 127.0.0.1:0 -t {target} {flags}"));
+    let slow = LinkSettings::delay(Duration::from_millis(20)).rate(150_000, 100_000);
+    let relay = Relay::start(server.addr().await, &slow, 1).unwrap();
+    let client = start(&format!("client -l 127.0.0.1:0 -r {} {flags}", relay.addr()));
+    let mut stream = connect(client.addr().await).await;
+    within(LIMIT, "the first byte", stream.read_u8()).await.unwrap();
+    server.signal("TERM").await;
+    let mut rest = Vec::new();
+    within(LIMIT, "the rest", stream.read_to_end(&mut rest)).await.unwrap();
+    assert_eq!(rest.len(), LEN - 1, "{}", server.said());
+    assert!(server.ended().await.success(), "{}", server.said());
+    assert!(!server.said().contains("not everything"), "{}", server.said());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
