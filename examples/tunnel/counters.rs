@@ -61,7 +61,11 @@ impl Counters {
     fn has_undelivered(&self) -> bool {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.forget_ended();
-        sessions.live.iter().map(|handle| handle.stats().queues).any(|queues| queues.unsent_bytes > 0 || queues.in_flight > 0)
+        sessions
+            .live
+            .iter()
+            .map(|handle| handle.stats().queues)
+            .any(|queues| queues.unsent_bytes > 0 || queues.in_flight > 0)
     }
 
     fn add(&self, handle: KcpHandle, count: impl FnOnce(&mut Sessions)) {
