@@ -113,7 +113,7 @@ async fn a_transfer_under_way_arrives_whole_after_sigterm() {
 /// Connections are done at once, as the server's session holds all that they sent. The path takes seconds for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_bytes_arrive_over_a_slow_path_after_sigterm() {
-    const LEN: usize = 600_000;
+    const LEN: usize = 450_000;
     let target = target(|mut stream| async move { stream.write_all(&vec![9; LEN]).await.unwrap() }).await;
     let flags = "-nocomp -datashard 0 -parityshard 0";
     let mut server = start(&format!("server -l 127.0.0.1:0 -t {target} {flags}"));
@@ -122,6 +122,9 @@ async fn the_last_bytes_arrive_over_a_slow_path_after_sigterm() {
     let client = start(&format!("client -l 127.0.0.1:0 -r {} {flags}", relay.addr()));
     let mut stream = connect(client.addr().await).await;
     within(LIMIT, "the first byte", stream.read_u8()).await.unwrap();
+    // The other direction has ended, too: nothing but the session is left to wait for.
+    stream.shutdown().await.unwrap();
+    server.says("stream closed").await;
     server.signal("TERM").await;
     let mut rest = Vec::new();
     within(LIMIT, "the rest", stream.read_to_end(&mut rest)).await.unwrap();
