@@ -47,7 +47,7 @@ enum PathBetween {
 
 const WIDE: &str = "-mode fast3 -sndwnd 1024 -rcvwnd 1024 -nocomp";
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     Case::new("loopback, aes, FEC 10/3", PathBetween::Loopback, WIDE, 300),
     Case { down: true, ..Case::new("loopback, aes, FEC 10/3, down", PathBetween::Loopback, WIDE, 300) },
     Case::new(
@@ -67,6 +67,18 @@ const CASES: [Case; 10] = [
         PathBetween::Loopback,
         "-mode fast3 -sndwnd 1024 -rcvwnd 1024",
         300,
+    ),
+    Case::new(
+        "loopback, twofish, no FEC",
+        PathBetween::Loopback,
+        "-mode fast3 -sndwnd 1024 -rcvwnd 1024 -nocomp -crypt twofish -ds 0 -ps 0",
+        100,
+    ),
+    Case::new(
+        "loopback, 3des, no FEC",
+        PathBetween::Loopback,
+        "-mode fast3 -sndwnd 1024 -rcvwnd 1024 -nocomp -crypt 3des -ds 0 -ps 0",
+        40,
     ),
     Case::new("loopback, all by default", PathBetween::Loopback, "", 100),
     Case::new("lossy, aes, FEC 10/3", PathBetween::Lossy, WIDE, 60),
