@@ -292,10 +292,10 @@ impl Connection {
         }
     }
 
-    /// As [`read`](Self::read), into memory that need not be initialised: appends up to `max` bytes to `out`, which has room for them.
+    /// As [`read`](Self::read), for memory that need not be initialised: hands up to `max` bytes to `out`, in pieces.
     #[cfg(feature = "tokio")]
-    pub(crate) fn read_buf(&mut self, out: &mut impl bytes::BufMut, max: usize) -> Result<usize, ReadError> {
-        match self.arq.read_buf(out, max) {
+    pub(crate) fn read_with(&mut self, out: impl FnMut(&[u8]), max: usize) -> Result<usize, ReadError> {
+        match self.arq.read_with(out, max) {
             0 if max > 0 => Err(self.nothing_to_read()),
             count => Ok(count),
         }

@@ -23,7 +23,7 @@ impl Session {
     ) -> Poll<io::Result<()>> {
         self.act(|mut state, wakes| {
             let room = buf.remaining();
-            let outcome = match state.connection.read_buf(buf, room) {
+            let outcome = match state.connection.read_with(|bytes| buf.put_slice(bytes), room) {
                 Ok(_) => Poll::Ready(Ok(())),
                 // Nothing is filled: the end of the stream.
                 Err(ReadError::Finished) if state.is_eof() => Poll::Ready(Ok(())),

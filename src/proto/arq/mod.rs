@@ -253,8 +253,8 @@ impl Arq {
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn read_buf(&mut self, out: &mut impl bytes::BufMut, max: usize) -> usize {
-        let count = self.recv.read_buf(out, max);
+    pub(super) fn read_with(&mut self, out: impl FnMut(&[u8]), max: usize) -> usize {
+        let count = self.recv.read_with(out, max);
         self.after_read(count);
         count
     }

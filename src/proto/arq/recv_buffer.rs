@@ -24,7 +24,7 @@ mod segment_buffers;
 #[cfg(test)]
 mod tests;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 
 pub use self::blocks::Block;
 pub(in crate::proto) use self::blocks::BlockPosition;
@@ -299,15 +299,19 @@ impl RecvBuffer {
 
     /// Copies bytes in order into `out`, across boundaries of messages. Returns how many.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
-        let max = out.len();
-        self.read_buf(&mut &mut *out, max)
+        let (max, mut filled) = (out.len(), 0);
+        let copy = |bytes: &[u8]| {
+            out[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        };
+        self.read_with(copy, max)
     }
 
-    /// Appends up to `max` bytes in order to `out`, as [`read`](Self::read) would. Returns how many.
-    pub(super) fn read_buf(&mut self, out: &mut impl BufMut, max: usize) -> usize {
+    /// Hands up to `max` bytes in order to `out`, in pieces, as [`read`](Self::read) would copy them. Returns how many.
+    pub(super) fn read_with(&mut self, mut out: impl FnMut(&[u8]), max: usize) -> usize {
         self.buffers.on_read();
         loop {
-            let copied = self.ready.read(out, max, &mut self.buffers);
+            let copied = self.ready.read(&mut out, max, &mut self.buffers);
             // Empty segments may have filled the window while bytes waited behind them: then there is more to read now.
             if !self.advance() || copied > 0 || max == 0 {
                 self.after_read();

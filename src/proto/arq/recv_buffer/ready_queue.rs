@@ -17,7 +17,7 @@ mod tests;
 
 use alloc::{collections::VecDeque, vec::Vec};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     blocks::{BlockPosition, BlockRun, HeldBlocks, allowance},
@@ -273,10 +273,15 @@ impl ReadyQueue {
 
     // ---- Reading ----
 
-    /// Appends up to `max` bytes to `out`, across boundaries of messages, and returns how many. Drained buffers of segments go to
-    /// `buffers`.
+    /// Hands up to `max` bytes to `out`, in pieces and across boundaries of messages, and returns how many. Drained buffers of segments
+    /// go to `buffers`.
     #[inline]
-    pub(super) fn read(&mut self, out: &mut impl BufMut, max: usize, buffers: &mut SegmentBuffers) -> usize {
+    pub(super) fn read(
+        &mut self,
+        mut out: impl FnMut(&[u8]),
+        max: usize,
+        buffers: &mut SegmentBuffers,
+    ) -> usize {
         self.most_chunks.end_period(self.chunks.len());
         self.reads_bytes = true;
         let wanted = max.min(self.bytes);
@@ -287,12 +292,12 @@ impl ReadyQueue {
             copied += match chunk {
                 Chunk::Copied(bytes) | Chunk::Segment(bytes) => {
                     let taken = bytes.len().min(left);
-                    out.put_slice(&bytes[..taken]);
+                    out(&bytes[..taken]);
                     bytes.advance(taken);
                     self.consume(taken);
                     taken
                 }
-                Chunk::InBlock(_) => self.read_from_block(out, left),
+                Chunk::InBlock(_) => self.read_from_block(&mut out, left),
             };
             if self.chunks.front().is_some_and(Chunk::is_empty) {
                 self.remove_drained(buffers);
@@ -326,8 +331,8 @@ impl ReadyQueue {
         copied
     }
 
-    /// Appends up to `max` bytes of the first chunk, which is in a block. Returns how many: none only if `max` is 0.
-    fn read_from_block(&mut self, out: &mut impl BufMut, max: usize) -> usize {
+    /// Hands up to `max` bytes to `out` of the first chunk, which is in a block. Returns how many: none only if `max` is 0.
+    fn read_from_block(&mut self, mut out: impl FnMut(&[u8]), max: usize) -> usize {
         let mut copied = 0;
         self.consume(0);
         while copied < max {
@@ -335,7 +340,7 @@ impl ReadyQueue {
             let Some(segment) = self.segments.front_mut().filter(|_| !run.is_empty()) else { break };
             let take = (segment.unread as usize).min(max - copied);
             let bytes = run.take(core::mem::take(&mut segment.gap), take);
-            out.put_slice(bytes);
+            out(bytes);
             copied += take;
             self.consume(take);
         }

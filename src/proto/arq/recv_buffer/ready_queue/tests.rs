@@ -32,8 +32,12 @@ impl Reader {
     }
 
     fn read(&mut self, out: &mut [u8]) -> usize {
-        let max = out.len();
-        self.queue.read(&mut &mut *out, max, &mut self.buffers)
+        let (max, mut filled) = (out.len(), 0);
+        let copy = |bytes: &[u8]| {
+            out[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        };
+        self.queue.read(copy, max, &mut self.buffers)
     }
 
     fn read_all(&mut self) -> Vec<u8> {
