@@ -6,8 +6,9 @@ use super::wake_list::WakeList;
 
 /// The wakers of tasks that wait for the same thing, usually none or one.
 ///
-/// A future that is cancelled leaves its waker behind, so a list of several has a limit, at which it finds out who still waits. The
-/// capacity of the `Vec` is that limit, but at least [`MIN_LIMIT`].
+/// One task alone needs no memory beside the session's, of which there may be a million. A future that is cancelled leaves its waker
+/// behind, so a list of several has a limit, at which it finds out who still waits. The capacity of the `Vec` is that limit, but at
+/// least [`MIN_LIMIT`].
 #[derive(Debug, Default)]
 pub(crate) enum Waiters {
     #[default]

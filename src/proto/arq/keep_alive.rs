@@ -55,10 +55,10 @@ struct Asking {
 impl KeepAlive {
     /// Asks after about `silence`. `jitter` is random, or differs from session to session.
     pub(super) fn new(silence: Option<Duration>, jitter: u32) -> Self {
-        let tick = (micros(silence.unwrap_or_default()) / TICKS).max(1);
+        let configured = silence.map(Micros::new);
+        let tick = (configured.unwrap_or_default().as_micros() / TICKS).max(1);
         let tick = 1 << tick.ilog2();
-        let mut keep_alive =
-            Self { configured: silence.map(Micros::new), after: None, tick, jitter, asking: None };
+        let mut keep_alive = Self { configured, after: None, tick, jitter, asking: None };
         keep_alive.lead();
         keep_alive
     }
@@ -122,12 +122,7 @@ impl KeepAlive {
 /// As much of `time` as `part` is of `u32::MAX`.
 fn share(time: Duration, part: u32) -> Duration {
     // A day has fewer than 2^37 microseconds.
-    Duration::from_micros(((u128::from(micros(time)) * u128::from(part)) >> 32) as u64)
-}
-
-/// As `Instant` counts time.
-const fn micros(time: Duration) -> u64 {
-    time.as_secs() * 1_000_000 + time.subsec_micros() as u64
+    Duration::from_micros(((u128::from(Micros::new(time).as_micros()) * u128::from(part)) >> 32) as u64)
 }
 
 #[cfg(test)]

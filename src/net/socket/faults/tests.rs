@@ -441,15 +441,15 @@ async fn sessions_of_a_dead_socket_end_and_say_why() {
     let (mut at_client, mut at_server) = ([0], [0]);
     let ends = async { tokio::join!(pair.client.read(&mut at_client), pair.server.read(&mut at_server)) };
     let (client, server) = within("both sessions end", ends).await;
-    // What waits in the socket is not waited for longer than two seconds, and a stall of a busy machine.
+    // What waits in the socket is not waited for longer than two seconds.
     let elapsed = begun.elapsed();
-    assert!(elapsed < ms(8_000), "{elapsed:?}");
+    assert!(elapsed < ms(3_000), "{elapsed:?}");
     for (error, code) in [client.unwrap_err(), server.unwrap_err()].iter().zip(codes) {
         let Some(KcpError::Network { os_code, .. }) = KcpError::find(error) else { panic!("{error:?}") };
         assert_eq!(os_code, Some(code));
     }
     for (count, stats) in counts.iter().zip(pair.stats()) {
-        assert!((5..5_000).contains(&count.get()), "{} calls in {elapsed:?}", count.get());
+        assert!((10..5_000).contains(&count.get()), "{} calls in {elapsed:?}", count.get());
         let wakeups = stats.driver.wakeups;
         assert!(wakeups < 1_000, "{wakeups} wakeups in {elapsed:?}");
     }
