@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::support::{
-    ANY, DEAD_TIMEOUT, assert_dead_timeout, failure, impatient, listen, ms, session, within,
+    ANY, DEAD_TIMEOUT, assert_dead_timeout, failure, impatient, listen, ms, session, until, within,
 };
 
 /// Where the child listens, which is how a process knows that it is the child.
@@ -100,12 +100,17 @@ async fn start(addr: &str) -> (Child, SocketAddr) {
     (child, addr)
 }
 
-/// A client of the child that has written something and reads from then on.
+/// A client of the child that has written something and reads from then on. All of it has been acknowledged: a new server would
+/// take a first segment that is sent again for a new session.
 async fn client_of(addr: SocketAddr) -> KcpStream {
     let config = impatient().keep_alive(Some(ms(500))).build().unwrap();
     let mut client = KcpStream::connect(addr, config).await.unwrap();
     client.write_all(b"hello").await.unwrap();
-    client.connected(Duration::from_secs(5)).await.unwrap();
+    until(5, "what was written is acknowledged", || {
+        let queues = client.stats().queues;
+        queues.unsent_bytes == 0 && queues.in_flight == 0
+    })
+    .await;
     client
 }
 

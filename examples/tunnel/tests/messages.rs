@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::{
     chat, echo, start,
-    support::{free_ports, target},
+    support::{target, unshared},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,7 @@ async fn counters_and_messages_go_to_files() {
     let server = start(&format!("server -l 127.0.0.1:0 -t {}", target(echo).await));
     let far = server.addr().await;
     let flags = format!("-snmplog {} -snmpperiod 1 -log {}", snmp.display(), log.display());
-    let near = format!("127.0.0.1:{}", free_ports(1).await);
+    let near = format!("{}:4000", unshared());
     let client = start(&format!("client -l {near} -r {far} -quiet {flags}"));
     let mut stream = loop {
         match TcpStream::connect(&near).await {

@@ -7,14 +7,14 @@ use tokio::io::AsyncReadExt;
 
 use super::{
     answer, ask, chat, connect, echo, start,
-    support::{LIMIT, free_ports, target},
+    support::{LIMIT, target, unshared},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_spread_over_a_range_of_ports() {
     let target = target(answer).await;
-    let first = free_ports(4).await;
-    let range = format!("127.0.0.1:{first}-{}", first + 3);
+    let ip = unshared();
+    let range = format!("{ip}:4000-4003");
     let server = start(&format!("server -l {range} -t {target}"));
     server.says("(4 ports)").await;
     let client = start(&format!("client -l 127.0.0.1:0 -r {range} -conn 16"));
@@ -24,7 +24,7 @@ async fn sessions_spread_over_a_range_of_ports() {
         one.await.unwrap();
     }
     let said = client.said();
-    let used = (first..first + 4).filter(|port| said.contains(&format!("-> 127.0.0.1:{port}"))).count();
+    let used = (4000..=4003).filter(|port| said.contains(&format!("-> {ip}:{port}"))).count();
     assert!(used > 1, "{said}");
     assert_eq!(said.matches("session ").count(), 16, "{said}");
 }
@@ -67,7 +67,7 @@ async fn connections_take_the_sessions_in_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_is_found_again() {
     let target = target(echo).await;
-    let far = format!("127.0.0.1:{}", free_ports(1).await);
+    let far = format!("{}:4000", unshared());
     let server = start(&format!("server -l {far} -t {target}"));
     server.says("listening on: ").await;
     let client = start(&format!("client -l 127.0.0.1:0 -r {far}"));

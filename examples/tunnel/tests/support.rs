@@ -3,17 +3,20 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
     time::Duration,
 };
 
 use kcp9_tests::{spawn, within};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, TcpStream},
     process::{Child, Command},
 };
 
@@ -105,17 +108,11 @@ where
     addr
 }
 
-/// The first of `count` UDP ports in a row that nobody has now.
-pub async fn free_ports(count: u16) -> u16 {
-    'next: loop {
-        let first = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-        for port in first..=first.saturating_add(count - 1) {
-            if UdpSocket::bind(("127.0.0.1", port)).await.is_err() {
-                continue 'next;
-            }
-        }
-        return first;
-    }
+/// An address of the loopback that nobody else has, so that each of its ports is free until the program takes it.
+pub fn unshared() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 + high % 64, low, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Flags as words, of which some are filled in.
