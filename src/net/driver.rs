@@ -10,6 +10,7 @@
 //! lingering   those that still deliver after their streams were dropped
 //! openings    those that this end connects, and how many of them begin at once
 //! timers      the sessions' deadlines
+//! idle        when idle sessions give their memory back
 //! alarm       sleeping until the earliest of them
 //! overload    whether packets are lost because more come than are received
 //! rebind      another socket takes the place of the present one
@@ -32,6 +33,7 @@
 
 mod alarm;
 mod control;
+mod idle;
 mod lingering;
 mod openings;
 mod overload;
@@ -46,7 +48,6 @@ mod timers;
 
 use std::{
     boxed::Box,
-    collections::VecDeque,
     future::Future,
     io,
     net::SocketAddr,
@@ -59,6 +60,7 @@ use std::{
 
 use self::{
     alarm::Alarm,
+    idle::Idle,
     lingering::Lingering,
     openings::{Opening, Openings},
     overload::Overload,
@@ -94,8 +96,6 @@ const MIN_TIMEOUTS: usize = 4;
 const PACKETS_FOR_A_TIMEOUT: usize = 4;
 /// A session whose end has come is looked at again so much later, if what arrived before it is not read yet.
 const UNREAD_RETRY: Duration = Duration::from_millis(10);
-/// How long an idle session keeps its memory for further traffic.
-const IDLE_MEMORY: Duration = Duration::from_secs(1);
 /// How long what the endpoint may forget is left to its next packet. Only then the driver wakes up for it.
 const FORGET_LATE: Duration = Duration::from_secs(10);
 /// How often a session that waits for room in the socket's buffer is served, even if the socket reports no room.
@@ -121,8 +121,7 @@ pub(super) struct Driver {
     scheduled: Vec<Arc<Session>>,
     /// Sessions that wait for room in the socket's buffer.
     blocked: Vec<Handle>,
-    /// Sessions that went idle, and when to see whether they still are.
-    idle: VecDeque<(Instant, Handle)>,
+    idle: Idle,
     /// When to have the endpoint forget what has expired.
     forget_at: Option<Instant>,
     recv_errors: RecvErrors,
@@ -184,7 +183,7 @@ impl Driver {
             alarm: Alarm::default(),
             scheduled: Vec::new(),
             blocked: Vec::new(),
-            idle: VecDeque::new(),
+            idle: Idle::default(),
             forget_at: None,
             recv_errors: RecvErrors::default(),
             obeyed: Request::None,
@@ -339,25 +338,15 @@ impl Driver {
 
     /// Has sessions that stayed idle give back the memory that they kept for further traffic.
     fn trim_idle(&mut self, now: Instant) {
-        if self.idle.front().is_some_and(|(at, _)| *at <= now) {
-            self.trim_some_idle(now);
+        if self.idle.deadline().is_none_or(|at| at > now) {
+            return;
         }
-    }
-
-    #[cold]
-    fn trim_some_idle(&mut self, now: Instant) {
-        while let Some((at, handle)) = self.idle.front().copied().filter(|(at, _)| *at <= now) {
-            self.idle.pop_front();
-            let Some(slot) = self.sessions.get_mut(handle) else { continue };
-            if slot.served_at + IDLE_MEMORY > at {
-                self.idle.push_back((slot.served_at + IDLE_MEMORY, handle));
-            } else {
-                slot.idle = false;
+        let Self { idle, sessions, .. } = self;
+        while let Some(handle) = idle.take(now, |handle| sessions.get(handle).map(|slot| slot.rest)) {
+            if let Some(slot) = sessions.get_mut(handle) {
+                slot.rest.leave();
                 slot.session.trim();
             }
-        }
-        if self.idle.is_empty() {
-            self.idle = VecDeque::new();
         }
     }
 
@@ -400,13 +389,10 @@ impl Driver {
         let read_until = self.read_until(now);
         for nth in 0..count {
             let Some((handle, slot)) = self.sessions.clean(nth) else { continue };
-            let last = std::mem::replace(&mut slot.served_at, now);
+            let last = slot.rest.end(now);
             match slot.session.serve(Look { now, read_until, last }) {
                 Next::Wait(deadline) => {
-                    if !slot.idle && deadline.is_none_or(|at| at > now + IDLE_MEMORY) {
-                        slot.idle = true;
-                        self.idle.push_back((now + IDLE_MEMORY, handle));
-                    }
+                    self.idle.add(handle, &mut slot.rest, deadline);
                     match deadline {
                         Some(at) if at <= now && read_until < now => {
                             self.others_read.ask();
@@ -490,7 +476,7 @@ impl Driver {
 
     /// Sleeps until the earliest deadline. `Ready` once it has come.
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let idle = self.idle.front().map(|(at, _)| *at);
+        let idle = self.idle.deadline();
         let retry = self.recv_errors.paused_until();
         let end = self.endpoint.asked_until().filter(|_| self.is_abandoned());
         let place = self.openings.deadline();

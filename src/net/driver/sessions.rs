@@ -2,11 +2,8 @@
 
 use std::{sync::Arc, vec::Vec};
 
-use super::openings::Opening;
-use crate::{
-    net::session::Session,
-    proto::{Handle, Instant},
-};
+use super::{idle::Rest, openings::Opening};
+use crate::{net::session::Session, proto::Handle};
 
 /// The sessions of a driver. A session is *dirty* from the time when something happened to it until the driver serves it.
 #[derive(Default)]
@@ -25,15 +22,13 @@ pub(super) struct Slot {
     dirty: bool,
     /// Whether it waits for room in the socket's buffer.
     pub(super) blocked: bool,
-    /// Whether it is among the sessions that went idle.
-    pub(super) idle: bool,
     /// Whether packets of it came from another address than its peer's, and it has not decided whether it follows.
     pub(super) may_move: bool,
     /// Whether its peer has still to show that it hears this end.
     pub(super) half_open: bool,
     /// How far it has come in its opening, if this end connects it.
     pub(super) opening: Opening,
-    pub(super) served_at: Instant,
+    pub(super) rest: Rest,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
 }
@@ -49,11 +44,10 @@ impl Sessions {
             session,
             dirty: false,
             blocked: false,
-            idle: false,
             may_move: false,
             half_open,
             opening: Opening::Over,
-            served_at: Instant::ZERO,
+            rest: Rest::NONE,
             lingering: None,
         };
         self.count += 1;

@@ -125,7 +125,7 @@ async fn dead_sessions_whose_packets_are_not_read_yet_leave_other_deadlines_thei
     driver.timers.set(handle.index() as u32, due);
     turn_in_a_flood(&mut driver);
     turn_in_a_flood(&mut driver);
-    let served_at = driver.sessions.get(handle).unwrap().served_at;
+    let served_at = driver.sessions.get(handle).unwrap().rest.served_at();
     assert!(served_at >= due, "its deadline has come at {due:?}, and it was served at {served_at:?}");
     assert!(dead.iter().all(|session| !session.is_over()), "what they were sent may still be in the socket");
     // It is not. Now they are looked at again, and end.
