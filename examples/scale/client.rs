@@ -30,6 +30,9 @@ use crate::{
 /// Memory is looked at this long after the last packet: sessions that became idle have given back by then what they keep for more.
 const SETTLE: Duration = Duration::from_secs(4);
 
+/// How many workers a runtime of Tokio has.
+const WORKERS: &str = "TOKIO_WORKER_THREADS";
+
 /// The server process.
 struct Server {
     child: Child,
@@ -38,10 +41,13 @@ struct Server {
 }
 
 impl Server {
-    async fn start() -> io::Result<(Self, SocketAddr)> {
+    async fn start(shards: u16) -> io::Result<(Self, SocketAddr)> {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         // With the same flags.
         command.args(std::env::args_os().skip(1)).arg("serve");
+        if std::env::var_os(WORKERS).is_none() {
+            command.env(WORKERS, shards.to_string());
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(ask), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the server has no pipes"));
@@ -74,7 +80,7 @@ struct Crowd {
 
 /// Begins the sessions; returns whether none failed.
 pub(crate) async fn run(options: &Options) -> io::Result<bool> {
-    let (mut server, addr) = Server::start().await?;
+    let (mut server, addr) = Server::start(options.shards).await?;
     let mut endpoints = Vec::new();
     for _ in 0..options.sockets() {
         endpoints.push(KcpEndpoint::bind("127.0.0.1:0").await?);
