@@ -14,3 +14,5 @@ mod processes;
 mod proxy;
 mod support;
 mod websocket;
+#[cfg(feature = "websocket")]
+mod websocket_example;
