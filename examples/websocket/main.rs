@@ -22,7 +22,8 @@
 //!
 //! The Autobahn suite (25.10.1) against this server over TCP, `server --tcp --compress --max-message 20000000`: of 517 cases, 512 are as they have
 //! to be, 2 are not strict (6.4.3 and 6.4.4: invalid text is noticed at the end of a frame, not inside it), 3 are for information, none failed.
-//! An opcode that does not exist is answered by the code 1003 where the suite expects 1002. `autobahn` is the client for it.
+//! An opcode that does not exist is answered by the code 1003 where the suite expects 1002. `autobahn` is the client for it: the
+//! first 333 cases were run (all without compression, and 32 with it), of which 328 are as they have to be, and the others as with the server.
 //!
 //! 10,000 connections beside TCP: benches/README.md.
 //!
