@@ -134,11 +134,10 @@ struct Switched {
     subprotocol: Option<String>,
 }
 
+type Answer = Response<Empty<Bytes>>;
+
 /// The answer to a request, and what was agreed on by it; or the refusal.
-fn switch(
-    mut request: Request<Incoming>,
-    settings: &Settings,
-) -> Result<(Response<Empty<Bytes>>, Switched), Response<Empty<Bytes>>> {
+fn switch(mut request: Request<Incoming>, settings: &Settings) -> Result<(Answer, Switched), Answer> {
     let headers = request.headers();
     if request.method() != Method::GET || request.version() != Version::HTTP_11 {
         return Err(refusal(StatusCode::METHOD_NOT_ALLOWED));
@@ -173,7 +172,7 @@ fn switch(
     Ok((response, Switched { upgrade, agreed, subprotocol }))
 }
 
-fn refusal(status: StatusCode) -> Response<Empty<Bytes>> {
+fn refusal(status: StatusCode) -> Answer {
     let mut response = Response::new(Empty::new());
     *response.status_mut() = status;
     // The only version that is spoken here, which a client with another learns by this.
