@@ -88,7 +88,8 @@ fn table(options: &BenchOptions, transports: &[Transport], all: &[Figures]) {
         print!("{:>32}", transport.name());
     }
     println!();
-    let rows: [(&str, fn(&Figures) -> f64); 6] = [
+    type Row = (&'static str, fn(&Figures) -> f64);
+    let rows: [Row; 6] = [
         ("messages a second", |figures| figures.messages_per_s),
         ("opened in, ms", |figures| figures.connect_s * 1e3),
         ("server, idle: bytes each", |figures| figures.server_idle_bytes),
