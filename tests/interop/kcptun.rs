@@ -214,7 +214,7 @@ async fn our_server_serves_kcptuns_client() {
 
 /// Each cipher with each of the combinations, in both roles: 208 runs. `KCP9_KCPTUN_ONLY` names flags that the runs must have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Debian's kcptun and six minutes: cargo test --release -p kcp9-tests --test interop -- --ignored every_combination"]
+#[ignore = "needs Debian's kcptun, and with Twofish each run takes a minute: cargo test --release -p kcp9-tests --test interop -- --ignored every_combination"]
 async fn every_combination_of_flags() {
     let only = std::env::var("KCP9_KCPTUN_ONLY").unwrap_or_default();
     let runs = [Ours::Client, Ours::Server].into_iter().flat_map(|ours| {
