@@ -341,10 +341,10 @@ impl Driver {
         if self.idle.deadline().is_none_or(|at| at > now) {
             return;
         }
-        let Self { idle, sessions, .. } = self;
-        while let Some(handle) = idle.take(now, |handle| sessions.get(handle).map(|slot| slot.rest)) {
-            if let Some(slot) = sessions.get_mut(handle) {
-                slot.rest.leave();
+        while let Some(entry) = self.idle.pop_due(now) {
+            if let Some(slot) = self.sessions.get_mut(entry.1)
+                && self.idle.is_over(now, entry, &mut slot.rest)
+            {
                 slot.session.trim();
             }
         }
@@ -392,7 +392,7 @@ impl Driver {
             let last = slot.rest.end(now);
             match slot.session.serve(Look { now, read_until, last }) {
                 Next::Wait(deadline) => {
-                    self.idle.add(handle, &mut slot.rest, deadline);
+                    self.idle.add(handle, &mut slot.rest, deadline, || slot.session.keeps_little());
                     match deadline {
                         Some(at) if at <= now && read_until < now => {
                             self.others_read.ask();

@@ -181,6 +181,11 @@ impl Session {
         self.handover.serve(look, |state| self.send_batches(state, clock::now(), false))
     }
 
+    /// Whether it keeps so little memory for further traffic that [`trim`](Self::trim) can wait.
+    pub(super) fn keeps_little(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.keeps_little())
+    }
+
     /// Gives back the memory kept for further traffic.
     pub(super) fn trim(&self) {
         self.handover.locked(|mut state, _| state.trim());

@@ -403,6 +403,14 @@ impl Connection {
         self.extension.trim();
     }
 
+    /// Whether [`trim`](Self::trim) would free a few KiB at most. What waits to be read or acknowledged counts too, since it will be
+    /// spare memory soon. With FEC, and with datagrams, it is more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn keeps_little(&self) -> bool {
+        const LITTLE: usize = 4 << 10;
+        self.arq.memory_bytes() <= LITTLE && !self.pipeline.has_fec() && !self.datagrams.has_queues()
+    }
+
     /// Counters and gauges as they stand now.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -146,6 +146,12 @@ impl Datagrams {
 
     // ---- Both ----
 
+    /// Whether there is memory for datagrams, used or not.
+    #[cfg(feature = "tokio")]
+    pub(super) const fn has_queues(&self) -> bool {
+        self.queues.is_some()
+    }
+
     /// Frees the memory that is kept for further datagrams.
     pub(super) fn trim(&mut self) {
         let Some(queues) = &mut self.queues else { return };

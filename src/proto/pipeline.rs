@@ -363,6 +363,12 @@ impl Pipeline {
         state
     }
 
+    /// Whether packets of either direction are kept for FEC.
+    #[cfg(feature = "tokio")]
+    pub(super) const fn has_fec(&self) -> bool {
+        self.encoder.is_some() || self.decoder.is_some()
+    }
+
     /// Frees the memory that is kept for later traffic.
     pub(super) fn trim(&mut self) {
         if let Some(encryption) = &mut self.encryption {

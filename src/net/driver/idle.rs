@@ -2,7 +2,8 @@
 //!
 //! Most do after a second: a crowd that came at once should not hold its buffers. A session that is used every few seconds would then
 //! allocate and free all of them each time, which takes longer than the rest of the work. So a session that is used again soon
-//! after it gave its memory back keeps it for longer from then on, as long as it goes on so.
+//! after it gave its memory back keeps it for longer from then on, as long as it goes on so and keeps only little: after a burst, others
+//! may need the memory.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,22 +11,25 @@ use crate::proto::{Handle, Instant};
 
 /// How long an idle session keeps its memory.
 const WAIT: Duration = Duration::from_secs(1);
-/// How long one does that comes back before this time is over.
+/// How long one does that keeps little and comes back before this time is over.
 const LONG_WAIT: Duration = Duration::from_secs(30);
 
 /// How a session has rested so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rest {
     served_at: Instant,
-    /// Whether it is in one of the queues.
-    queued: bool,
+    /// When its entry in a queue is due, if it has one. It may have older ones, which do not count.
+    due: Option<Instant>,
+    /// Whether that is the queue of those that rest for long.
+    long: bool,
     /// Whether it came back within [`LONG_WAIT`] when it last rested for more than [`WAIT`].
     comes_back: bool,
 }
 
 impl Rest {
     /// Of a session that has not been served yet.
-    pub(super) const NONE: Self = Self { served_at: Instant::ZERO, queued: false, comes_back: false };
+    pub(super) const NONE: Self =
+        Self { served_at: Instant::ZERO, due: None, long: false, comes_back: false };
 
     /// The session is served. Returns when it was served before.
     #[inline]
@@ -43,17 +47,8 @@ impl Rest {
         self.served_at
     }
 
-    /// The session gave its memory back, and is in no queue.
-    pub(super) const fn leave(&mut self) {
-        self.queued = false;
-    }
-
-    const fn wait(self) -> Duration {
-        if self.comes_back { LONG_WAIT } else { WAIT }
-    }
-
     fn over_at(self) -> Instant {
-        self.served_at + self.wait()
+        self.served_at + if self.long { LONG_WAIT } else { WAIT }
     }
 }
 
@@ -61,60 +56,78 @@ impl Rest {
 /// all of a queue wait for the same time.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    soon: VecDeque<(Instant, Handle)>,
-    late: VecDeque<(Instant, Handle)>,
+    short: VecDeque<(Instant, Handle)>,
+    long: VecDeque<(Instant, Handle)>,
 }
 
 impl Idle {
     /// A session was served, and has nothing to do until `deadline`.
     #[inline]
-    pub(super) fn add(&mut self, handle: Handle, rest: &mut Rest, deadline: Option<Instant>) {
-        if !rest.queued && deadline.is_none_or(|at| at > rest.served_at + WAIT) {
-            rest.queued = true;
-            self.push(handle, *rest);
+    pub(super) fn add(
+        &mut self,
+        handle: Handle,
+        rest: &mut Rest,
+        deadline: Option<Instant>,
+        keeps_little: impl FnOnce() -> bool,
+    ) {
+        if deadline.is_some_and(|at| at <= rest.served_at + WAIT) {
+            return;
+        }
+        let long = rest.comes_back && keeps_little();
+        if rest.due.is_none() || rest.long && !long {
+            rest.long = long;
+            self.push(handle, rest);
         }
     }
 
-    fn push(&mut self, handle: Handle, rest: Rest) {
-        let queue = if rest.comes_back { &mut self.late } else { &mut self.soon };
-        queue.push_back((rest.over_at(), handle));
+    fn push(&mut self, handle: Handle, rest: &mut Rest) {
+        let due = rest.over_at();
+        rest.due = Some(due);
+        let queue = if rest.long { &mut self.long } else { &mut self.short };
+        queue.push_back((due, handle));
     }
 
-    /// When there may be a session to take.
+    /// When the first entry is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let first = |queue: &VecDeque<(Instant, Handle)>| queue.front().map(|(at, _)| *at);
-        match (first(&self.soon), first(&self.late)) {
-            (Some(soon), Some(late)) => Some(soon.min(late)),
-            (soon, late) => soon.or(late),
+        match (first(&self.short), first(&self.long)) {
+            (Some(short), Some(long)) => Some(short.min(long)),
+            (short, long) => short.or(long),
         }
     }
 
-    /// Takes a session out that has been idle for long enough. `rest_of` knows those that still live.
+    /// Takes an entry that is due by now, and when it was.
     #[cold]
-    pub(super) fn take(&mut self, now: Instant, rest_of: impl Fn(Handle) -> Option<Rest>) -> Option<Handle> {
-        while let Some(handle) = self.pop_due(now) {
-            match rest_of(handle) {
-                // It was used meanwhile.
-                Some(rest) if rest.over_at() > now => self.push(handle, rest),
-                Some(_) => return Some(handle),
-                None => {}
-            }
-        }
-        None
-    }
-
-    fn pop_due(&mut self, now: Instant) -> Option<Handle> {
-        for queue in [&mut self.soon, &mut self.late] {
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, Handle)> {
+        for queue in [&mut self.short, &mut self.long] {
             if queue.front().is_some_and(|(at, _)| *at <= now) {
                 let due = queue.pop_front();
                 if queue.is_empty() {
                     // Gives the memory of a crowd back.
                     *queue = VecDeque::new();
                 }
-                return due.map(|(_, handle)| handle);
+                return due;
             }
         }
         None
+    }
+
+    /// Whether the session whose entry was due has been idle all the time, and gives its memory back now.
+    pub(super) fn is_over(
+        &mut self,
+        now: Instant,
+        (due, handle): (Instant, Handle),
+        rest: &mut Rest,
+    ) -> bool {
+        if rest.due != Some(due) {
+            return false;
+        }
+        if rest.over_at() > now {
+            self.push(handle, rest);
+            return false;
+        }
+        rest.due = None;
+        true
     }
 }
 
@@ -148,72 +161,97 @@ mod tests {
             }
         }
 
-        fn run(&mut self, seconds: u32, busy: impl Fn(usize, u32) -> bool) {
+        /// `busy` tells of a session and a tenth of a second whether it is served then, and how much it keeps.
+        fn run(&mut self, seconds: u32, busy: impl Fn(usize, u32) -> Option<Keeps>) {
             for step in 0..seconds * 10 {
-                let (now, sessions) = (self.now, &mut self.sessions);
-                if self.idle.deadline().is_some_and(|at| at <= now) {
-                    let rest_of =
-                        |handle| sessions.iter().find(|(one, _)| *one == handle).map(|(_, rest)| *rest);
-                    let mut due = Vec::new();
-                    while let Some(handle) = self.idle.take(now, rest_of) {
-                        due.push(handle);
-                    }
-                    for handle in due {
-                        let nth = sessions.iter().position(|(one, _)| *one == handle).unwrap();
-                        sessions[nth].1.leave();
-                        self.taken[nth] += 1;
-                    }
+                let now = self.now;
+                while let Some(entry) = self.idle.pop_due(now) {
+                    let of_it = self.sessions.iter_mut().zip(&mut self.taken);
+                    let Some(((_, rest), taken)) =
+                        of_it.into_iter().find(|((handle, _), _)| *handle == entry.1)
+                    else {
+                        continue;
+                    };
+                    *taken += u32::from(self.idle.is_over(now, entry, rest));
                 }
-                for (nth, (handle, rest)) in sessions.iter_mut().enumerate() {
-                    if busy(nth, step) {
+                for (nth, (handle, rest)) in self.sessions.iter_mut().enumerate() {
+                    if let Some(keeps) = busy(nth, step) {
                         rest.end(now);
-                        self.idle.add(*handle, rest, None);
+                        self.idle.add(*handle, rest, None, || keeps == Keeps::Little);
                     }
                 }
                 self.now = now + STEP;
             }
         }
+
+        fn is_empty(&self) -> bool {
+            self.idle.deadline().is_none() && self.idle.short.capacity() + self.idle.long.capacity() == 0
+        }
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Keeps {
+        Little,
+        Much,
+    }
+
+    fn little_if(served: bool) -> Option<Keeps> {
+        served.then_some(Keeps::Little)
     }
 
     #[test]
     fn memory_is_kept_by_those_that_come_back_soon() {
         let mut crowd = Crowd::new(4);
         // Served once; twice a second; every ten seconds; every minute.
-        crowd.run(300, |nth, step| match nth {
-            0 => step == 0,
-            1 => step % 5 == 0,
-            2 => step % 100 == 0,
-            _ => step % 600 == 0,
+        crowd.run(300, |nth, step| {
+            little_if(match nth {
+                0 => step == 0,
+                1 => step % 5 == 0,
+                2 => step % 100 == 0,
+                _ => step % 600 == 0,
+            })
         });
         assert_eq!(crowd.taken, [1, 0, 1, 5]);
         // Nothing more comes. The one that came every ten seconds did so last ten seconds ago.
-        crowd.run(15, |_, _| false);
+        crowd.run(15, |_, _| None);
         assert_eq!(crowd.taken, [1, 1, 1, 5]);
-        crowd.run(20, |_, _| false);
+        crowd.run(20, |_, _| None);
         assert_eq!(crowd.taken, [1, 1, 2, 5]);
-        assert_eq!(
-            (crowd.idle.deadline(), crowd.idle.soon.capacity(), crowd.idle.late.capacity()),
-            (None, 0, 0)
-        );
+        assert!(crowd.is_empty(), "{:?}", crowd.idle);
+    }
+
+    #[test]
+    fn much_memory_is_given_back_after_a_second_whoever_comes_back() {
+        let mut crowd = Crowd::new(2);
+        // Every ten seconds; much of it each time, and each third time.
+        crowd.run(300, |nth, step| {
+            let much = nth == 0 || step % 300 == 0;
+            (step % 100 == 0).then_some(if much { Keeps::Much } else { Keeps::Little })
+        });
+        // The first time for everyone, as nobody has come back yet.
+        assert_eq!(crowd.taken, [30, 10]);
+        crowd.run(40, |_, _| None);
+        assert_eq!(crowd.taken, [30, 11]);
+        assert!(crowd.is_empty(), "{:?}", crowd.idle);
     }
 
     #[test]
     fn who_came_back_once_and_stays_away_is_as_before() {
         let mut crowd = Crowd::new(1);
-        crowd.run(100, |_, step| step == 0 || step == 100);
+        crowd.run(100, |_, step| little_if(step == 0 || step == 100));
         assert_eq!(crowd.taken, [2]);
         // Over a minute since.
-        crowd.run(2, |_, step| step == 0);
+        crowd.run(2, |_, step| little_if(step == 0));
         assert_eq!(crowd.taken, [3]);
     }
 
     #[test]
     fn sessions_that_are_gone_are_forgotten() {
         let mut crowd = Crowd::new(2);
-        crowd.run(1, |_, step| step == 0);
+        crowd.run(1, |_, step| little_if(step == 0));
         crowd.sessions.truncate(1);
-        crowd.run(2, |_, _| false);
+        crowd.run(2, |_, _| None);
         assert_eq!(crowd.taken, [1, 0]);
-        assert_eq!(crowd.idle.deadline(), None);
+        assert!(crowd.is_empty(), "{:?}", crowd.idle);
     }
 }

@@ -71,6 +71,14 @@ impl Memory {
         if len <= SHORT { Self::Short(Lines::new()) } else { Self::Full(Lines::new()) }
     }
 
+    #[cfg(feature = "tokio")]
+    const fn len(&self) -> usize {
+        match self {
+            Self::Full(_) => CHUNK,
+            Self::Short(_) => SHORT,
+        }
+    }
+
     /// The bytes from `at` on, an offset in a chunk.
     #[inline]
     fn from(&self, at: usize) -> &[u8] {
@@ -159,6 +167,13 @@ impl BytesQueue {
     /// Bytes of spare memory.
     pub(super) fn spare_bytes(&self) -> usize {
         self.spare.len() * CHUNK
+    }
+
+    /// Bytes of all memory, in use or spare.
+    #[cfg(feature = "tokio")]
+    pub(super) fn memory_bytes(&self) -> usize {
+        let in_use = self.chunks.iter().filter_map(|chunk| chunk.memory.as_ref());
+        in_use.chain(&self.spare).map(Memory::len).sum()
     }
 
     /// Bytes from the first to the last that are held.

@@ -477,6 +477,12 @@ impl Arq {
         self.acks.trim();
     }
 
+    /// Bytes of the memory for what was written and for what arrived, in use or spare.
+    #[cfg(feature = "tokio")]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.queue.bytes.memory_bytes() + self.recv.memory_bytes()
+    }
+
     pub(super) const fn counters(&self) -> &Counters {
         &self.counters
     }

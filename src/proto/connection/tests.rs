@@ -195,6 +195,39 @@ fn deliver(from: &mut Connection, to: &mut Connection, now: Instant) {
     }
 }
 
+/// A small exchange leaves little to free, a large one much, at both ends, until it is freed.
+#[cfg(feature = "tokio")]
+#[test]
+fn what_a_session_keeps_follows_what_it_carried() {
+    let config = KcpConfig::default();
+    let mut now = Instant::ZERO;
+    let mut ends = [0, 1].map(|_| Connection::new(7, &config, now));
+    let mut carry = |ends: &mut [Connection; 2], bytes: usize| {
+        let [from, to] = ends;
+        let (mut written, mut read, mut buffer) = (0, 0, vec![0; bytes]);
+        while read < bytes {
+            written += from.write(now, &buffer[written..]).unwrap_or(0);
+            deliver(from, to, now);
+            while let Ok(count @ 1..) = to.read(&mut buffer[read..]) {
+                read += count;
+            }
+            now += Duration::from_millis(20);
+            deliver(to, from, now);
+        }
+    };
+    for _ in 0..3 {
+        carry(&mut ends, 64);
+        assert!(ends.iter().all(Connection::keeps_little), "{ends:?}");
+    }
+    carry(&mut ends, 1 << 20);
+    assert!(!ends.iter().any(Connection::keeps_little), "{ends:?}");
+    ends.iter_mut().for_each(Connection::trim);
+    assert!(ends.iter().all(Connection::keeps_little), "{ends:?}");
+
+    let config = KcpConfig::builder().fec(10, 3).build().unwrap();
+    assert!(!Connection::new(7, &config, now).keeps_little(), "groups of packets are more than a little");
+}
+
 /// Both ends of a live session stand still for `pause`, longer than their timeouts. Both resume, one of them up to
 /// 200 ms later than the other.
 #[test]

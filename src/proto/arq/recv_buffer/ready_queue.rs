@@ -170,6 +170,12 @@ impl ReadyQueue {
         self.spare_bytes as usize
     }
 
+    /// Bytes of the places for chunks and segments, used or not.
+    #[cfg(feature = "tokio")]
+    pub(super) fn queue_bytes(&self) -> usize {
+        self.chunks.capacity() * size_of::<Chunk>() + self.segments.capacity() * size_of::<Segment>()
+    }
+
     /// Bytes of the longest message that is not cut.
     pub(super) const fn max_message(&self) -> usize {
         self.max_message as usize

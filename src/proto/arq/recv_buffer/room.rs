@@ -272,6 +272,12 @@ impl RecvBuffer {
         self.ready.spare_bytes() + self.buffers.spare_bytes()
     }
 
+    /// Bytes of payload, of the queue that it stands in, and of spare memory.
+    #[cfg(feature = "tokio")]
+    pub(in crate::proto::arq) fn memory_bytes(&self) -> usize {
+        self.held_bytes() + self.overhead() + self.spare_bytes() + self.ready.queue_bytes()
+    }
+
     /// What is to be had of the share. What arrives goes to spare memory first, so that this takes nothing of what is
     /// promised.
     fn needed(&mut self) -> usize {
