@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::proto::{Handle, Instant};
+use crate::proto::{Handle, Instant, time::earliest};
 
 /// How long an idle session keeps its memory.
 const WAIT: Duration = Duration::from_secs(1);
@@ -90,10 +90,7 @@ impl Idle {
     /// When the first entry is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let first = |queue: &VecDeque<(Instant, Handle)>| queue.front().map(|(at, _)| *at);
-        match (first(&self.short), first(&self.long)) {
-            (Some(short), Some(long)) => Some(short.min(long)),
-            (short, long) => short.or(long),
-        }
+        earliest([first(&self.short), first(&self.long)])
     }
 
     /// Takes an entry that is due by now, and when it was.
