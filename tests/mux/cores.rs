@@ -419,3 +419,47 @@ fn clients_open_odd_ids_from_3_on_and_servers_even_ones_from_2_on() {
     carry_all(Instant::ZERO, &mut client, &mut server);
     assert_eq!(server.stats().open_streams, 3);
 }
+
+#[test]
+fn half_a_window_is_told_at_once_and_a_quarter_with_whatever_is_sent() {
+    const WINDOW: usize = 65_536;
+    const UPD: usize = 16;
+    let config = MuxConfig::builder().version(MuxVersion::V2).stream_buffer(WINDOW).build().unwrap();
+    let (mut client, mut server) = pair(&config);
+    let now = Instant::ZERO;
+    let streams: Vec<_> = (0..3)
+        .map(|_| {
+            let key = client.open().unwrap().unwrap();
+            carry_all(now, &mut client, &mut server);
+            (key, server.accept().unwrap())
+        })
+        .collect();
+    // Sends so many bytes of a stream, reads them, and returns how many bytes this has the reader send.
+    let mut pass = |at: usize, mut len: usize| {
+        let (key, accepted) = streams[at];
+        while len > 0 {
+            let Poll::Ready(Ok(count)) = client.write(now, key, &vec![0; len]) else {
+                panic!("the window has room")
+            };
+            carry_all(now, &mut client, &mut server);
+            assert!(matches!(server.read(accepted, count, |_| ()), Poll::Ready(Ok(read)) if read == count));
+            len -= count;
+        }
+        let (mut told, mut buffer) = (0, Vec::new());
+        while server.take_output(now, &mut buffer) {
+            told += buffer.len();
+            client.receive(now, std::mem::take(&mut buffer).into());
+        }
+        told
+    };
+    for at in 0..3 {
+        assert_eq!(pass(at, 1), UPD, "the first read");
+    }
+    assert_eq!(pass(0, WINDOW / 4 - 1), 0);
+    assert_eq!(pass(1, WINDOW / 4), 0);
+    assert_eq!(pass(2, WINDOW / 2), 2 * UPD);
+    assert_eq!(pass(1, WINDOW / 2 - 1), 0, "counted from the last UPD");
+    assert_eq!(pass(0, 1), 0);
+    assert_eq!(pass(2, WINDOW / 2), 3 * UPD);
+    assert_eq!(pass(2, WINDOW / 2), UPD, "the others have nothing new to tell");
+}

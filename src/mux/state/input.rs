@@ -149,6 +149,8 @@ impl MuxCore {
     fn handle_update(&mut self, id: u32, Update { consumed, window }: Update) {
         let Some(key) = self.streams.find(id) else { return };
         let Some(stream) = self.streams.get_mut(key) else { return };
+        // Else it waits for its turn, which no window brings.
+        let waits_for_window = stream.room() == 0;
         if stream.written.wrapping_sub(consumed) > i32::MAX as u32 {
             stream.write_error.get_or_insert(WriteFailure::OverConsumed);
         } else {
@@ -159,6 +161,9 @@ impl MuxCore {
                 return;
             }
             stream.blocked_since = None;
+            if !waits_for_window {
+                return;
+            }
         }
         self.wake_writer(key);
     }

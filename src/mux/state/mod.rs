@@ -211,7 +211,8 @@ impl MuxCore {
         Some(piece)
     }
 
-    /// Counts what was read, and tells the peer when it is due: after the first read, and each half of the buffer.
+    /// Counts what was read, and tells the peer when it is due: after the first read, and each half of the buffer. From a quarter on
+    /// an UPD goes with whatever else is sent, so that many streams cost few writes.
     fn was_read(&mut self, key: StreamKey, count: usize) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         self.unread -= count;
@@ -222,10 +223,16 @@ impl MuxCore {
         let first = stream.read == 0;
         stream.read = stream.read.wrapping_add(count as u32);
         stream.untold = stream.untold.saturating_add(count as u32);
-        let due = first || stream.untold as usize >= self.config.stream_buffer / 2;
-        if due && !stream.update_due && !stream.ended_by_peer && self.end.is_none() {
+        if stream.update_due || stream.ended_by_peer || self.end.is_some() {
+            return;
+        }
+        let untold = stream.untold as usize;
+        if first || untold >= self.config.stream_buffer / 2 {
             stream.update_due = true;
             self.output.push_update(key);
+        } else if untold >= self.config.stream_buffer / 4 && !stream.update_may_go {
+            stream.update_may_go = true;
+            self.output.push_possible_update(key);
         }
     }
 

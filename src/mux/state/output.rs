@@ -14,7 +14,7 @@ use super::{
 };
 use crate::mux::{
     error::ProtocolError,
-    frame::{UPD_LEN, Update},
+    frame::{HEADER_LEN, UPD_LEN, Update},
 };
 
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub(super) struct Output {
     taken: u64,
     /// Streams whose window is to be told.
     updates: VecDeque<StreamKey>,
+    /// Those whose window is told when something else is sent.
+    possible_updates: VecDeque<StreamKey>,
     /// Ids of streams that are to end before they began.
     refused: VecDeque<u32>,
     nop_due: bool,
@@ -65,6 +67,7 @@ impl Output {
     pub(super) fn clear(&mut self) {
         self.buffer = Vec::new();
         self.updates.clear();
+        self.possible_updates.clear();
         self.refused.clear();
         self.nop_due = false;
     }
@@ -85,6 +88,10 @@ impl Output {
         self.updates.push_back(key);
     }
 
+    pub(super) fn push_possible_update(&mut self, key: StreamKey) {
+        self.possible_updates.push_back(key);
+    }
+
     pub(super) fn push_refusal(&mut self, id: u32) -> Result<(), ProtocolError> {
         if self.refused.len() >= MAX_REFUSED {
             return Err(ProtocolError::TooManyStreams);
@@ -96,13 +103,25 @@ impl Output {
     /// Moves everything into `buffer`, which is empty. What has no place among the streams' bytes goes behind them.
     pub(super) fn take(&mut self, config: &MuxConfig, streams: &mut Streams, buffer: &mut Vec<u8>) {
         std::mem::swap(&mut self.buffer, buffer);
-        let updates = self.updates.len().min(MAX_UPDATES);
-        for key in self.updates.drain(..updates) {
+        let due = self.updates.len().min(MAX_UPDATES);
+        for key in self.updates.drain(..due) {
             let Some(stream) = streams.get_mut(key) else { continue };
             stream.update_due = false;
-            stream.untold = 0;
-            let update = Update { consumed: stream.read, window: config.stream_buffer as u32 };
-            push(buffer, config.version, Command::Upd, stream.id, &update.to_bytes());
+            push_update_frame(buffer, config, stream);
+        }
+        if !buffer.is_empty() {
+            let possible = self.possible_updates.len().min(MAX_UPDATES);
+            for key in self.possible_updates.drain(..possible) {
+                let Some(stream) = streams.get_mut(key) else { continue };
+                stream.update_may_go = false;
+                // It may have been told already, or has nothing to come.
+                if stream.untold as usize >= config.stream_buffer / 4
+                    && !stream.update_due
+                    && !stream.ended_by_peer
+                {
+                    push_update_frame(buffer, config, stream);
+                }
+            }
         }
         for id in self.refused.drain(..) {
             push(buffer, config.version, Command::Fin, id, &[]);
@@ -183,6 +202,12 @@ impl Output {
     }
 }
 
+fn push_update_frame(buffer: &mut Vec<u8>, config: &MuxConfig, stream: &mut Stream) {
+    stream.untold = 0;
+    let update = Update { consumed: stream.read, window: config.stream_buffer as u32 };
+    push(buffer, config.version, Command::Upd, stream.id, &update.to_bytes());
+}
+
 fn push(buffer: &mut Vec<u8>, version: MuxVersion, command: Command, id: u32, payload: &[u8]) {
     // Every caller keeps to 16 bits.
     let header = Header { command, len: payload.len() as u16, id };
@@ -190,8 +215,8 @@ fn push(buffer: &mut Vec<u8>, version: MuxVersion, command: Command, id: u32, pa
     buffer.extend_from_slice(payload);
 }
 
-/// Bytes of an UPD with its header, as often as one buffer holds them: 64 KiB.
-const MAX_UPDATES: usize = 65_536 / (UPD_LEN * 2);
+/// UPDs in one buffer: 32 KiB of those that are due, and as much of those that go with them.
+const MAX_UPDATES: usize = 32_768 / (HEADER_LEN + UPD_LEN);
 /// Refusals that wait to be sent: 64 KiB of frames. Only a peer that opens streams and does not read gets so far.
 const MAX_REFUSED: usize = 8_192;
 const MAX_GRANTED: usize = 256;

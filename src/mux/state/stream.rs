@@ -33,6 +33,8 @@ pub(super) struct Stream {
     pub(super) untold: u32,
     /// An UPD is to be sent.
     pub(super) update_due: bool,
+    /// It is in the list of those whose UPD goes with whatever is sent next.
+    pub(super) update_may_go: bool,
     /// The peer has sent FIN.
     pub(super) ended_by_peer: bool,
     /// A reader waits.
@@ -86,6 +88,7 @@ impl Stream {
             read: 0,
             untold: 0,
             update_due: false,
+            update_may_go: false,
             ended_by_peer: false,
             reader_waits: false,
             written: 0,
