@@ -1,11 +1,12 @@
 //! Counters of all sessions together, under the names that kcp-go has for them, and the file that `snmplog` asks for.
 
 use std::{
+    collections::HashMap,
     fs::OpenOptions,
     io::{self, Write},
     path::Path,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -26,25 +27,46 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 struct Sessions {
-    live: Vec<KcpHandle>,
+    /// By their numbers.
+    live: HashMap<u64, KcpHandle>,
     /// Those of sessions that have ended.
     ended: Values,
     active_opens: u64,
     passive_opens: u64,
     most: u64,
-    /// Sessions to have before those that have ended are looked for.
-    look_at: usize,
 }
 
 impl Counters {
     /// A session that this end began.
-    pub(crate) fn add_active(&self, handle: KcpHandle) {
-        self.add(handle, |sessions| sessions.active_opens += 1);
+    pub(crate) fn add_active(self: &Arc<Self>, handle: KcpHandle) {
+        self.add(handle, |sessions| &mut sessions.active_opens);
     }
 
     /// A session that this end accepted.
-    pub(crate) fn add_passive(&self, handle: KcpHandle) {
-        self.add(handle, |sessions| sessions.passive_opens += 1);
+    pub(crate) fn add_passive(self: &Arc<Self>, handle: KcpHandle) {
+        self.add(handle, |sessions| &mut sessions.passive_opens);
+    }
+
+    fn add(self: &Arc<Self>, handle: KcpHandle, opens: impl FnOnce(&mut Sessions) -> &mut u64) {
+        let number = {
+            let mut sessions = self.sessions();
+            *opens(&mut sessions) += 1;
+            let number = sessions.active_opens + sessions.passive_opens;
+            sessions.live.insert(number, handle.clone());
+            sessions.most = sessions.most.max(sessions.live.len() as u64);
+            number
+        };
+        let counters = Arc::clone(self);
+        tokio::spawn(async move {
+            handle.closed().await;
+            let mut sessions = counters.sessions();
+            add(&mut sessions.ended, &of(&handle.stats()));
+            sessions.live.remove(&number);
+        });
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_forged(&self, packets: u64) {
@@ -59,32 +81,16 @@ impl Counters {
     }
 
     fn has_undelivered(&self) -> bool {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.forget_ended();
-        sessions
-            .live
-            .iter()
-            .map(|handle| handle.stats().queues)
-            .any(|queues| queues.unsent_bytes > 0 || queues.in_flight > 0)
-    }
-
-    fn add(&self, handle: KcpHandle, count: impl FnOnce(&mut Sessions)) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        count(&mut sessions);
-        if sessions.live.len() >= sessions.look_at {
-            sessions.forget_ended();
-            sessions.look_at = 2 * sessions.live.len() + 16;
-        }
-        sessions.live.push(handle);
-        sessions.most = sessions.most.max(sessions.live.len() as u64);
+        let sessions = self.sessions();
+        let mut queues = sessions.live.values().map(|handle| handle.stats().queues);
+        queues.any(|queues| queues.unsent_bytes > 0 || queues.in_flight > 0)
     }
 
     /// The values in the order of [`NAMES`].
     fn values(&self) -> Values {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.forget_ended();
+        let sessions = self.sessions();
         let mut values = sessions.ended;
-        for handle in &sessions.live {
+        for handle in sessions.live.values() {
             add(&mut values, &of(&handle.stats()));
         }
         values[2] = sessions.most;
@@ -126,19 +132,6 @@ impl Counters {
         let values = self.values().map(|value| value.to_string());
         lines += &format!("{},{}\n", now.timestamp().as_second(), values.join(","));
         file.write_all(lines.as_bytes())
-    }
-}
-
-impl Sessions {
-    fn forget_ended(&mut self) {
-        let Self { live, ended, .. } = self;
-        live.retain(|handle| {
-            let lives = handle.close_reason().is_none();
-            if !lives {
-                add(ended, &of(&handle.stats()));
-            }
-            lives
-        });
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::{fs, time::Duration};
 
+use kcp9_tests::within;
 use tokio::net::TcpStream;
 
 use super::{
-    chat, echo, start,
-    support::{target, unshared},
+    chat, connect, echo, pair, start,
+    support::{LIMIT, Program, target, unshared},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,6 +37,35 @@ async fn counters_and_messages_go_to_files() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("CurrEstab:1") && !log.contains("stream opened"), "{log}");
+}
+
+/// The last of the program's reports, once it says `words`.
+async fn report(program: &Program, words: &str) -> String {
+    let reported = async {
+        loop {
+            program.signal("USR1").await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let said = program.said();
+            let last = said.lines().rfind(|line| line.contains("KCP SNMP"));
+            if let Some(last) = last.filter(|last| last.contains(words)) {
+                return last.to_owned();
+            }
+        }
+    };
+    within(LIMIT, words, reported).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_have_ended_are_not_counted_as_live() {
+    let target = target(echo).await;
+    let (_client, server, near) = pair(target, "-mux none").await;
+    for _ in 0..5 {
+        chat(&mut connect(near).await).await.unwrap();
+        report(&server, " CurrEstab:0 ").await;
+    }
+    let last = report(&server, " PassiveOpens:5 ").await;
+    assert!(last.contains(" MaxConn:1 ") && last.contains("BytesReceived:"), "{last}");
+    assert!(!last.contains("BytesReceived:0 "), "what they carried is forgotten: {last}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
