@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! websocket                                      a server and clients in one process, which check each other
-//! websocket server                               sends every message back, until Ctrl-C
+//! websocket server                               sends every message back, until Ctrl-C; browsers get a page that tries it
 //! websocket client ws://127.0.0.1:4080/          sends each line of its input, prints what comes
 //! websocket client 127.0.0.1:4080 --text hello   sends this, prints the answer, closes
 //! websocket bench --connections 10000            messages a second and memory, beside TCP

@@ -18,6 +18,8 @@ use crate::{
 
 /// Accepts sessions of clients that come all at once, from one address: both is so in `bench`.
 const BACKLOG: usize = 65_536;
+/// Connects to the server that it came from, and shows what comes back.
+const PAGE: &str = include_str!("page.html");
 
 pub(crate) async fn run(options: &ServerOptions) -> io::Result<()> {
     process::raise_descriptor_limit();
@@ -36,7 +38,8 @@ pub(crate) async fn run(options: &ServerOptions) -> io::Result<()> {
     } else {
         println!("listening on {addr}, over {}", transport.name());
     }
-    let server = Server::new(options.common.settings(), options.max_connections, !options.figures);
+    let settings = Settings { page: Some(PAGE), ..options.common.settings() };
+    let server = Server::new(settings, options.max_connections, !options.figures);
     let figures = async {
         if !options.figures {
             std::future::pending::<()>().await;

@@ -1,9 +1,11 @@
-//! The program as two processes, one on each end: ends of connections, addresses, signals, keys and files.
+//! The program as two processes, one on each end: ends of connections, addresses, signals, keys and files, and a
+//! browser behind it.
 //!
 //! With kcptun on one end: `tests/interop`.
 #![cfg(unix)]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod browser;
 mod connections;
 mod messages;
 mod sessions;

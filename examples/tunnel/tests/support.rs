@@ -15,7 +15,7 @@ use std::{
 
 use kcp9_tests::{spawn, within};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
     net::{TcpListener, TcpStream},
     process::{Child, Command},
 };
@@ -32,16 +32,11 @@ pub struct Program {
 impl Program {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         let mut command = Command::new(program);
-        command.args(arguments).stderr(Stdio::piped()).kill_on_drop(true);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
-        spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                heard.lock().unwrap().push(line);
-            }
-        });
+        let said = Arc::default();
+        hear(child.stdout.take().unwrap(), &said);
+        hear(child.stderr.take().unwrap(), &said);
         Self { child, said }
     }
 
@@ -91,6 +86,16 @@ impl Program {
     pub async fn ended(&mut self) -> ExitStatus {
         within(LIMIT, "the program ends", self.child.wait()).await.unwrap()
     }
+}
+
+/// Keeps the lines that come.
+fn hear(from: impl AsyncRead + Send + Unpin + 'static, said: &Arc<Mutex<Vec<String>>>) {
+    let (mut lines, said) = (BufReader::new(from).lines(), Arc::clone(said));
+    spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            said.lock().unwrap().push(line);
+        }
+    });
 }
 
 /// Calls `serve` for each connection that comes to the address returned.

@@ -10,13 +10,13 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http_body_util::Empty;
+use http_body_util::{Empty, Full};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
     header::{
-        CONNECTION, HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
-        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+        CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+        SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
     },
     service::service_fn,
     upgrade::{OnUpgrade, Upgraded},
@@ -45,7 +45,7 @@ pub(crate) async fn connect(
     within(ask(stream, host, path, settings)).await
 }
 
-/// Answers a client's request for a WebSocket; other requests are refused.
+/// Answers a client's request for a WebSocket; other requests are refused, but for the page's.
 ///
 /// # Errors
 /// Those of the stream; the client has ended or takes more than ten seconds without having asked for a WebSocket.
@@ -115,7 +115,7 @@ async fn answer(stream: Stream, settings: &Settings) -> Result<Socket, Error> {
                 *switching.lock().unwrap_or_else(PoisonError::into_inner) = Some(switched);
                 response
             }
-            Err(refusal) => refusal,
+            Err(other) => other.answer(),
         };
         async { Ok::<_, Infallible>(response) }
     });
@@ -134,23 +134,30 @@ struct Switched {
     subprotocol: Option<String>,
 }
 
-type Answer = Response<Empty<Bytes>>;
+type Answer = Response<Full<Bytes>>;
 
-/// The answer to a request, and what was agreed on by it; or the refusal.
-fn switch(mut request: Request<Incoming>, settings: &Settings) -> Result<(Answer, Switched), Answer> {
+/// What a request that is not for a WebSocket gets. The connection ends behind it.
+enum Other {
+    Page(&'static str),
+    Refusal(StatusCode),
+}
+
+/// The answer to a request for a WebSocket, and what was agreed on by it.
+fn switch(mut request: Request<Incoming>, settings: &Settings) -> Result<(Answer, Switched), Other> {
     let headers = request.headers();
     if request.method() != Method::GET || request.version() != Version::HTTP_11 {
-        return Err(refusal(StatusCode::METHOD_NOT_ALLOWED));
+        return Err(Other::Refusal(StatusCode::METHOD_NOT_ALLOWED));
     }
     if !lists(headers, UPGRADE, "websocket") || !lists(headers, CONNECTION, "upgrade") {
-        return Err(refusal(StatusCode::UPGRADE_REQUIRED));
+        let page = settings.page.filter(|_| request.uri().path() == "/" && !headers.contains_key(UPGRADE));
+        return Err(page.map_or(Other::Refusal(StatusCode::UPGRADE_REQUIRED), Other::Page));
     }
     if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-        return Err(refusal(StatusCode::UPGRADE_REQUIRED));
+        return Err(Other::Refusal(StatusCode::UPGRADE_REQUIRED));
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| BASE64_STANDARD.decode(key).ok());
     if key.is_none_or(|key| key.len() != 16) {
-        return Err(refusal(StatusCode::BAD_REQUEST));
+        return Err(Other::Refusal(StatusCode::BAD_REQUEST));
     }
     let wishes = all_of(headers, SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
     let mut wishes = wishes.split(',').map(str::trim);
@@ -160,25 +167,37 @@ fn switch(mut request: Request<Incoming>, settings: &Settings) -> Result<(Answer
     let agreed = settings.deflate.and_then(|deflate| deflate.accept(&offers));
 
     let upgrade = hyper::upgrade::on(&mut request);
-    let Ok((mut response, _)) = HttpWebSocket::upgrade(&mut request) else {
-        return Err(refusal(StatusCode::BAD_REQUEST));
+    let Ok((response, _)) = HttpWebSocket::upgrade(&mut request) else {
+        return Err(Other::Refusal(StatusCode::BAD_REQUEST));
     };
+    let mut response = response.map(|_| Full::default());
     let named = subprotocol.clone().map(|name| (SEC_WEBSOCKET_PROTOCOL, name));
     let extended = agreed.map(|agreed| (SEC_WEBSOCKET_EXTENSIONS, agreed.to_string()));
     for (name, value) in named.into_iter().chain(extended) {
-        let value = HeaderValue::try_from(value).map_err(|_| refusal(StatusCode::BAD_REQUEST))?;
+        let value = HeaderValue::try_from(value).map_err(|_| Other::Refusal(StatusCode::BAD_REQUEST))?;
         response.headers_mut().insert(name, value);
     }
     Ok((response, Switched { upgrade, agreed, subprotocol }))
 }
 
-fn refusal(status: StatusCode) -> Answer {
-    let mut response = Response::new(Empty::new());
-    *response.status_mut() = status;
-    // The only version that is spoken here, which a client with another learns by this.
-    response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
+impl Other {
+    fn answer(self) -> Answer {
+        let mut response = Response::new(Full::default());
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        match self {
+            Self::Page(page) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+                *response.body_mut() = Full::from(page);
+            }
+            Self::Refusal(status) => {
+                // The only version that is spoken here, which a client with another learns by this.
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                *response.status_mut() = status;
+            }
+        }
+        response
+    }
 }
 
 fn socket(

@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) deflate: Option<Deflate>,
     /// A client's wishes, the best first; what a server speaks.
     pub(crate) subprotocols: Vec<String>,
+    /// What a server answers to a browser that asks for `/`: HTML.
+    pub(crate) page: Option<&'static str>,
     /// What compresses is lent to connections for a message, where it does not have to remember the messages before.
     pub(crate) pool: DeflatePool,
 }
@@ -26,6 +28,7 @@ impl Default for Settings {
             fragment: None,
             deflate: None,
             subprotocols: Vec::new(),
+            page: None,
             // As many as may compress at one moment on an ordinary machine.
             pool: DeflatePool::new(16),
         }
