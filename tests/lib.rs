@@ -62,4 +62,7 @@ mod pages {
 
     #[doc = include_str!("../docs/troubleshooting.md")]
     struct Troubleshooting;
+
+    #[doc = include_str!("../docs/tuning.md")]
+    struct Tuning;
 }
