@@ -10,10 +10,11 @@ use crate::proto::Block;
 
 /// Bytes of a block: the largest packet, or GRO's largest batch.
 const BLOCK_SIZE: usize = 65_536;
-/// Blocks that are remembered while sessions hold them. When there are more, the oldest is forgotten: its last reader frees it.
-const MAX_HELD: usize = 32;
+/// Blocks that are remembered while sessions hold them: as many as eight busy sessions hold, 8 MiB. When there are more, the oldest
+/// is forgotten, and its last reader frees it. A new one has to be zeroed.
+const MAX_HELD: usize = 128;
 /// Held blocks that are looked at when a released one is needed.
-const MAX_LOOKS: usize = 4;
+const MAX_LOOKS: usize = 16;
 /// Receive calls in a row without a held block in a slot. After as many, the remembered blocks are freed.
 const QUIET: u32 = 64;
 
@@ -115,10 +116,10 @@ mod tests {
         seen.dedup();
         assert!(seen.len() <= 3, "{} blocks in turn", seen.len());
         assert!(slow.iter().all(|block| !seen.contains(&block.as_ptr().addr())));
-        let held: Vec<_> = (0..100).map(|_| Block::clone(&slots.free(1)[0])).collect();
+        let held: Vec<_> = (0..2 * MAX_HELD).map(|_| Block::clone(&slots.free(1)[0])).collect();
         assert_eq!(slots.held.len(), MAX_HELD);
         assert!(
-            held[..50].iter().all(|block| Arc::strong_count(block) == 1),
+            held[..MAX_HELD / 2].iter().all(|block| Arc::strong_count(block) == 1),
             "the reader frees a forgotten block"
         );
     }
