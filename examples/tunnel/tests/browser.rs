@@ -57,4 +57,5 @@ async fn a_page_and_its_websocket_come_through_the_tunnel() {
         begun.replace("open", "closed")
     ))
     .await;
+    browser.close(tab).await;
 }

@@ -14,9 +14,10 @@ use tokio_tungstenite::{
 
 use crate::support::{LIMIT, Program};
 
-/// Where Debian and others have it: `chromium-headless-shell` is the smaller one.
+/// Where Debian and others have it. The first is the smaller one; its namesake in `/usr/bin` is a script, and to kill that would leave
+/// the browser alone.
 const PROGRAMS: [&str; 3] =
-    ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/google-chrome"];
+    ["/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/google-chrome"];
 
 pub struct Browser(Program);
 
@@ -54,6 +55,13 @@ impl Browser {
         let attached = tab.call("Target.attachToTarget", attach).await;
         tab.session = Some(attached["sessionId"].clone());
         tab
+    }
+
+    /// Ends it, with all of its processes.
+    pub async fn close(mut self, mut tab: Tab) {
+        tab.session = None;
+        tab.call("Browser.close", json!({})).await;
+        self.0.ended().await;
     }
 }
 
