@@ -21,7 +21,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use kcp9::{KcpConfig, KcpHandle, KcpListener, KcpStream};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -98,16 +98,11 @@ async fn serve_until_ctrl_c(addr: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// A connection of hyper's client over a session.
-async fn connect(addr: &str) -> Outcome<SendRequest<Empty<Bytes>>> {
+/// A connection of hyper's client over a session, and the task that runs it to its end.
+async fn connect(addr: &str) -> Outcome<(SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>)> {
     let stream = KcpStream::connect(addr, KcpConfig::default()).await?;
     let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            eprintln!("http: the connection failed: {error}");
-        }
-    });
-    Ok(requests)
+    Ok((requests, tokio::spawn(connection)))
 }
 
 async fn fetch(requests: &mut SendRequest<Empty<Bytes>>, path: &str) -> Outcome<(StatusCode, Bytes)> {
@@ -118,7 +113,8 @@ async fn fetch(requests: &mut SendRequest<Empty<Bytes>>, path: &str) -> Outcome<
 }
 
 async fn print(server: &str, path: &str) -> Outcome<()> {
-    let (status, body) = fetch(&mut connect(server).await?, path).await?;
+    let (mut requests, _connection) = connect(server).await?;
+    let (status, body) = fetch(&mut requests, path).await?;
     print!("{}", String::from_utf8_lossy(&body));
     if status.is_success() { Ok(()) } else { Err(status.to_string().into()) }
 }
@@ -131,7 +127,7 @@ async fn check() -> Outcome<()> {
     let stopped = async { drop(stopped.await) };
     let server = tokio::spawn(serve(listener, stopped));
 
-    let mut requests = connect(&addr.to_string()).await?;
+    let (mut requests, connection) = connect(&addr.to_string()).await?;
     let (status, body) = fetch(&mut requests, "/").await?;
     assert_eq!((status, &body[..]), (StatusCode::OK, &b"hello over KCP\n"[..]));
     // The second request comes by the same session, which has read the first.
@@ -146,6 +142,9 @@ async fn check() -> Outcome<()> {
     // The server ends although a client keeps an idle connection.
     drop(stop);
     server.await??;
+    // A request that is handed over at the moment when hyper's connection ends may never be answered, nor refused
+    // (https://github.com/hyperium/hyper/issues/4122). So its end comes first.
+    connection.await??;
     assert!(fetch(&mut requests, "/").await.is_err(), "the server answers after its end");
     println!("ok");
     Ok(())
