@@ -61,7 +61,7 @@ use self::{
     counters::Counters,
     local::LocalListener,
     log::say,
-    options::{Arguments, Common, Kdf, Role},
+    options::{Arguments, Common, Kdf, Mux, Role},
     server::Server,
     settings::{ClientSettings, ServerSettings},
     signals::{Signal, Signals},
@@ -260,10 +260,13 @@ impl Secret {
 
 /// Says what the other end must have as well.
 fn describe(common: &Common) {
-    let Common { crypt, smuxver, nocomp, mode, mtu, .. } = common;
+    let Common { crypt, mux, smuxver, nocomp, mode, mtu, .. } = common;
     let (data, parity) = settings::shards(common);
     say!("crypt: {crypt}, mode: {mode}, mtu: {mtu}, shards: {data}/{parity}");
-    say!("mux: {:?}, smuxver: {smuxver}, nocomp: {nocomp}", common.mux);
+    match mux {
+        Mux::Smux => say!("mux: smux {smuxver}, nocomp: {nocomp}"),
+        Mux::None => say!("mux: none, nocomp: {nocomp}"),
+    }
     if let Some(warning) = settings::warning(common) {
         say!("warning: {warning}");
     }
