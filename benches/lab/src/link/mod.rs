@@ -50,7 +50,7 @@ impl Link {
         let way = |loss| Direction { shape: Shape::Fixed, rate: RATE, queue: (BDP * queue) as u64, loss };
         let length = if queue == 0.25 { "1/4".to_owned() } else { queue.to_string() };
         let name = if loss > 0.0 {
-            format!("{length} BDP, loss {} %", loss * 100.0)
+            format!("loss {} %, {length} BDP", loss * 100.0)
         } else {
             format!("{length} BDP")
         };
@@ -85,6 +85,6 @@ mod tests {
     #[test]
     fn names_tell_the_queue_and_the_loss() {
         assert_eq!(Link::fixed(0.25, 0.0).name, "1/4 BDP");
-        assert_eq!(Link::fixed(1.0, 0.05).name, "1 BDP, loss 5 %");
+        assert_eq!(Link::fixed(1.0, 0.05).name, "loss 5 %, 1 BDP");
     }
 }
