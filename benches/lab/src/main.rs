@@ -8,6 +8,8 @@
 //!
 //! The README beside this crate's manifest says how it works and what the figures mean.
 
+#![forbid(unsafe_code)]
+
 mod bottleneck;
 mod evaluate;
 mod flow;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     flow::End,
     kind::Controller,
+    link::Link,
     scenario::{self, Scenario},
 };
 
@@ -40,6 +41,12 @@ pub(crate) struct Run {
     /// Only scenarios that have this in their names; may be given more than once. Results of others stay where they are
     #[arg(long, value_name = "SUBSTRING")]
     only: Vec<String>,
+    /// These flows in place of all scenarios, like '4 kcp9:kcp + 1 cubic@10'; may be given more than once
+    #[arg(long, conflicts_with = "quick")]
+    flows: Vec<String>,
+    /// The links of --flows; may be given more than once
+    #[arg(long, value_name = "NAME", default_value = "1 BDP", requires = "flows")]
+    link: Vec<String>,
     /// Seconds of each scenario [default: 30, quick: 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=3_600))]
     seconds: Option<u32>,
@@ -68,12 +75,16 @@ impl Run {
 
     /// Whether scenarios were picked.
     pub(crate) fn some_only(&self) -> bool {
-        !self.only.is_empty()
+        !self.only.is_empty() || !self.flows.is_empty()
     }
 
     /// What to run.
     pub(crate) fn scenarios(&self) -> Result<Vec<Scenario>, String> {
-        let mut all = if self.quick { scenario::quick()? } else { scenario::grid()? };
+        let mut all = match (self.flows.is_empty(), self.quick) {
+            (false, _) => self.own_scenarios()?,
+            (true, true) => scenario::quick()?,
+            (true, false) => scenario::grid()?,
+        };
         all.retain(|scenario| {
             self.only.is_empty() || self.only.iter().any(|part| scenario.name.contains(part))
         });
@@ -82,6 +93,16 @@ impl Run {
                 "no scenario has {} in its name: --list prints them",
                 self.only.join(" or ")
             ));
+        }
+        Ok(all)
+    }
+
+    fn own_scenarios(&self) -> Result<Vec<Scenario>, String> {
+        let mut all = Vec::new();
+        for link in &self.link {
+            for flows in &self.flows {
+                all.push(Scenario::new(flows, Link::named(link)?)?);
+            }
         }
         Ok(all)
     }
@@ -110,6 +131,13 @@ mod tests {
             names.iter().all(|name| name.contains("8 cubic, 1 BDP") || name.contains("quinn")),
             "{names:?}"
         );
+    }
+
+    #[test]
+    fn flows_and_links_may_be_given() {
+        assert_eq!(names(&["--flows", "2 kcp9:kcp + 1 reno@3"]).unwrap(), ["2 kcp9:kcp + 1 reno@3, 1 BDP"]);
+        let on_two = ["--flows", "1 kcp9:none", "--link", "wifi", "--link", "4 BDP"];
+        assert_eq!(names(&on_two).unwrap(), ["1 kcp9:none, wifi", "1 kcp9:none, 4 BDP"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     kind::{Group, groups},
-    link::Link,
+    link::{LOSSES, Link, QUEUES},
 };
 
 /// Seconds of a scenario, and of a quick one.
@@ -18,7 +18,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    fn new(flows: &str, link: Link) -> Result<Self, String> {
+    pub(crate) fn new(flows: &str, link: Link) -> Result<Self, String> {
         Ok(Self { name: format!("{flows}, {}", link.name), groups: groups(flows)?, link })
     }
 
@@ -45,14 +45,14 @@ pub(crate) fn grid() -> Result<Vec<Scenario>, String> {
         all.push(Scenario::new(flows, link)?);
         Ok::<_, String>(())
     };
-    for queue in [0.25, 1.0, 4.0] {
+    for queue in QUEUES {
         for kind in ["kcp9", "cubic", "bbr"] {
             for count in [1, 8, 32] {
                 add(&format!("{count} {kind}"), Link::fixed(queue, 0.0))?;
             }
         }
     }
-    for loss in [0.01, 0.05, 0.1] {
+    for loss in LOSSES {
         for kind in ["kcp9", "cubic", "bbr"] {
             for count in [1, 8] {
                 add(&format!("{count} {kind}"), Link::fixed(1.0, loss))?;

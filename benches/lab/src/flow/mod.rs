@@ -1,6 +1,6 @@
 //! One end of one flow: a process of its own, in a namespace.
 //!
-//! A receiver prints `ready PORT-INDEPENDENT-TOKEN` once it listens, a sender prints `ready`. Both then read the line
+//! A receiver prints `ready TOKEN` once it listens, a sender prints `ready`. Both then read the line
 //! `BEGIN START END` from standard input: the scenario's beginning in nanoseconds of the wall clock, and two numbers of
 //! milliseconds after it. The sender connects at START, and writes as fast as it can until END. The receiver counts until END and
 //! prints what came in each tenth of a second since BEGIN, in bytes.

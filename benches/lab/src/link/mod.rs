@@ -12,6 +12,9 @@ pub(crate) use self::service::{Service, Shape};
 const RATE: f64 = 12.5e6;
 /// One way, seconds.
 pub(crate) const DELAY: f64 = 0.025;
+/// Lengths of queues that are measured, BDP, and shares of packets lost.
+pub(crate) const QUEUES: [f64; 3] = [0.25, 1.0, 4.0];
+pub(crate) const LOSSES: [f64; 3] = [0.01, 0.05, 0.1];
 /// Bytes that a round trip holds at the full rate: 625,000.
 const BDP: f64 = RATE * 2.0 * DELAY;
 
@@ -57,6 +60,17 @@ impl Link {
         Self { name, forward: way(loss), back: way(0.0) }
     }
 
+    /// The link of this name.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        let queues = QUEUES.map(|queue| Self::fixed(queue, 0.0));
+        let losses = LOSSES.map(|loss| Self::fixed(1.0, loss));
+        let all: Vec<_> = queues.into_iter().chain(losses).chain(Self::special()).collect();
+        let names: Vec<_> = all.iter().map(|link| link.name.clone()).collect();
+        all.into_iter()
+            .find(|link| link.name == name)
+            .ok_or_else(|| format!("no link is called {name}: there are {}", names.join("; ")))
+    }
+
     /// The links that are no plain wire.
     pub(crate) fn special() -> [Self; 5] {
         let Self { forward, back, .. } = Self::fixed(1.0, 0.0);
@@ -80,6 +94,14 @@ mod tests {
     fn queues_are_in_bdps() {
         assert_eq!(Link::fixed(1.0, 0.0).forward.queue, 625_000);
         assert_eq!(Link::fixed(0.25, 0.0).forward.queue, 156_250);
+    }
+
+    #[test]
+    fn links_are_found_by_their_names() {
+        for name in ["1/4 BDP", "loss 5 %, 1 BDP", "wifi"] {
+            assert_eq!(Link::named(name).unwrap().name, name);
+        }
+        assert!(Link::named("dsl").unwrap_err().contains("4 BDP; loss 1 %, 1 BDP;"));
     }
 
     #[test]

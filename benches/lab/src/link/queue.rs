@@ -72,9 +72,10 @@ impl Queue {
         Fate::Departs(departure)
     }
 
-    /// The samples until `end`.
+    /// The samples until `end`. Packets may have come after it.
     pub(crate) fn into_delays(mut self, end: f64) -> Vec<f32> {
         self.sample_until(end);
+        self.delays.truncate((end / SAMPLE).round() as usize);
         self.delays
     }
 
@@ -138,7 +139,9 @@ mod tests {
         for _ in 0..250 {
             queue.offer(0.001, 1_250);
         }
+        queue.offer(0.08, 1_250);
         let delays = queue.into_delays(0.05);
+        assert_eq!(delays.len(), 5);
         let expected = [0.0, 0.016, 0.006, 0.0, 0.0];
         assert!(
             delays.iter().zip(expected).all(|(delay, expected)| (delay - expected).abs() < 1e-5),

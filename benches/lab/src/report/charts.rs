@@ -73,33 +73,39 @@ fn shares(records: &[Record]) -> Vec<(String, Chart)> {
 fn drops(records: &[Record]) -> Vec<(String, Chart)> {
     let single = |record: &&Record| record.groups.len() == 1 && is_of_grid(record);
     let singles: Vec<_> = records.iter().filter(single).collect();
-    let group = |record: &Record| -> GroupRecord { record.groups[0].clone() };
-    let mut charts = Vec::new();
-    for link in distinct(singles.iter().map(|record| record.link.as_str())) {
-        let of_link: Vec<_> = singles.iter().filter(|record| record.link == link).collect();
-        let mut counts: Vec<_> = of_link.iter().map(|record| group(record).count).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        if counts.len() < 2 {
-            continue;
-        }
-        let value = |kind: &str, count: usize| {
-            let found =
-                of_link.iter().find(|record| group(record).kind == kind && group(record).count == count);
-            found.map(|record| record.queue_drops_percent)
-        };
-        let series = distinct(of_link.iter().map(|record| record.groups[0].kind.as_str()))
-            .into_iter()
-            .map(|kind| (kind.to_owned(), counts.iter().map(|count| value(kind, *count)).collect()));
-        let bars = Bars {
-            title: format!("Packets dropped by the queue, {link}"),
-            unit: "%".to_owned(),
-            groups: counts.iter().map(|count| format!("{count} flows")).collect(),
-            series: series.collect(),
-        };
-        charts.push((file("drops", link), Chart::Bars(bars)));
+    let links = distinct(singles.iter().map(|record| record.link.as_str()));
+    links.into_iter().filter_map(|link| drops_of(link, &singles)).collect()
+}
+
+/// Those on one link, of the kinds of which more than one number of flows was measured.
+fn drops_of(link: &str, singles: &[&Record]) -> Option<(String, Chart)> {
+    let of_link: Vec<(&GroupRecord, f64)> = singles
+        .iter()
+        .filter(|record| record.link == link)
+        .map(|record| (&record.groups[0], record.queue_drops_percent))
+        .collect();
+    let mut counts: Vec<_> = of_link.iter().map(|(group, _)| group.count).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let values = |kind: &str| -> Vec<Option<f64>> {
+        let find = |count| of_link.iter().find(|(group, _)| group.kind == kind && group.count == count);
+        counts.iter().map(|count| find(*count).map(|(_, drops)| *drops)).collect()
+    };
+    let series: Vec<_> = distinct(of_link.iter().map(|(group, _)| group.kind.as_str()))
+        .into_iter()
+        .map(|kind| (kind.to_owned(), values(kind)))
+        .filter(|(_, values)| values.iter().flatten().count() > 1)
+        .collect();
+    if series.is_empty() {
+        return None;
     }
-    charts
+    let bars = Bars {
+        title: format!("Packets dropped by the queue, {link}"),
+        unit: "%".to_owned(),
+        groups: counts.iter().map(|count| format!("flows: {count}")).collect(),
+        series,
+    };
+    Some((file("drops", link), Chart::Bars(bars)))
 }
 
 /// The self-check is not of the grid, and would be drawn twice.

@@ -74,7 +74,7 @@ impl Lines {
             .margin(12)
             .x_label_area_size(36)
             .y_label_area_size(60)
-            .build_cartesian_2d(0.0..latest, 0.0..highest * 1.15)?;
+            .build_cartesian_2d(0.0..latest, 0.0..highest * 1.3)?;
         chart.configure_mesh().x_desc("s").y_desc(&self.unit).light_line_style(TRANSPARENT).draw()?;
         for (index, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];

@@ -21,10 +21,11 @@ const COLUMNS: [&str; 14] = [
 
 pub(super) fn markdown(records: &[Record]) -> String {
     let mut text = String::from("# The lab's results\n\n");
-    let mut machines: Vec<_> = records.iter().map(|record| record.machine.as_str()).collect();
-    machines.dedup_by_key(|machine| without_load(machine));
+    let mut machines: Vec<_> = records.iter().map(|record| without_load(&record.machine)).collect();
+    machines.sort_unstable();
+    machines.dedup();
     for machine in machines {
-        text += &format!("* {}\n", without_load(machine));
+        text += &format!("* {machine}\n");
     }
     text += "\nThe README beside the crate's manifest says what the columns are.\n\n";
     text += &format!("| {} |\n", COLUMNS.join(" | "));
