@@ -2,10 +2,11 @@
 
 use crate::{
     bottleneck::{Outcome, Shaped},
+    kind::Group,
     link::{
         Direction, Service,
         queue::SAMPLE,
-        tally::{BIN, Tally, bin_at},
+        tally::{BIN, FlowTally, Tally, bin_at},
     },
     results::{FirstSecond, FlowRecord, GroupRecord, LateComer, Record},
     scenario::Scenario,
@@ -33,42 +34,17 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
     let evaluated = &delays[((from / SAMPLE) as usize).min(delays.len())..];
 
     let mut flows = Vec::new();
-    let mut groups = Vec::new();
-    let (mut all, mut first_second) = (Tally::default(), Tally::default());
     for group in &scenario.groups {
-        let range = flows.len()..flows.len() + group.count;
-        for index in range.clone() {
-            let tally = tallies[index].between(from, end);
-            all += tally;
-            first_second += tallies[index].first_second;
-            flows.push(FlowRecord {
-                kind: group.kind.to_string(),
-                start: group.start,
-                rate: rounded(rate(&received[index], from, end)),
-                passed: tally.passed,
-                passed_bytes: tally.passed_bytes,
-                lost: tally.lost,
-                dropped: tally.dropped,
-                queue_drops_percent: rounded(percent(tally.dropped, tally.offered())),
-                first_second: first(tallies[index].first_second),
-            });
+        for index in flows.len()..flows.len() + group.count {
+            let rate = rate(&received[index], from, end);
+            flows.push(flow_record(group, rate, &tallies[index], from, end));
         }
-        groups.push(GroupRecord {
-            name: group.to_string(),
-            kind: group.kind.to_string(),
-            count: group.count,
-            start: group.start,
-            share_percent: 0.0,
-            rates: steps(&received[range]),
-        });
     }
     let rate = flows.iter().map(|flow| flow.rate).sum();
-    let mut of_groups = flows.as_slice();
-    for group in &mut groups {
-        let (own, others) = of_groups.split_at(group.count);
-        of_groups = others;
-        let sum: f64 = own.iter().map(|flow| flow.rate).sum();
-        group.share_percent = if rate > 0.0 { rounded(sum / rate * 100.0) } else { 0.0 };
+    let (mut all, mut first_second) = (Tally::default(), Tally::default());
+    for tally in &tallies {
+        all += tally.between(from, end);
+        first_second += tally.first_second;
     }
     let Direction { shape, rate: link_rate, .. } = scenario.link.forward;
     let capacity = Service::capacity(shape, link_rate, seed, from, end);
@@ -79,7 +55,7 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
         from,
         seed,
         late_comer: late_comer(scenario, seconds, &received),
-        groups,
+        groups: group_records(scenario, rate, &flows, &received),
         rate: rounded(rate),
         link_percent: rounded(all.passed_bytes as f64 / capacity * 100.0),
         jain: rounded(jain(flows.iter().map(|flow| flow.rate))),
@@ -100,6 +76,46 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
             .collect(),
         machine,
     }
+}
+
+fn flow_record(group: &Group, rate: f64, tally: &FlowTally, from: f64, end: f64) -> FlowRecord {
+    let Tally { passed, passed_bytes, lost, dropped } = tally.between(from, end);
+    FlowRecord {
+        kind: group.kind.to_string(),
+        start: group.start,
+        rate: rounded(rate),
+        passed,
+        passed_bytes,
+        lost,
+        dropped,
+        queue_drops_percent: rounded(percent(dropped, passed + dropped)),
+        first_second: first(tally.first_second),
+    }
+}
+
+/// The groups' parts of the rate of all flows.
+fn group_records(
+    scenario: &Scenario,
+    rate: f64,
+    mut flows: &[FlowRecord],
+    mut received: &[Vec<u64>],
+) -> Vec<GroupRecord> {
+    let mut groups = Vec::new();
+    for group in &scenario.groups {
+        let (own, received_by_own);
+        (own, flows) = flows.split_at(group.count);
+        (received_by_own, received) = received.split_at(group.count);
+        let sum: f64 = own.iter().map(|flow| flow.rate).sum();
+        groups.push(GroupRecord {
+            name: group.to_string(),
+            kind: group.kind.to_string(),
+            count: group.count,
+            start: group.start,
+            share_percent: if rate > 0.0 { rounded(sum / rate * 100.0) } else { 0.0 },
+            rates: steps(received_by_own),
+        });
+    }
+    groups
 }
 
 /// When what is evaluated begins: a third is left to starting up.
@@ -175,7 +191,7 @@ mod tests {
     use super::*;
     use crate::{
         bottleneck::Lateness,
-        link::{Link, queue::Queue, tally::FlowTally},
+        link::{Link, queue::Queue},
         scenario::Scenario,
     };
 

@@ -41,9 +41,13 @@ impl Clock {
         sleep_until(TokioInstant::from_std(self.start)).await;
     }
 
-    /// Lets work go on until the scenario's end; only its failure ends it before.
+    /// Lets work go on until the scenario's end; only its failure ends it before. After the end it may fail, as the other end may
+    /// be gone.
     pub(super) async fn until_end(&self, work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-        timeout_at(TokioInstant::from_std(self.end), work).await.unwrap_or(Ok(()))
+        match timeout_at(TokioInstant::from_std(self.end), work).await {
+            Ok(Err(error)) if Instant::now() < self.end => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Seconds since the scenario began.

@@ -63,6 +63,9 @@ fn row(record: &Record) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
+/// Half the round trip, microseconds: flows notice such a pause.
+const PAUSE_US: f64 = 25_000.0;
+
 /// What makes figures doubtful.
 fn warnings(records: &[Record]) -> String {
     let mut text = String::new();
@@ -76,7 +79,12 @@ fn warnings(records: &[Record]) -> String {
         if !record.realtime {
             text += &format!("* {}: the shaper had no real-time priority\n", record.name);
         }
-        let late = record.lateness_forward.late_percent.max(record.lateness_back.late_percent);
+        let (forward, back) = (record.lateness_forward, record.lateness_back);
+        let pause = forward.max_us.max(back.max_us);
+        if pause > PAUSE_US {
+            text += &format!("* {}: the link paused for {:.0} ms\n", record.name, pause / 1e3);
+        }
+        let late = forward.late_percent.max(back.late_percent);
         if late > 1.0 {
             text +=
                 &format!("* {}: {late:.1} % of the packets were more than a millisecond late\n", record.name);
@@ -112,8 +120,11 @@ mod tests {
         record.device_drops = 3;
         record.realtime = false;
         record.lateness_back.late_percent = 2.5;
+        record.lateness_back.max_us = 100_400.0;
         let text = markdown(&[record]);
-        for part in ["did not read 3 packets", "no real-time priority", "2.5 % of the packets"] {
+        for part in
+            ["did not read 3 packets", "no real-time priority", "2.5 % of the packets", "paused for 100 ms"]
+        {
             assert!(text.contains(part), "{text}");
         }
     }
