@@ -57,7 +57,7 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
         late_comer: late_comer(scenario, seconds, &received),
         groups: group_records(scenario, rate, &flows, &received),
         rate: rounded(rate),
-        link_percent: rounded(all.passed_bytes as f64 / capacity * 100.0),
+        link_percent: rounded(all.departed_bytes as f64 / capacity * 100.0),
         jain: rounded(jain(flows.iter().map(|flow| flow.rate))),
         flows,
         queue_drops_percent: rounded(percent(all.dropped, all.offered())),
@@ -79,15 +79,15 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
 }
 
 fn flow_record(group: &Group, rate: f64, tally: &FlowTally, from: f64, end: f64) -> FlowRecord {
-    let Tally { passed, passed_bytes, lost, dropped } = tally.between(from, end);
+    let Tally { passed, lost, dropped, departed_bytes } = tally.between(from, end);
     FlowRecord {
         kind: group.kind.to_string(),
         start: group.start,
         rate: rounded(rate),
         passed,
-        passed_bytes,
         lost,
         dropped,
+        departed_bytes,
         queue_drops_percent: rounded(percent(dropped, passed + dropped)),
         first_second: first(tally.first_second),
     }

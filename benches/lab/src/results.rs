@@ -26,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) flows: Vec<FlowRecord>,
     /// Of all flows.
     pub(crate) rate: f64,
-    /// What passed, headers included, of what the link could carry, percent.
+    /// What left the link, headers included, of what it could carry, percent.
     pub(crate) link_percent: f64,
     /// Jain's index of the flows' rates.
     pub(crate) jain: f64,
@@ -70,11 +70,12 @@ pub(crate) struct FlowRecord {
     pub(crate) kind: String,
     pub(crate) start: u32,
     pub(crate) rate: f64,
-    /// Packets that passed, were lost at random, and were dropped by the queue, and the bytes of those that passed.
+    /// Packets that the queue let in, that were lost at random, and that the queue dropped.
     pub(crate) passed: u64,
-    pub(crate) passed_bytes: u64,
     pub(crate) lost: u64,
     pub(crate) dropped: u64,
+    /// Bytes that left the link, with headers.
+    pub(crate) departed_bytes: u64,
     /// Of packets that came to the queue.
     pub(crate) queue_drops_percent: f64,
     pub(crate) first_second: FirstSecond,

@@ -10,19 +10,18 @@ pub(crate) const BIN: f64 = 0.1;
 /// Packets by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Tally {
+    /// Let into the queue, or through a policer.
     pub(crate) passed: u64,
-    pub(crate) passed_bytes: u64,
     pub(crate) lost: u64,
     pub(crate) dropped: u64,
+    /// Bytes that have left the link, which may be a bin later than they came.
+    pub(crate) departed_bytes: u64,
 }
 
 impl Tally {
-    fn count(&mut self, fate: Fate, bytes: usize) {
+    fn count(&mut self, fate: Fate) {
         match fate {
-            Fate::Departs(_) => {
-                self.passed += 1;
-                self.passed_bytes += bytes as u64;
-            }
+            Fate::Departs(_) => self.passed += 1,
             Fate::Lost => self.lost += 1,
             Fate::Dropped => self.dropped += 1,
         }
@@ -42,9 +41,9 @@ impl Tally {
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
-        self.passed_bytes += other.passed_bytes;
         self.lost += other.lost;
         self.dropped += other.dropped;
+        self.departed_bytes += other.departed_bytes;
     }
 }
 
@@ -60,14 +59,21 @@ pub(crate) struct FlowTally {
 
 impl FlowTally {
     pub(crate) fn count(&mut self, now: f64, fate: Fate, bytes: usize) {
-        let bin = (now / BIN) as usize;
+        self.bin(now).count(fate);
+        if let Fate::Departs(departure) = fate {
+            self.bin(departure).departed_bytes += bytes as u64;
+        }
+        if now - *self.first.get_or_insert(now) < 1.0 {
+            self.first_second.count(fate);
+        }
+    }
+
+    fn bin(&mut self, time: f64) -> &mut Tally {
+        let bin = (time / BIN) as usize;
         if bin >= self.bins.len() {
             self.bins.resize(bin + 1, Tally::default());
         }
-        self.bins[bin].count(fate, bytes);
-        if now - *self.first.get_or_insert(now) < 1.0 {
-            self.first_second.count(fate, bytes);
-        }
+        &mut self.bins[bin]
     }
 
     /// Between two times, in whole bins.
@@ -93,22 +99,23 @@ mod tests {
     fn windows_are_sums_of_bins() {
         let mut flow = FlowTally::default();
         for tenth in 0..50 {
-            flow.count(f64::from(tenth) * 0.1 + 0.05, Fate::Departs(0.0), 1_000);
+            let now = f64::from(tenth) * 0.1 + 0.05;
+            flow.count(now, Fate::Departs(now + 0.1), 1_000);
         }
         flow.count(4.95, Fate::Dropped, 1_000);
         flow.count(4.95, Fate::Lost, 1_000);
         let tally = flow.between(2.0, 5.0);
-        assert_eq!(tally, Tally { passed: 30, passed_bytes: 30_000, lost: 1, dropped: 1 });
+        assert_eq!(tally, Tally { passed: 30, lost: 1, dropped: 1, departed_bytes: 30_000 });
         assert_eq!((tally.all(), tally.offered()), (32, 31));
-        assert_eq!(flow.between(5.0, 9.0), Tally::default());
+        assert_eq!(flow.between(5.0, 9.0), Tally { departed_bytes: 1_000, ..Tally::default() });
     }
 
     #[test]
     fn the_first_second_begins_with_the_first_packet() {
         let mut flow = FlowTally::default();
-        for (at, fate) in [(10.3, Fate::Departs(0.0)), (11.2, Fate::Dropped), (11.31, Fate::Dropped)] {
+        for (at, fate) in [(10.3, Fate::Departs(10.4)), (11.2, Fate::Dropped), (11.31, Fate::Dropped)] {
             flow.count(at, fate, 1_500);
         }
-        assert_eq!(flow.first_second, Tally { passed: 1, passed_bytes: 1_500, lost: 0, dropped: 1 });
+        assert_eq!(flow.first_second, Tally { passed: 1, dropped: 1, ..Tally::default() });
     }
 }
