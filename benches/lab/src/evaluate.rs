@@ -24,7 +24,16 @@ pub(crate) struct Raw {
     pub(crate) outcome: Outcome,
 }
 
-pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, machine: String) -> Record {
+/// How it was counted.
+pub(crate) struct Conditions {
+    pub(crate) seconds: u32,
+    pub(crate) seed: u64,
+    pub(crate) kcp9_cc: Option<String>,
+    pub(crate) machine: String,
+}
+
+pub(crate) fn record(scenario: &Scenario, conditions: Conditions, raw: Raw) -> Record {
+    let Conditions { seconds, seed, kcp9_cc, machine } = conditions;
     let Raw { received, outcome } = raw;
     let Outcome { forward, back, device_drops } = outcome;
     let end = f64::from(seconds);
@@ -54,6 +63,7 @@ pub(crate) fn record(scenario: &Scenario, seconds: u32, seed: u64, raw: Raw, mac
         seconds,
         from,
         seed,
+        kcp9_cc,
         late_comer: late_comer(scenario, seconds, &received),
         groups: group_records(scenario, rate, &flows, &received),
         rate: rounded(rate),
@@ -216,11 +226,15 @@ mod tests {
         Scenario { name: flows.to_owned(), groups: crate::kind::groups(flows).unwrap(), link }
     }
 
+    fn conditions(seconds: u32) -> Conditions {
+        Conditions { seconds, seed: 1, kcp9_cc: None, machine: String::new() }
+    }
+
     fn evaluated(flows: &str, seconds: u32, received: Vec<Vec<u64>>) -> Record {
         let scenario = scenario(flows);
         let tallies = vec![FlowTally::default(); received.len()];
         let outcome = outcome(&scenario.link, tallies);
-        record(&scenario, seconds, 1, Raw { received, outcome }, String::new())
+        record(&scenario, conditions(seconds), Raw { received, outcome })
     }
 
     #[test]
@@ -267,7 +281,7 @@ mod tests {
         }
         let scenario = scenario("1 kcp9");
         let outcome = outcome(&scenario.link, vec![flow]);
-        let record = record(&scenario, 3, 1, Raw { received: vec![vec![0; 30]], outcome }, String::new());
+        let record = record(&scenario, conditions(3), Raw { received: vec![vec![0; 30]], outcome });
         assert_eq!((record.queue_drops_percent, record.random_drops_percent), (25.0, 20.0));
         assert_eq!(record.first_second, FirstSecond { packets: 5, drops: 1, drops_percent: 20.0 });
         assert_eq!(record.flows[0].passed, 3);

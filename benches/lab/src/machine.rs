@@ -8,17 +8,14 @@ pub(crate) fn tcp_controllers() -> Vec<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The load of the last minute.
-pub(crate) fn load() -> String {
-    first_line("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned()
-}
-
-pub(crate) fn describe(load: &str) -> String {
+/// With the load of the last minute: above zero, something else was busy.
+pub(crate) fn describe() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cpu = model.map_or(std::env::consts::ARCH, |(_, name)| name);
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    format!("{cpu}, {cores} cores, Linux {}, load {load}", first_line("/proc/sys/kernel/osrelease"))
+    let (kernel, load) = (first_line("/proc/sys/kernel/osrelease"), first_line("/proc/loadavg"));
+    format!("{cpu}, {cores} cores, Linux {kernel}, load {}", load.split(' ').next().unwrap_or_default())
 }
 
 fn first_line(path: &str) -> String {

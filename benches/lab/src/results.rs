@@ -22,6 +22,8 @@ pub(crate) struct Record {
     /// When the evaluated window begins; it lasts to the end.
     pub(crate) from: f64,
     pub(crate) seed: u64,
+    /// The controller of plain kcp9, if it was not the library's default.
+    pub(crate) kcp9_cc: Option<String>,
     pub(crate) groups: Vec<GroupRecord>,
     pub(crate) flows: Vec<FlowRecord>,
     /// Of all flows.
@@ -197,6 +199,7 @@ pub(crate) mod tests {
             seconds: 30,
             from: 10.0,
             seed: 1,
+            kcp9_cc: None,
             groups: groups.iter().enumerate().map(group).collect(),
             flows: Vec::new(),
             rate: 11.75,

@@ -10,7 +10,7 @@ use tokio::time::sleep_until;
 
 use crate::{
     bottleneck::Bottleneck,
-    evaluate::{self, Raw},
+    evaluate::{self, Conditions, Raw},
     machine,
     options::Run,
     process::{Flow, Programs},
@@ -78,9 +78,10 @@ async fn measure(
     seed: u64,
     programs: &Programs,
 ) -> Result<Record, String> {
-    let load = machine::load();
+    let kcp9_cc = programs.kcp9_cc.map(|controller| controller.name.to_owned());
+    let conditions = Conditions { seconds, seed, kcp9_cc, machine: machine::describe() };
     let raw = run(scenario, seconds, seed, programs).await?;
-    let record = evaluate::record(scenario, seconds, seed, raw, machine::describe(&load));
+    let record = evaluate::record(scenario, conditions, raw);
     for (way, lateness) in [("forward", record.lateness_forward), ("back", record.lateness_back)] {
         if lateness.mean_us > CHECK_LATENESS {
             eprintln!(

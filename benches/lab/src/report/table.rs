@@ -27,6 +27,12 @@ pub(super) fn markdown(records: &[Record]) -> String {
     for machine in machines {
         text += &format!("* {machine}\n");
     }
+    let mut controllers: Vec<_> = records.iter().filter_map(|record| record.kcp9_cc.as_deref()).collect();
+    controllers.sort_unstable();
+    controllers.dedup();
+    if !controllers.is_empty() {
+        text += &format!("* `kcp9` is `kcp9:{}`\n", controllers.join("` or `kcp9:"));
+    }
     text += "\nThe README beside the crate's manifest says what the columns are.\n\n";
     text += &format!("| {} |\n", COLUMNS.join(" | "));
     text += &format!("|---{}---|\n", "|--:".repeat(COLUMNS.len() - 3) + "|--:|");
@@ -112,6 +118,12 @@ mod tests {
         let columns: Vec<_> =
             text.lines().filter(|line| line.starts_with('|')).map(|line| line.matches('|').count()).collect();
         assert_eq!(columns, [COLUMNS.len() + 1; 4]);
+    }
+
+    #[test]
+    fn another_controller_than_the_default_is_said() {
+        let record = Record { kcp9_cc: Some("kcp".to_owned()), ..sample(&[("kcp9", 1, 0)], "1 BDP") };
+        assert!(markdown(&[record]).contains("* `kcp9` is `kcp9:kcp`\n"));
     }
 
     #[test]
