@@ -11,7 +11,7 @@ use super::{
     send_buffer::wire_len,
 };
 use crate::proto::{
-    congestion::{LossCause, Lost},
+    congestion::LossCause,
     error::PacketError,
     extension::{ExtensionSlot, stands_alone},
     path::MAX_RTO,
@@ -261,9 +261,9 @@ impl Arq {
     #[inline(never)]
     fn after_skips(&mut self, now: Instant) {
         let path = &mut self.path;
-        self.buffer.report_lost(|segment| {
-            let (bytes, sent_time) = (wire_len(segment.len), segment.sent_at);
-            path.on_lost(&Lost { now, bytes, sent_time, cause: LossCause::Skipped });
+        self.buffer.report_lost(|sn, segment| {
+            let (bytes, state) = (wire_len(segment.len), segment.send_state);
+            path.on_lost(now, sn, bytes, segment.sent_at, state, LossCause::Skipped);
         });
         path.apply_losses();
         if self.early_at.is_none() {

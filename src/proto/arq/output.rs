@@ -6,7 +6,7 @@ use super::{
     send_queue::Cut,
 };
 use crate::proto::{
-    congestion::{InFlight, LossCause, Lost, Sent},
+    congestion::{InFlight, LossCause, Sent},
     time::Instant,
     wire::{Command, HEADER_LEN, SegmentHeader},
 };
@@ -208,10 +208,10 @@ impl Arq {
         };
         flush.sent.resent_bytes += bytes;
         if self.buffer.found_lost(sn) && !was_elsewhere {
-            let sent_time = self.buffer.get(sn).sent_at;
-            self.path.on_lost(&Lost { now, bytes, sent_time, cause: loss_cause });
+            let segment = self.buffer.get(sn);
+            self.path.on_lost(now, sn, bytes, segment.sent_at, segment.send_state, loss_cause);
         }
-        let send_state = self.path.on_send(now, self.buffer.unacked_bytes());
+        let send_state = self.path.on_resend(now, self.buffer.unacked_bytes());
         let covered = self.fec_flush.covers(sn, now, self.path.rtt().smoothed() / 4);
         self.buffer.resent(sn, cause, covered, now, send_state);
         if sn == self.buffer.una() {

@@ -26,7 +26,7 @@ use crate::proto::{congestion::delivery_rate::SendState, seq, time::Instant, wir
 pub(super) struct Segment {
     /// When it was last sent: its `ts`, with microseconds.
     pub(super) sent_at: Instant,
-    send_state: SendState,
+    pub(super) send_state: SendState,
     /// Stream position of the payload.
     pub(super) position: u32,
     pub(super) len: u32,
@@ -430,7 +430,7 @@ impl SendBuffer {
 
     /// Reports the segments that have become due since the last call, in the order in which they did.
     #[cold]
-    pub(super) fn report_lost(&mut self, mut report: impl FnMut(&Segment)) {
+    pub(super) fn report_lost(&mut self, mut report: impl FnMut(u32, &Segment)) {
         // They are at the end of the list of those due.
         let mut first = None;
         let mut cursor = self.tail(Class::Due);
@@ -442,7 +442,7 @@ impl SendBuffer {
         }
         while let Some(sn) = first {
             self.slot_mut(sn).history.on_found_lost();
-            report(self.slot(sn));
+            report(sn, self.slot(sn));
             first = self.successor(sn);
         }
     }

@@ -21,8 +21,28 @@ pub(in crate::proto) struct SendState {
     since_delivered_time: u32,
     /// The time of sending less `P.first_sent_time`: the sample's `send_elapsed`.
     send_elapsed: u32,
-    /// `P.is_app_limited`.
-    is_app_limited: bool,
+    /// `P.lost`, modulo 2^32.
+    lost: u32,
+    /// `P.tx_in_flight`, and in the lowest bit `P.is_app_limited`.
+    flight: u32,
+}
+
+impl SendState {
+    const fn is_app_limited(self) -> bool {
+        self.flight & 1 != 0
+    }
+
+    const fn tx_in_flight(self) -> u64 {
+        (self.flight >> 1) as u64
+    }
+}
+
+/// What congestion control is told of a loss beside the segment itself; see [`Lost`](super::Lost).
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proto) struct LossSample {
+    pub(in crate::proto) tx_in_flight: u64,
+    pub(in crate::proto) lost: u64,
+    pub(in crate::proto) is_app_limited: bool,
 }
 
 /// What the ACKs of one packet confirm that was not confirmed before.
@@ -76,6 +96,10 @@ pub struct RateSample {
     pub interval: Duration,
     /// The segment was sent while the application, not the window, limited the sender. Such a sample may be too low.
     pub is_app_limited: bool,
+    /// Bytes in flight when the segment was sent, its own included; 0 where that is not known.
+    pub tx_in_flight: u64,
+    /// Bytes found lost since then. Losses that the same ACKs show are not in it yet.
+    pub lost: u64,
 }
 
 /// The sampler of one path.
@@ -89,6 +113,8 @@ pub(in crate::proto) struct DeliveryRate {
     first_sent_time: Instant,
     /// Segments are app-limited until more than this is delivered; 0 when they are not.
     app_limited: u64,
+    /// Bytes found lost so far: `C.lost`.
+    lost: u64,
 }
 
 impl DeliveryRate {
@@ -97,9 +123,10 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// A segment is sent with `in_flight` bytes unconfirmed before it.
+    /// A segment is sent with `in_flight` bytes unconfirmed before it. `bytes` are its own, 0 if it is sent again and
+    /// these are in flight already.
     #[inline]
-    pub(in crate::proto) fn on_send(&mut self, now: Instant, in_flight: u64) -> SendState {
+    pub(in crate::proto) fn on_send(&mut self, now: Instant, in_flight: u64, bytes: u64) -> SendState {
         if in_flight == 0 {
             self.first_sent_time = now;
             self.delivered_time = now;
@@ -108,8 +135,25 @@ impl DeliveryRate {
             delivered: self.delivered,
             since_delivered_time: micros_since(self.delivered_time, now),
             send_elapsed: micros_since(self.first_sent_time, now),
-            is_app_limited: self.is_app_limited(),
+            lost: self.lost as u32,
+            flight: ((in_flight + bytes).min(MAX_FLIGHT) as u32) << 1 | u32::from(self.is_app_limited()),
         }
+    }
+
+    /// A segment of `bytes` that was sent with `state` is found lost.
+    pub(in crate::proto) fn on_lost(&mut self, bytes: u64, state: SendState) -> LossSample {
+        self.lost += bytes;
+        LossSample {
+            tx_in_flight: state.tx_in_flight(),
+            lost: self.lost_since(state),
+            is_app_limited: state.is_app_limited(),
+        }
+    }
+
+    fn lost_since(&self, state: SendState) -> u64 {
+        let lost = (self.lost as u32).wrapping_sub(state.lost);
+        // What was sent before this sampler began counting may seem to have been sent with more lost than there is.
+        if lost > u32::MAX / 2 { 0 } else { lost.into() }
     }
 
     /// Whether what is sent now is sent by an application that has had too little to send. This holds until something
@@ -153,10 +197,15 @@ impl DeliveryRate {
             send_elapsed: Duration::from_micros(state.send_elapsed.into()),
             ack_elapsed: Duration::from_micros(ack_micros),
             interval: Duration::from_micros(micros),
-            is_app_limited: state.is_app_limited,
+            is_app_limited: state.is_app_limited(),
+            tx_in_flight: state.tx_in_flight(),
+            lost: self.lost_since(state),
         })
     }
 }
+
+/// More bytes in flight are noted as this many.
+const MAX_FLIGHT: u64 = u32::MAX as u64 >> 1;
 
 fn micros_since(earlier: Instant, now: Instant) -> u32 {
     u32::try_from(now.as_micros().saturating_sub(earlier.as_micros())).unwrap_or(u32::MAX)
@@ -191,7 +240,7 @@ mod tests {
                 }
             }
             let in_flight = 1_000 * sent.len() as u64;
-            sent.push_back((ms(now), rate.on_send(ms(now), in_flight)));
+            sent.push_back((ms(now), rate.on_send(ms(now), in_flight, 1_000)));
         }
     }
 
@@ -199,10 +248,10 @@ mod tests {
     #[test]
     fn a_batch_of_acks_is_no_faster_than_the_sending() {
         let mut rate = DeliveryRate::default();
-        let first = rate.on_send(ms(0), 0);
+        let first = rate.on_send(ms(0), 0, 1_000);
         rate.on_ack(ms(10), &acked(&[(1_000, ms(0), first)]), None);
         let sent: alloc::vec::Vec<_> =
-            (0..20).map(|i| (1_000, ms(10 + i), rate.on_send(ms(10 + i), 1_000))).collect();
+            (0..20).map(|i| (1_000, ms(10 + i), rate.on_send(ms(10 + i), 1_000, 1_000))).collect();
         let sample = rate.on_ack(ms(31), &acked(&sent), None).unwrap();
         assert_eq!((sample.delivered, sample.prior_delivered), (20_000, 1_000));
         assert_eq!(
@@ -215,7 +264,7 @@ mod tests {
     #[test]
     fn a_sample_shorter_than_the_minimum_round_trip_tells_no_rate() {
         let mut rate = DeliveryRate::default();
-        let state = rate.on_send(ms(0), 0);
+        let state = rate.on_send(ms(0), 0, 1_000);
         let acked = acked(&[(1_000, ms(0), state)]);
         let sample = rate.on_ack(ms(10), &acked, Some(Duration::from_millis(20))).unwrap();
         assert_eq!((sample.delivery_rate, sample.delivered), (0, 1_000));
@@ -226,11 +275,11 @@ mod tests {
     #[test]
     fn app_limited_ends_when_what_was_sent_after_it_is_confirmed() {
         let mut rate = DeliveryRate::default();
-        let first = rate.on_send(ms(0), 0);
+        let first = rate.on_send(ms(0), 0, 1_000);
         rate.on_app_limited(1_000);
-        let second = rate.on_send(ms(1), 1_000);
-        let third = rate.on_send(ms(2), 2_000);
-        let limited = [first, second, third].map(|state| state.is_app_limited);
+        let second = rate.on_send(ms(1), 1_000, 1_000);
+        let third = rate.on_send(ms(2), 2_000, 1_000);
+        let limited = [first, second, third].map(SendState::is_app_limited);
         assert_eq!(limited, [false, true, true]);
         rate.on_ack(ms(10), &acked(&[(1_000, ms(0), first)]), None);
         assert!(rate.is_app_limited());
@@ -241,11 +290,43 @@ mod tests {
     #[test]
     fn what_was_sent_under_another_sampler_tells_no_rate() {
         let mut before = DeliveryRate::default();
-        let first = before.on_send(ms(0), 0);
+        let first = before.on_send(ms(0), 0, 1_000);
         before.on_ack(ms(10), &acked(&[(1 << 40, ms(0), first)]), None);
-        let state = before.on_send(ms(10), 1_000);
+        before.on_lost(1_000, first);
+        let state = before.on_send(ms(10), 1_000, 1_000);
         let mut after = DeliveryRate::default();
         let sample = after.on_ack(ms(20), &acked(&[(1_000, ms(10), state)]), None).unwrap();
-        assert_eq!(sample.delivery_rate, 0);
+        assert_eq!((sample.delivery_rate, sample.lost), (0, 0));
+    }
+
+    /// What is lost between the sending of a segment and its ACK, or its loss.
+    #[test]
+    fn losses_are_counted_since_the_sending_and_with_what_was_in_flight_then() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_send(ms(0), 0, 1_000);
+        let second = rate.on_send(ms(0), 1_000, 700);
+        let LossSample { tx_in_flight, lost, is_app_limited } = rate.on_lost(1_000, first);
+        assert_eq!((tx_in_flight, lost, is_app_limited), (1_000, 1_000, false));
+        rate.on_app_limited(1_700);
+        // Sent again: its bytes are in flight already.
+        let third = rate.on_send(ms(5), 1_700, 0);
+        let LossSample { tx_in_flight, lost, is_app_limited } = rate.on_lost(700, second);
+        assert_eq!((tx_in_flight, lost, is_app_limited), (1_700, 1_700, false));
+        let sample = rate.on_ack(ms(15), &acked(&[(1_000, ms(5), third)]), None).unwrap();
+        assert_eq!((sample.tx_in_flight, sample.lost, sample.is_app_limited), (1_700, 700, true));
+    }
+
+    #[test]
+    fn counters_pass_the_range_of_what_is_kept_of_them() {
+        let mut rate = DeliveryRate { lost: (1 << 32) - 500, ..DeliveryRate::default() };
+        let state = rate.on_send(ms(0), 1 << 40, 1_000);
+        let LossSample { tx_in_flight, lost, .. } = rate.on_lost(1_000, state);
+        assert_eq!((tx_in_flight, lost), (MAX_FLIGHT, 1_000));
+    }
+
+    /// One is kept with each segment in flight.
+    #[test]
+    fn a_send_state_stays_small() {
+        assert_eq!(size_of::<SendState>(), 24);
     }
 }

@@ -231,6 +231,14 @@ pub struct Sent {
     pub in_flight: InFlight,
 }
 
+impl Sent {
+    /// Whether nothing was in flight before this run: sending begins, or begins again after a pause.
+    #[must_use]
+    pub const fn is_restart(&self) -> bool {
+        self.bytes > 0 && self.in_flight.bytes == self.bytes
+    }
+}
+
 /// What the ACKs of one packet confirm for the first time; see [`Controller::on_ack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -258,12 +266,20 @@ pub struct Acked {
 pub struct Lost {
     /// When it was found lost.
     pub now: Instant,
+    /// Its sequence number, which wraps around.
+    pub sn: u32,
     /// Its bytes.
     pub bytes: u64,
     /// When it was sent last.
     pub sent_time: Instant,
     /// What shows that it is lost.
     pub cause: LossCause,
+    /// Bytes in flight when it was sent last, its own included; 0 where that is not known.
+    pub tx_in_flight: u64,
+    /// Bytes found lost on this path since it was sent last, its own included.
+    pub lost: u64,
+    /// It was sent last while the application, not the window, limited the sender.
+    pub is_app_limited: bool,
 }
 
 /// What shows that a segment is lost.

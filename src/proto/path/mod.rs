@@ -24,8 +24,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, Lost, RttSample, Sent,
-        delivery_rate::{DeliveryRate, NewlyAcked, SendState},
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, RttSample, Sent,
+        delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
     time::Instant,
@@ -240,7 +240,7 @@ impl Path {
     #[inline]
     pub(super) fn on_new_segment(&mut self, now: Instant, bytes: u64, in_flight: u64) -> SendState {
         self.pacer.spend(bytes);
-        self.on_send(now, in_flight)
+        self.on_send(now, in_flight, bytes)
     }
 
     /// A segment is sent again because its RTO passed.
@@ -248,13 +248,17 @@ impl Path {
         self.timeout_budget.spend(now, bytes, self.round(interval));
     }
 
-    /// A segment is sent, new or again, with `in_flight` bytes before it.
+    /// A segment is sent again; `in_flight` bytes are under way, its own included.
+    pub(super) fn on_resend(&mut self, now: Instant, in_flight: u64) -> SendState {
+        self.on_send(now, in_flight, 0)
+    }
+
     #[inline]
-    pub(super) fn on_send(&mut self, now: Instant, in_flight: u64) -> SendState {
+    fn on_send(&mut self, now: Instant, in_flight: u64, bytes: u64) -> SendState {
         if self.controller.is_none() {
             return SendState::default();
         }
-        self.delivery_rate.on_send(now, in_flight)
+        self.delivery_rate.on_send(now, in_flight, bytes)
     }
 
     /// The application has no more to send with `in_flight` bytes under way.
@@ -317,11 +321,30 @@ impl Path {
         self.min_rtt.bound(self.rtt.smoothed());
     }
 
-    /// A segment has been found lost. [`on_sent`](Self::on_sent) or [`apply_losses`](Self::apply_losses) follows.
+    /// The segment `sn` of `bytes` has been found lost that was sent at `sent_time` with `state`. [`on_sent`](Self::on_sent) or
+    /// [`apply_losses`](Self::apply_losses) follows.
     #[cold]
-    pub(super) fn on_lost(&mut self, lost: &Lost) {
+    pub(super) fn on_lost(
+        &mut self,
+        now: Instant,
+        sn: u32,
+        bytes: u64,
+        sent_time: Instant,
+        state: SendState,
+        cause: LossCause,
+    ) {
         if let Some(controller) = &mut self.controller {
-            controller.on_lost(lost);
+            let LossSample { tx_in_flight, lost, is_app_limited } = self.delivery_rate.on_lost(bytes, state);
+            controller.on_lost(&Lost {
+                now,
+                sn,
+                bytes,
+                sent_time,
+                cause,
+                tx_in_flight,
+                lost,
+                is_app_limited,
+            });
         }
     }
 

@@ -57,6 +57,7 @@ impl Controller for Fixed {
         told.acked_segments += u64::from(acked.segments);
         assert_eq!(acked.total_delivered, told.acked_bytes);
         assert_eq!(acked.in_flight.bytes, told.sent_bytes - told.acked_bytes);
+        assert!((1..=self.window()).contains(&acked.rate.tx_in_flight), "{acked:?}");
         assert!(acked.rate.sent_time <= acked.now && acked.rate.interval >= acked.rate.send_elapsed);
         assert!(min_rtt.get().is_some());
         if acked.rate.is_app_limited {
@@ -165,7 +166,10 @@ fn each_loss_is_told_when_it_is_found() {
     assert_eq!(causes, [LossCause::Skipped, LossCause::Skipped, LossCause::Skipped, LossCause::Timeout]);
     for (lost, sn) in told.lost.iter().zip([20, 21, 40, 79]) {
         let sent = transmissions_of(simulation.ends[CLIENT].sent.as_deref().unwrap(), sn);
-        assert_eq!((lost.bytes, lost.sent_time.as_micros()), (1_400, sent[0]), "{sn}");
+        assert_eq!((lost.sn, lost.bytes, lost.sent_time.as_micros()), (sn, 1_400, sent[0]));
+        assert!((1_400..=SEGMENTS * 1_400).contains(&lost.tx_in_flight), "{lost:?}");
+        // 20 and 21 are in one window, the others alone.
+        assert_eq!(lost.lost, if sn == 21 { 2 * 1_400 } else { 1_400 }, "{sn}");
         // The last has nothing behind it that could show its loss.
         let found = lost.now - lost.sent_time;
         let expected = if sn == 79 { ms(55)..ms(200) } else { ms(50)..ms(110) };

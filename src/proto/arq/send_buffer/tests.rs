@@ -104,7 +104,10 @@ fn a_segment_skipped_often_enough_is_resent_once_and_then_waits() {
 fn segments_that_become_due_are_reported_once() {
     let report = |buffer: &mut SendBuffer| {
         let mut lost = Vec::new();
-        buffer.report_lost(|segment| lost.push(segment.position / 10));
+        buffer.report_lost(|sn, segment| {
+            assert_eq!(sn, segment.position / 10);
+            lost.push(sn);
+        });
         lost
     };
     let mut buffer = filled(0, 8);

@@ -44,10 +44,19 @@ impl Path {
     /// Sends `segments`, which are all acknowledged at once `rtt` later, with `in_flight` bytes still under way; `lost` of
     /// them are found lost.
     fn round(&mut self, segments: u32, rtt: Duration, lost: u32, in_flight: u64) {
-        let (sent_time, state) = (self.now, self.rate.on_send(self.now, 0));
+        let (sent_time, state) = (self.now, self.rate.on_send(self.now, 0, MTU));
         self.now += rtt;
         for _ in 0..lost {
-            self.bbr.on_lost(&Lost { now: self.now, bytes: MTU, sent_time, cause: LossCause::Skipped });
+            self.bbr.on_lost(&Lost {
+                now: self.now,
+                sn: 0,
+                bytes: MTU,
+                sent_time,
+                cause: LossCause::Skipped,
+                tx_in_flight: MTU,
+                lost: MTU,
+                is_app_limited: false,
+            });
         }
         let bytes = u64::from(segments) * MTU;
         let mut acked = NewlyAcked::default();
