@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::congestion::CongestionControl;
 use crate::crypto::{OpenError, SealError};
 
 /// Why a [`KcpConfig`](super::KcpConfig) or a change of [`SessionSettings`](super::SessionSettings) was refused: which field, its
@@ -33,6 +34,23 @@ pub struct UnknownPreset;
 impl fmt::Display for UnknownPreset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not a preset's name (normal, fast, fast2, fast3, ikcp) nor nodelay,interval,resend,nc")
+    }
+}
+
+/// A string is not the name of a congestion controller; see
+/// [`CongestionControl::from_str`](super::CongestionControl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownController;
+
+impl fmt::Display for UnknownController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a congestion controller's name (")?;
+        for (index, control) in CongestionControl::NAMED.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{}", control.name())?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -364,6 +382,7 @@ impl fmt::Display for SettingError {
 
 impl core::error::Error for ConfigError {}
 impl core::error::Error for UnknownPreset {}
+impl core::error::Error for UnknownController {}
 impl core::error::Error for SegmentError {}
 impl core::error::Error for PacketError {}
 impl core::error::Error for CloseReason {}

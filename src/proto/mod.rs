@@ -55,7 +55,7 @@ pub use self::{
     },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,
-        SegmentError, SettingError, UnknownPreset, WriteError,
+        SegmentError, SettingError, UnknownController, UnknownPreset, WriteError,
     },
     extension::{Extensions, SessionSeed},
     memory::BufferMemory,

@@ -6,7 +6,8 @@
 //! [`nc`](crate::NoDelay::nc) is on there is none, and the peers' windows are the only limit.
 //!
 //! * [`CongestionControl::BbrLike`], the default, is after BBR: see [its own page](bbr_like).
-//! * [`CongestionControl::Kcp`] has the rules of ikcp and kcp-go.
+//! * [`CongestionControl::Cubic`] shares a link with TCP as another TCP connection would: see [its own page](cubic).
+//! * [`CongestionControl::Kcp`] has the rules of ikcp and kcp-go: see [its own page](kcp).
 //! * [`CongestionControl::Custom`] is for a controller of the user's own.
 //!
 //! # Units
@@ -70,20 +71,30 @@
 //! ```
 
 pub mod bbr_like;
+pub mod cubic;
 pub(in crate::proto) mod delivery_rate;
 pub mod kcp;
 
 use alloc::{boxed::Box, sync::Arc};
-use core::{fmt, time::Duration};
+use core::{fmt, str::FromStr, time::Duration};
 
 pub use self::delivery_rate::RateSample;
-use self::{bbr_like::BbrLike, kcp::Kcp};
-pub use super::path::MinRtt;
+use self::{bbr_like::BbrLike, cubic::Cubic, kcp::Kcp};
 use super::time::Instant;
+pub use super::{error::UnknownController, path::MinRtt};
 
 /// How the sender adapts to the path while [`nc`](crate::NoDelay::nc) is off.
 ///
 /// It is also the [`ControllerFactory`] of the controllers that it names, so that one's own may wrap one of them.
+///
+/// [`FromStr`] takes their [names](Self::name):
+///
+/// ```
+/// use kcp9::{CongestionControl, congestion::UnknownController};
+///
+/// assert_eq!("cubic".parse(), Ok(CongestionControl::Cubic));
+/// assert_eq!("reno".parse::<CongestionControl>(), Err(UnknownController));
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum CongestionControl {
@@ -91,6 +102,9 @@ pub enum CongestionControl {
     /// paths and does not flood slow ones. It is after BBR, and simpler: see [`bbr_like`].
     #[default]
     BbrLike,
+    /// RFC 9438's, that of most TCP: 0.7 of the window after a loss, and growth along a cubic curve of time. It is fair
+    /// to TCP, and slow where packets are lost at random. See [`cubic`].
+    Cubic,
     /// ikcp's and kcp-go's: slow start, additive growth, half the window after a loss and one segment after a timeout.
     /// It is polite, and slow where packets are lost at random. See [`kcp`].
     Kcp,
@@ -98,12 +112,35 @@ pub enum CongestionControl {
     Custom(Arc<dyn ControllerFactory>),
 }
 
+impl CongestionControl {
+    /// Those of the library.
+    pub(super) const NAMED: &[Self] = &[Self::BbrLike, Self::Cubic, Self::Kcp];
+
+    /// Its name on command lines: `bbr`, `cubic`, `kcp`, or `custom`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::BbrLike => "bbr",
+            Self::Cubic => "cubic",
+            Self::Kcp => "kcp",
+            Self::Custom(_) => "custom",
+        }
+    }
+}
+
+impl FromStr for CongestionControl {
+    type Err = UnknownController;
+
+    fn from_str(name: &str) -> Result<Self, UnknownController> {
+        Self::NAMED.iter().find(|control| control.name() == name).cloned().ok_or(UnknownController)
+    }
+}
+
 impl PartialEq for CongestionControl {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::BbrLike, Self::BbrLike) | (Self::Kcp, Self::Kcp) => true,
             (Self::Custom(one), Self::Custom(other)) => Arc::ptr_eq(one, other),
-            _ => false,
+            _ => core::mem::discriminant(self) == core::mem::discriminant(other),
         }
     }
 }
@@ -114,6 +151,7 @@ impl ControllerFactory for CongestionControl {
     fn build(&self, now: Instant, mtu: usize) -> Box<dyn Controller> {
         match self {
             Self::BbrLike => Box::new(BbrLike::new(mtu)),
+            Self::Cubic => Box::new(Cubic::new(mtu)),
             Self::Kcp => Box::new(Kcp::new(mtu)),
             Self::Custom(factory) => factory.build(now, mtu),
         }
@@ -319,5 +357,24 @@ impl Metrics {
     #[must_use]
     pub const fn of_delivery_rate(delivery_rate: u64) -> Self {
         Self { delivery_rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn controllers_are_found_by_their_names() {
+        for control in CongestionControl::NAMED {
+            assert_eq!(control.name().parse().as_ref(), Ok(control));
+        }
+        for name in ["", "BBR", "reno", "custom"] {
+            assert_eq!(name.parse::<CongestionControl>(), Err(UnknownController), "{name}");
+        }
+        let names = "not a congestion controller's name (bbr, cubic, kcp)";
+        assert_eq!(UnknownController.to_string(), names);
     }
 }

@@ -17,14 +17,19 @@ use kcp9_simulator::{CLIENT, Simulation};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The default settings with each controller of the library, and its name.
-fn controllers() -> [(&'static str, KcpConfig); 2] {
-    [("BbrLike", CongestionControl::BbrLike), ("Kcp", CongestionControl::Kcp)]
-        .map(|(name, control)| (name, KcpConfig::builder().congestion_control(control).build().unwrap()))
+fn controllers() -> [(&'static str, KcpConfig); 3] {
+    [CongestionControl::BbrLike, CongestionControl::Cubic, CongestionControl::Kcp]
+        .map(|control| (control.name(), with(control)))
+}
+
+/// The default settings with a controller.
+fn with(control: CongestionControl) -> KcpConfig {
+    KcpConfig::builder().congestion_control(control).build().unwrap()
 }
 
 /// KCP's own congestion control.
 fn kcp() -> KcpConfig {
-    KcpConfig::builder().congestion_control(CongestionControl::Kcp).build().unwrap()
+    with(CongestionControl::Kcp)
 }
 
 /// No controller: only the windows, of 2,048 segments, limit what is in flight.
