@@ -121,7 +121,12 @@ fn check_gauges(connection: &Connection) {
 }
 
 fn any_control() -> impl Strategy<Value = CongestionControl> {
-    prop::sample::select(vec![CongestionControl::Kcp, CongestionControl::BbrLike])
+    prop::sample::select(vec![
+        CongestionControl::Kcp,
+        CongestionControl::BbrLike,
+        CongestionControl::Cubic,
+        CongestionControl::Bbr3,
+    ])
 }
 
 /// What may happen to a session of two ends.

@@ -3,7 +3,7 @@
 use std::{io, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kcp9::{KcpConfig, NoDelay};
+use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
 use crate::{
     encryption::{Crypt, Encryption},
@@ -102,6 +102,9 @@ pub(crate) struct Session {
     /// nodelay,interval,resend,nc, or a preset: normal, fast, fast2, fast3, ikcp.
     #[arg(long, value_parser = NoDelay::from_str)]
     nodelay: Option<NoDelay>,
+    /// Congestion control: bbr, bbr3, cubic or kcp, or none, which turns nc on. Default: as nodelay has it, or bbr.
+    #[arg(long, value_name = "NAME")]
+    cc: Option<Control>,
     /// Stream mode, true or false.
     #[arg(long)]
     stream: Option<bool>,
@@ -122,6 +125,23 @@ pub(crate) enum Mode {
     Sink,
 }
 
+/// How a sender adapts to the path, if it does.
+#[derive(Debug, Clone)]
+struct Control(Option<CongestionControl>);
+
+impl FromStr for Control {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "none" => Ok(Self(None)),
+            _ => {
+                name.parse().map(|control| Self(Some(control))).map_err(|error| format!("{error}, nor none"))
+            }
+        }
+    }
+}
+
 impl Mode {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -135,11 +155,18 @@ impl Session {
     /// The default settings, but for the flags given.
     pub(crate) fn config(&self, idle: Option<Duration>) -> io::Result<KcpConfig> {
         let default = KcpConfig::default();
+        let mut nodelay = self.nodelay.unwrap_or(default.nodelay());
+        let mut control = default.congestion_control().clone();
+        if let Some(Control(chosen)) = &self.cc {
+            nodelay.nc = chosen.is_none();
+            control = chosen.clone().unwrap_or(control);
+        }
         KcpConfig::builder()
             .mtu(self.mtu.unwrap_or(default.mtu()))
             .send_window(self.wnd.unwrap_or(default.send_window()))
             .recv_window(self.wnd.unwrap_or(default.recv_window()))
-            .nodelay(self.nodelay.unwrap_or(default.nodelay()))
+            .nodelay(nodelay)
+            .congestion_control(control)
             .stream(self.stream.unwrap_or(default.stream()))
             .ack_no_delay(self.ack_nodelay.unwrap_or(default.ack_no_delay()))
             .idle_timeout(idle)

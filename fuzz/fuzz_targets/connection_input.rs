@@ -63,7 +63,12 @@ impl Script<'_> {
     }
 
     fn control(&mut self) -> CongestionControl {
-        if self.byte() & 1 != 0 { CongestionControl::Kcp } else { CongestionControl::BbrLike }
+        match self.byte() & 3 {
+            0 => CongestionControl::BbrLike,
+            1 => CongestionControl::Kcp,
+            2 => CongestionControl::Cubic,
+            _ => CongestionControl::Bbr3,
+        }
     }
 
     fn window(&mut self) -> u32 {

@@ -51,12 +51,20 @@ struct Plan {
 }
 
 #[derive(Debug, Arbitrary)]
+enum Control {
+    BbrLike,
+    Bbr3,
+    Cubic,
+    Kcp,
+}
+
+#[derive(Debug, Arbitrary)]
 struct Settings {
     mtu: u8,
     send_window: u8,
     recv_window: u8,
     nodelay: Knobs,
-    kcp_control: bool,
+    control: Control,
     stream: bool,
     ack_no_delay: bool,
     write_delay: bool,
@@ -127,10 +135,11 @@ impl Settings {
             .send_window(window(self.send_window))
             .recv_window(window(self.recv_window))
             .nodelay(self.nodelay.build())
-            .congestion_control(if self.kcp_control {
-                CongestionControl::Kcp
-            } else {
-                CongestionControl::BbrLike
+            .congestion_control(match self.control {
+                Control::BbrLike => CongestionControl::BbrLike,
+                Control::Bbr3 => CongestionControl::Bbr3,
+                Control::Cubic => CongestionControl::Cubic,
+                Control::Kcp => CongestionControl::Kcp,
             })
             .stream(self.stream)
             .ack_no_delay(self.ack_no_delay)

@@ -81,7 +81,14 @@ fn deliver(seed: u64) {
     // From a generator of its own, so that the congestion control changes nothing else of a seed.
     let mut controls = Rng::new(!seed);
     let configs = [0, 1].map(|_| {
-        let control = controls.choose(&[CongestionControl::Kcp, CongestionControl::BbrLike]).clone();
+        let control = controls
+            .choose(&[
+                CongestionControl::Kcp,
+                CongestionControl::BbrLike,
+                CongestionControl::Cubic,
+                CongestionControl::Bbr3,
+            ])
+            .clone();
         let config = random_config(&mut rng, control);
         let (data, parity) = *controls.choose(&[(0, 0), (0, 0), (10, 3), (1, 1), (3, 2), (2, 6), (30, 15)]);
         config.to_builder().fec(data, parity).build().unwrap()

@@ -62,6 +62,7 @@ fn goodput_by_loss_and_round_trip() {
         TOTAL / 1_000_000,
         LIMIT.as_secs()
     );
+    let with = |control| KcpConfig::builder().congestion_control(control).build().unwrap();
     let reno = config(NoDelay { nc: false, ..NoDelay::FAST3 }, 2_048)
         .to_builder()
         .congestion_control(CongestionControl::Kcp)
@@ -69,6 +70,8 @@ fn goodput_by_loss_and_round_trip() {
         .unwrap();
     let cases = [
         ("default: fast3 with congestion control after BBR, windows 2,048", KcpConfig::default()),
+        ("the same with BBR version 3", with(CongestionControl::Bbr3)),
+        ("the same with CUBIC", with(CongestionControl::Cubic)),
         ("fast3, windows 2,048", config(NoDelay::FAST3, 2_048)),
         ("fast3, windows 256", config(NoDelay::FAST3, 256)),
         ("fast3 with KCP's congestion control, windows 2,048", reno),

@@ -276,7 +276,7 @@ impl Arq {
         // ACKs leave before the application has read what they acknowledge, so they may tell a much smaller window than there
         // is a moment later.
         let told = self.told_window;
-        if told < self.recv_window.div_ceil(2) && self.recv.is_worth_telling(told) {
+        if told <= self.recv_window.div_ceil(2) && self.recv.is_worth_telling(told) {
             self.tell_window = true;
         }
     }

@@ -6,6 +6,7 @@
 //! [`nc`](crate::NoDelay::nc) is on there is none, and the peers' windows are the only limit.
 //!
 //! * [`CongestionControl::BbrLike`], the default, is after BBR: see [its own page](bbr_like).
+//! * [`CongestionControl::Bbr3`] is BBR version 3, as the IETF describes it: see [its own page](bbr3).
 //! * [`CongestionControl::Cubic`] shares a link with TCP as another TCP connection would: see [its own page](cubic).
 //! * [`CongestionControl::Kcp`] has the rules of ikcp and kcp-go: see [its own page](kcp).
 //! * [`CongestionControl::Custom`] is for a controller of the user's own.
@@ -70,6 +71,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod bbr3;
 pub mod bbr_like;
 pub mod cubic;
 pub(in crate::proto) mod delivery_rate;
@@ -79,7 +81,7 @@ use alloc::{boxed::Box, sync::Arc};
 use core::{fmt, str::FromStr, time::Duration};
 
 pub use self::delivery_rate::RateSample;
-use self::{bbr_like::BbrLike, cubic::Cubic, kcp::Kcp};
+use self::{bbr_like::BbrLike, bbr3::Bbr3, cubic::Cubic, kcp::Kcp};
 use super::time::Instant;
 pub use super::{error::UnknownController, path::MinRtt};
 
@@ -102,6 +104,9 @@ pub enum CongestionControl {
     /// paths and does not flood slow ones. It is after BBR, and simpler: see [`bbr_like`].
     #[default]
     BbrLike,
+    /// BBR version 3: it probes for bandwidth more seldom than [`BbrLike`](Self::BbrLike), and slows down where more than 2 %
+    /// are lost. It leaves room to TCP. See [`bbr3`].
+    Bbr3,
     /// RFC 9438's, that of most TCP: 0.7 of the window after a loss, and growth along a cubic curve of time. It is fair
     /// to TCP, and slow where packets are lost at random. See [`cubic`].
     Cubic,
@@ -114,13 +119,14 @@ pub enum CongestionControl {
 
 impl CongestionControl {
     /// Those of the library.
-    pub(super) const NAMED: &[Self] = &[Self::BbrLike, Self::Cubic, Self::Kcp];
+    pub(super) const NAMED: &[Self] = &[Self::BbrLike, Self::Bbr3, Self::Cubic, Self::Kcp];
 
-    /// Its name on command lines: `bbr`, `cubic`, `kcp`, or `custom`.
+    /// Its name on command lines: `bbr`, `bbr3`, `cubic`, `kcp`, or `custom`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::BbrLike => "bbr",
+            Self::Bbr3 => "bbr3",
             Self::Cubic => "cubic",
             Self::Kcp => "kcp",
             Self::Custom(_) => "custom",
@@ -151,6 +157,7 @@ impl ControllerFactory for CongestionControl {
     fn build(&self, now: Instant, mtu: usize) -> Box<dyn Controller> {
         match self {
             Self::BbrLike => Box::new(BbrLike::new(mtu)),
+            Self::Bbr3 => Box::new(Bbr3::new(now, mtu)),
             Self::Cubic => Box::new(Cubic::new(mtu)),
             Self::Kcp => Box::new(Kcp::new(mtu)),
             Self::Custom(factory) => factory.build(now, mtu),
@@ -374,7 +381,20 @@ mod tests {
         for name in ["", "BBR", "reno", "custom"] {
             assert_eq!(name.parse::<CongestionControl>(), Err(UnknownController), "{name}");
         }
-        let names = "not a congestion controller's name (bbr, cubic, kcp)";
+        let custom = CongestionControl::Custom(Arc::new(CongestionControl::Cubic));
+        assert_eq!((custom.name(), custom == CongestionControl::Cubic), ("custom", false));
+        let names = "not a congestion controller's name (bbr, bbr3, cubic, kcp)";
         assert_eq!(UnknownController.to_string(), names);
+    }
+
+    #[test]
+    fn sending_begins_again_when_all_in_flight_is_new() {
+        let sent = |bytes, in_flight| {
+            let in_flight = InFlight { bytes: in_flight, ..InFlight::default() };
+            Sent { bytes, in_flight, ..Sent::default() }
+        };
+        assert!(sent(1_000, 1_000).is_restart());
+        assert!(!sent(1_000, 1_001).is_restart());
+        assert!(!sent(0, 0).is_restart(), "only what was sent before is sent again");
     }
 }

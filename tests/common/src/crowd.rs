@@ -18,8 +18,15 @@ pub struct Crowd {
 impl Crowd {
     /// `count` sessions of the same configuration that share a path.
     pub fn new(seed: u64, count: usize, config: &KcpConfig, link: &LinkSettings) -> Self {
-        let mut sessions: Vec<_> =
-            (0..count as u64).map(|index| Simulation::new(seed ^ index << 32, config, link)).collect();
+        Self::of(seed, core::iter::repeat_n(config, count), link)
+    }
+
+    /// A session of each configuration, which share a path.
+    pub fn of<'a>(seed: u64, configs: impl Iterator<Item = &'a KcpConfig>, link: &LinkSettings) -> Self {
+        let mut sessions: Vec<_> = (0..)
+            .zip(configs)
+            .map(|(index, config)| Simulation::new(seed ^ index << 32, config, link))
+            .collect();
         if let Some((first, others)) = sessions.split_first_mut() {
             for other in others {
                 for side in [CLIENT, SERVER] {

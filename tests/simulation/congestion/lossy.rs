@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use kcp9::KcpConfig;
+use kcp9::{CongestionControl, KcpConfig};
 
 use kcp9_simulator::{CLIENT, LinkSettings, Simulation, Writer, ms};
 
-use super::{SECOND, controllers, kcp, none};
+use super::{SECOND, controllers, kcp, none, with};
 
 const RATE: u64 = 12_500_000;
 /// What is under way on [`link`] without a queue.
@@ -85,6 +85,30 @@ fn kcps_control_takes_losses_for_congestion() {
                 assert!(waiting <= 0.6 && resent <= 0.03, "{what}");
             }
         }
+    }
+}
+
+/// 1 % is within what it tolerates, 5 % are not.
+#[test]
+fn bbr3_tolerates_two_percent() {
+    for (loss, shares) in [(0.01, 0.75..1.0), (0.05, 0.02..0.3)] {
+        let link = LinkSettings::delay(ms(25)).rate(RATE, UNDER_WAY).loss(loss);
+        let mut simulation = Simulation::new(0, &with(CongestionControl::Bbr3), &link);
+        simulation.client().writer = Writer::bulk(u64::MAX);
+        simulation.run_for(10 * SECOND);
+        let share = simulation.flows[CLIENT].read as f64 / (10 * RATE) as f64;
+        assert!(shares.contains(&share), "{loss}: {share:.3} of the rate");
+    }
+}
+
+/// As KCP's: at 1 % and 50 ms CUBIC is in its Reno-friendly region.
+#[test]
+fn cubic_takes_losses_for_congestion() {
+    for seed in 0..2 {
+        let config = with(CongestionControl::Cubic);
+        let Outcome { share, queue: waiting, resent } = run(seed, &config, UNDER_WAY, 10 * SECOND);
+        let what = format!("seed {seed}: {share:.3} of the rate, queue {waiting:.2}, {resent:.4} resent");
+        assert!((0.02..0.12).contains(&share) && resent <= 0.03, "{what}");
     }
 }
 

@@ -17,8 +17,8 @@ use kcp9_simulator::{CLIENT, Simulation};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The default settings with each controller of the library, and its name.
-fn controllers() -> [(&'static str, KcpConfig); 3] {
-    [CongestionControl::BbrLike, CongestionControl::Cubic, CongestionControl::Kcp]
+fn controllers() -> [(&'static str, KcpConfig); 4] {
+    [CongestionControl::BbrLike, CongestionControl::Bbr3, CongestionControl::Cubic, CongestionControl::Kcp]
         .map(|control| (control.name(), with(control)))
 }
 

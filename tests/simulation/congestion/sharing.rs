@@ -4,9 +4,9 @@ use std::{fmt::Write as _, time::Duration};
 
 use kcp9::{CongestionControl, KcpConfig, NoDelay};
 
-use kcp9_simulator::{Crowd, LinkSettings, Writer, ms};
+use kcp9_simulator::{Crowd, LinkSettings, Simulation, Writer, ms};
 
-use super::{SECOND, kcp, none};
+use super::{SECOND, kcp, none, with};
 use crate::snapshot;
 
 /// 100 Mbit/s.
@@ -33,7 +33,11 @@ struct Outcome {
 
 /// Segments that the clients have resent, and those that they have sent first.
 fn sends(crowd: &mut Crowd) -> [u64; 2] {
-    crowd.sessions.iter_mut().fold([0, 0], |[resends, sent], session| {
+    sends_of(&mut crowd.sessions)
+}
+
+fn sends_of<'a>(sessions: impl IntoIterator<Item = &'a mut Simulation>) -> [u64; 2] {
+    sessions.into_iter().fold([0, 0], |[resends, sent], session| {
         let stats = session.client().connection.stats();
         [resends + stats.recovery.resends(), sent + stats.segments.push_sent]
     })
@@ -266,14 +270,115 @@ fn a_late_session_with_kcps_control_gets_something() {
     }
 }
 
+/// What all sessions of a kind do: their share of the link's rate as payload, and segments resent, of those sent first.
+type Kind = [f64; 2];
+
+/// `count` sessions of each of two kinds, which begin in turns, on the same link of 50 ms behind a queue of `queue` bytes: what
+/// they do from `begin` on, for `time`.
+fn compete(
+    seed: u64,
+    configs: [&KcpConfig; 2],
+    count: usize,
+    queue: usize,
+    [begin, time]: [Duration; 2],
+) -> [Kind; 2] {
+    let mut crowd = Crowd::of(seed, configs.into_iter().cycle().take(2 * count), &link(queue));
+    for index in 0..2 * count {
+        crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
+        crowd.run_for(Duration::from_micros(17_300));
+    }
+    crowd.run_for(begin);
+    let sends =
+        |crowd: &mut Crowd| [0, 1].map(|kind| sends_of(crowd.sessions.iter_mut().skip(kind).step_by(2)));
+    let before = sends(&mut crowd);
+    let read = crowd.read_in(time);
+    let after = sends(&mut crowd);
+    [0, 1].map(|kind| {
+        let sum: u64 = read.iter().skip(kind).step_by(2).sum();
+        let [resends, sent] = [0, 1].map(|index| (after[kind][index] - before[kind][index]) as f64);
+        [sum as f64 / (RATE as f64 * time.as_secs_f64()), resends / sent]
+    })
+}
+
+/// Each kind gets a part that it can work with: none starves the other.
 #[test]
-#[ignore = "36 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
+fn controllers_leave_room_to_each_other() {
+    for (pair, least) in [
+        ([CongestionControl::BbrLike, CongestionControl::Cubic], 0.15),
+        ([CongestionControl::Bbr3, CongestionControl::Cubic], 0.15),
+        ([CongestionControl::BbrLike, CongestionControl::Bbr3], 0.15),
+    ] {
+        let names = pair.each_ref().map(CongestionControl::name);
+        let configs = pair.map(with);
+        for queue in [1, 4] {
+            let times = [5 * SECOND, 10 * SECOND];
+            let kinds = compete(0, configs.each_ref(), 2, queue * UNDER_WAY, times);
+            let [one, other] = kinds.map(|[share, _]| share);
+            let what = format!("{names:?}, queue {queue}: {kinds:.3?}");
+            assert!(one.min(other) >= least && one + other >= 0.94, "{what}");
+        }
+    }
+}
+
+/// Those of one kind share evenly, and resend little where the queue holds as much as is under way.
+#[test]
+fn sessions_of_cubic_and_of_bbr3_share_a_link() {
+    for (control, fairness, most) in
+        [(CongestionControl::Cubic, 0.8, 0.01), (CongestionControl::Bbr3, 0.8, 0.02)]
+    {
+        let name = control.name();
+        let config = with(control);
+        let outcome = run_within(0, &config, 4, UNDER_WAY, [5 * SECOND, 10 * SECOND]);
+        let Outcome { share, fairness: index, resent, .. } = outcome;
+        let what = format!("{name}: {share:.3} of the rate, fairness {index:.3}, {resent:.4} resent");
+        assert!(share >= 0.94 && index >= fairness && resent <= most, "{what}");
+    }
+}
+
+/// What sessions of different controllers on one link get, by the queue before it.
+fn competition(seed: u64) -> String {
+    let mut found = String::from(
+        "\nAs many sessions of another controller on the same link: the share of its rate that all of each kind have as\n\
+         payload, and segments resent for each sent first.\n",
+    );
+    for pair in [
+        [CongestionControl::BbrLike, CongestionControl::Cubic],
+        [CongestionControl::Bbr3, CongestionControl::Cubic],
+        [CongestionControl::BbrLike, CongestionControl::Bbr3],
+        [CongestionControl::Kcp, CongestionControl::Cubic],
+    ] {
+        found.push_str("\n   queue");
+        for count in [1, 4] {
+            for control in &pair {
+                write!(found, " | {:>9}, resent", format!("{count} {}", control.name())).unwrap();
+            }
+        }
+        found.push('\n');
+        let configs = pair.map(with);
+        for queue in [1, 4] {
+            write!(found, "{queue:>8}").unwrap();
+            for count in [1, 4] {
+                let times = [10 * SECOND, 20 * SECOND];
+                for [share, resent] in compete(seed, configs.each_ref(), count, queue * UNDER_WAY, times) {
+                    write!(found, " | {share:>9.3} {resent:>7.4}").unwrap();
+                }
+            }
+            found.push('\n');
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "76 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
 fn sharing_by_queue_and_sessions() {
     const SEED: u64 = 0;
-    let kcp = KcpConfig::builder().congestion_control(CongestionControl::Kcp);
+    let control = |control| KcpConfig::builder().congestion_control(control);
     let cases = [
         ("default: congestion control after BBR", KcpConfig::builder()),
-        ("KCP's congestion control", kcp),
+        ("BBR version 3", control(CongestionControl::Bbr3)),
+        ("CUBIC", control(CongestionControl::Cubic)),
+        ("KCP's congestion control", control(CongestionControl::Kcp)),
         ("fast3, windows 2,048: none", KcpConfig::builder().nodelay(NoDelay::FAST3)),
     ];
     let mut found = String::from(
@@ -299,5 +404,6 @@ fn sharing_by_queue_and_sessions() {
             found.push('\n');
         }
     }
+    found += &competition(SEED);
     snapshot::check("sharing.txt", SEED, &found);
 }

@@ -1,10 +1,10 @@
 //! The beginning of a transfer: finding out what the link carries.
 
-use kcp9::KcpConfig;
+use kcp9::{CongestionControl, KcpConfig};
 
 use kcp9_simulator::{LinkSettings, Simulation, Writer, ms};
 
-use super::{SECOND, kcp, none};
+use super::{SECOND, kcp, none, with};
 
 /// `bytes` over a link of 100 Mbit/s and 40 ms, behind a queue that a window fits; then as many more in both directions at
 /// once. Returns the rate of each as a share of what the link carries as payload.
@@ -39,6 +39,48 @@ fn the_default_settings_fill_a_link() {
 fn kcps_control_fills_a_link_that_loses_nothing() {
     let [alone, both] = fill(&kcp(), 25_000_000);
     assert!(alone >= 0.85 && both >= 0.4, "{alone:.3} of the rate, {both:.3} with both directions full");
+}
+
+/// HyStart++ sees the queue and ends slow start before it overflows.
+#[test]
+fn cubic_fills_a_link_that_loses_nothing() {
+    let [alone, both] = fill(&with(CongestionControl::Cubic), 25_000_000);
+    assert!(alone >= 0.85 && both >= 0.6, "{alone:.3} of the rate, {both:.3} with both directions full");
+}
+
+#[test]
+fn bbr3_fills_a_link_that_loses_nothing() {
+    let [alone, both] = fill(&with(CongestionControl::Bbr3), 25_000_000);
+    assert!(alone >= 0.85 && both >= 0.6, "{alone:.3} of the rate, {both:.3} with both directions full");
+}
+
+/// What is sent again in the first two seconds on 100 Mbit/s and 50 ms, of what is sent first, where `queue` times what is
+/// under way may wait.
+fn resent_at_the_start(config: &KcpConfig, queue: usize) -> f64 {
+    const RATE: u64 = 12_500_000;
+    let link =
+        LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue * RATE as usize / 20) };
+    let mut simulation = Simulation::new(0, config, &link);
+    simulation.client().writer = Writer::bulk(u64::MAX);
+    simulation.run_for(2 * SECOND);
+    let stats = simulation.client().connection.stats();
+    stats.recovery.resends() as f64 / stats.segments.push_sent as f64
+}
+
+/// A start that doubles has twice as much in flight as fits before it knows.
+#[test]
+fn a_start_overflows_a_queue_that_holds_less_than_it_needs() {
+    for (control, queue, most) in [
+        (CongestionControl::Cubic, 1, 0.06),
+        (CongestionControl::Cubic, 2, 0.03),
+        (CongestionControl::Cubic, 4, 0.0),
+        (CongestionControl::Bbr3, 1, 0.02),
+        (CongestionControl::Bbr3, 2, 0.0),
+    ] {
+        let name = control.name();
+        let resent = resent_at_the_start(&with(control), queue);
+        assert!(resent <= most, "{name}, queue {queue}: {resent:.4} resent");
+    }
 }
 
 /// It has nothing to find out.

@@ -50,10 +50,11 @@ impl RecvBuffer {
     }
 
     /// Whether the free window has grown so much that the peer is to know, who was told of one of `told` segments. It is told once a
-    /// quarter of the window is free, not at each free segment: a reader of single bytes would have one WINS sent for each.
+    /// quarter of the window is free, not at each free segment: a reader of single bytes would have one WINS sent for each. Half of the
+    /// window counts: a sender that has just that in flight, and one ACK for all of it, would be told so again and again.
     pub(in crate::proto::arq) fn is_worth_telling(&self, told: u32) -> bool {
         let whole = self.whole_window();
-        told < whole.div_ceil(2) && self.free_window() >= told + whole.div_ceil(4)
+        told <= whole.div_ceil(2) && self.free_window() >= told + whole.div_ceil(4)
     }
 
     /// The window as it would be if everything were read.

@@ -9,7 +9,7 @@ const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
 /// Samples that a round's minimum needs.
-pub(super) const N_RTT_SAMPLE: u32 = 8;
+const N_RTT_SAMPLE: u32 = 8;
 /// In Conservative Slow Start (CSS) the window grows by this part, for so many rounds.
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;

@@ -15,7 +15,7 @@
 //!   (RFC 6298, section 5.3). So an RTO that passes is a timeout (section 4.8) if nothing was confirmed since the segment was
 //!   sent, and a loss as any other otherwise: nothing tells of an idle path while ACKs come.
 //! * **Samples of HyStart++.** One packet of ACKs tells one round-trip time for all that it confirms. So
-//!   [`N_RTT_SAMPLE`](hystart::N_RTT_SAMPLE) counts segments that are confirmed, as TCP counts ACKs.
+//!   `N_RTT_SAMPLE` counts segments that are confirmed, as TCP counts ACKs.
 //! * **No ECN**, as UDP sockets do not tell it.
 //!
 //! # Pacing
@@ -270,6 +270,12 @@ impl Controller for Cubic {
         let doubles = self.ssthresh.is_none_or(|ssthresh| self.cwnd < ssthresh / 2) && !self.hystart.is_css();
         let window = if doubles { self.cwnd.saturating_mul(2) } else { self.cwnd.saturating_mul(6) / 5 };
         u64::try_from(u128::from(window) * 1_000_000 / srtt).ok().filter(|rate| *rate > 0)
+    }
+
+    /// In slow start a round trip may double the queue's part of the next. Without this, RTOs would pass for that.
+    fn probing_delay(&self) -> Duration {
+        let srtt = self.srtt.unwrap_or_default();
+        if self.is_slow_start() { srtt } else { srtt / 4 }
     }
 
     fn metrics(&self) -> Metrics {
