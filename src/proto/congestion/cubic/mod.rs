@@ -113,8 +113,8 @@ impl Cubic {
             // It has doubled since what is confirmed now was sent.
             return acked.in_flight.bytes.saturating_add(acked.bytes) >= self.cwnd / 2;
         }
-        // Within the last round trip, as after each ACK the pacer lets it fill only in a while.
-        self.full_at.is_some_and(|at| acked.now - at <= self.srtt.unwrap_or_default())
+        // Within the round trip of what is confirmed: after each ACK the pacer lets the window fill only in a while.
+        self.full_at.is_some_and(|at| at >= acked.rate.sent_time)
     }
 
     fn slow_start(&mut self, acked: &Acked) {

@@ -229,6 +229,12 @@ fn an_application_with_little_to_send_does_not_move_the_curve() {
     ack(&mut used, 1_200, 1_150, 10 * MTU);
     ack(&mut paused, 60_100, 60_000, 10 * MTU);
     assert_eq!(used.window(), paused.window());
+    // A window that is sent at once and confirmed at once was used, however long that took.
+    let mut at_once = cubic(70, Some(70));
+    let in_flight = InFlight { bytes: at_once.cwnd, ..InFlight::default() };
+    at_once.on_sent(&Sent { now: ms(1_000), in_flight, ..Sent::default() });
+    ack_with(&mut at_once, 1_000 + 3 * 100, 1_000, 70 * MTU, 0);
+    assert_eq!(at_once.window(), 71 * MTU);
     // In slow start, half the window must be in use, as it doubles.
     let mut start = cubic(100, None);
     ack_with(&mut start, 1_000, 900, MTU, 48 * MTU);
