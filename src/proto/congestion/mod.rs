@@ -92,10 +92,11 @@ pub use super::{error::UnknownController, path::MinRtt};
 /// [`FromStr`] takes their [names](Self::name):
 ///
 /// ```
-/// use kcp9::{CongestionControl, congestion::UnknownController};
+/// use kcp9::CongestionControl;
 ///
-/// assert_eq!("cubic".parse(), Ok(CongestionControl::Cubic));
-/// assert_eq!("reno".parse::<CongestionControl>(), Err(UnknownController));
+/// assert_eq!("cubic".parse::<CongestionControl>(), Ok(CongestionControl::Cubic));
+/// let error = "reno".parse::<CongestionControl>().unwrap_err();
+/// assert_eq!(error.to_string(), "not a congestion controller's name (bbr, bbr3, cubic, kcp)");
 /// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
