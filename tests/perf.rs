@@ -91,7 +91,7 @@ fn both_ends_in_one_process_report_what_they_moved() {
 
 #[test]
 fn congestion_control_is_chosen_by_name() {
-    for name in ["bbr", "bbr3", "cubic", "kcp", "none"] {
+    for name in ["bbr", "bbr3", "cubic", "delay", "kcp", "none"] {
         let output = perf(&format!("self --mode sink --bytes 300K --cc {name}")).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
         assert_eq!(report(&output)["failed"], 0, "{name}");
@@ -99,7 +99,7 @@ fn congestion_control_is_chosen_by_name() {
     let output = perf("self --cc reno").output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("(bbr, bbr3, cubic, kcp), nor none"), "{told}");
+    assert!(told.contains("(bbr, bbr3, cubic, delay, kcp), nor none"), "{told}");
 }
 
 /// A running `perf serve`, ended when dropped.

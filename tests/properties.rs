@@ -126,6 +126,7 @@ fn any_control() -> impl Strategy<Value = CongestionControl> {
         CongestionControl::BbrLike,
         CongestionControl::Cubic,
         CongestionControl::Bbr3,
+        CongestionControl::DelayBased,
     ])
 }
 

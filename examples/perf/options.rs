@@ -102,7 +102,7 @@ pub(crate) struct Session {
     /// nodelay,interval,resend,nc, or a preset: normal, fast, fast2, fast3, ikcp.
     #[arg(long, value_parser = NoDelay::from_str)]
     nodelay: Option<NoDelay>,
-    /// Congestion control: bbr, bbr3, cubic or kcp, or none, which turns nc on. Default: as nodelay has it, or bbr.
+    /// Congestion control: bbr, bbr3, cubic, delay or kcp, or none, which turns nc on. Default: as nodelay has it, or bbr.
     #[arg(long, value_name = "NAME")]
     cc: Option<Control>,
     /// Stream mode, true or false.

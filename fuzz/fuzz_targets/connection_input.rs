@@ -63,10 +63,11 @@ impl Script<'_> {
     }
 
     fn control(&mut self) -> CongestionControl {
-        match self.byte() & 3 {
+        match self.byte() % 5 {
             0 => CongestionControl::BbrLike,
             1 => CongestionControl::Kcp,
             2 => CongestionControl::Cubic,
+            3 => CongestionControl::DelayBased,
             _ => CongestionControl::Bbr3,
         }
     }

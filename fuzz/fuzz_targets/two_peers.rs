@@ -55,6 +55,7 @@ enum Control {
     BbrLike,
     Bbr3,
     Cubic,
+    DelayBased,
     Kcp,
 }
 
@@ -139,6 +140,7 @@ impl Settings {
                 Control::BbrLike => CongestionControl::BbrLike,
                 Control::Bbr3 => CongestionControl::Bbr3,
                 Control::Cubic => CongestionControl::Cubic,
+                Control::DelayBased => CongestionControl::DelayBased,
                 Control::Kcp => CongestionControl::Kcp,
             })
             .stream(self.stream)

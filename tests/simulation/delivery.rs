@@ -87,6 +87,7 @@ fn deliver(seed: u64) {
                 CongestionControl::BbrLike,
                 CongestionControl::Cubic,
                 CongestionControl::Bbr3,
+                CongestionControl::DelayBased,
             ])
             .clone();
         let config = random_config(&mut rng, control);

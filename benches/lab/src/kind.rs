@@ -12,8 +12,11 @@ pub(crate) struct Controller {
 }
 
 /// The controllers of kcp9 by name.
-pub(crate) const CONTROLLERS: [Controller; 3] = [
+pub(crate) const CONTROLLERS: [Controller; 6] = [
     Controller { name: "bbr", choose: |config| config.congestion_control(CongestionControl::BbrLike) },
+    Controller { name: "bbr3", choose: |config| config.congestion_control(CongestionControl::Bbr3) },
+    Controller { name: "cubic", choose: |config| config.congestion_control(CongestionControl::Cubic) },
+    Controller { name: "delay", choose: |config| config.congestion_control(CongestionControl::DelayBased) },
     Controller { name: "kcp", choose: |config| config.congestion_control(CongestionControl::Kcp) },
     Controller {
         name: "none",

@@ -1,5 +1,6 @@
 //! Congestion control over simulated paths, for each controller that a rule is meant for.
 
+mod delay;
 mod lossy;
 mod own;
 mod pacing;
@@ -17,9 +18,15 @@ use kcp9_simulator::{CLIENT, Simulation};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The default settings with each controller of the library, and its name.
-fn controllers() -> [(&'static str, KcpConfig); 4] {
-    [CongestionControl::BbrLike, CongestionControl::Bbr3, CongestionControl::Cubic, CongestionControl::Kcp]
-        .map(|control| (control.name(), with(control)))
+fn controllers() -> [(&'static str, KcpConfig); 5] {
+    [
+        CongestionControl::BbrLike,
+        CongestionControl::Bbr3,
+        CongestionControl::Cubic,
+        CongestionControl::DelayBased,
+        CongestionControl::Kcp,
+    ]
+    .map(|control| (control.name(), with(control)))
 }
 
 /// The default settings with a controller.

@@ -344,7 +344,9 @@ fn competition(seed: u64) -> String {
     for pair in [
         [CongestionControl::BbrLike, CongestionControl::Cubic],
         [CongestionControl::Bbr3, CongestionControl::Cubic],
+        [CongestionControl::DelayBased, CongestionControl::Cubic],
         [CongestionControl::BbrLike, CongestionControl::Bbr3],
+        [CongestionControl::BbrLike, CongestionControl::DelayBased],
         [CongestionControl::Kcp, CongestionControl::Cubic],
     ] {
         found.push_str("\n   queue");
@@ -370,7 +372,7 @@ fn competition(seed: u64) -> String {
 }
 
 #[test]
-#[ignore = "76 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
+#[ignore = "96 links for 30 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
 fn sharing_by_queue_and_sessions() {
     const SEED: u64 = 0;
     let control = |control| KcpConfig::builder().congestion_control(control);
@@ -378,6 +380,7 @@ fn sharing_by_queue_and_sessions() {
         ("default: congestion control after BBR", KcpConfig::builder()),
         ("BBR version 3", control(CongestionControl::Bbr3)),
         ("CUBIC", control(CongestionControl::Cubic)),
+        ("delay-based", control(CongestionControl::DelayBased)),
         ("KCP's congestion control", control(CongestionControl::Kcp)),
         ("fast3, windows 2,048: none", KcpConfig::builder().nodelay(NoDelay::FAST3)),
     ];

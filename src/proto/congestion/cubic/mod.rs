@@ -103,6 +103,11 @@ impl Cubic {
         }
     }
 
+    /// One that goes on in congestion avoidance with a window of `cwnd` bytes.
+    pub(super) fn in_avoidance(mtu: u64, cwnd: u64, srtt: Duration) -> Self {
+        Self { cwnd, ssthresh: Some(cwnd), srtt: Some(srtt), ..Self::new(mtu as usize) }
+    }
+
     fn is_slow_start(&self) -> bool {
         self.ssthresh.is_none_or(|ssthresh| self.cwnd < ssthresh)
     }

@@ -1,0 +1,75 @@
+//! How long the queue gets, to tell losses of a full queue from others.
+
+use core::time::Duration;
+
+use crate::proto::time::{Instant, Micros};
+
+/// The longest delay is that of the last one or two of these.
+const WINDOW: Duration = Duration::from_secs(5);
+/// A delay below this is that of no full queue. And where none is longer than the other, none is short.
+const LEAST_LONG: Duration = Duration::from_millis(3);
+const LEAST_LONGEST: Duration = Duration::from_millis(5);
+
+/// The longest delays of two windows.
+#[derive(Debug, Default)]
+pub(super) struct QueueRange {
+    since: Instant,
+    before: Micros,
+    current: Micros,
+}
+
+impl QueueRange {
+    pub(super) fn add(&mut self, now: Instant, delay: Duration) {
+        if now - self.since >= WINDOW {
+            (self.since, self.before, self.current) = (now, self.current, Micros::default());
+        }
+        self.current = self.current.max(delay.into());
+    }
+
+    fn longest(&self) -> Duration {
+        self.before.max(self.current).get()
+    }
+
+    /// Whether `delay` is that of a queue about as long as it gets.
+    pub(super) fn is_long(&self, delay: Duration) -> bool {
+        delay > LEAST_LONG && delay >= self.longest() / 4 * 3
+    }
+
+    /// Whether `delay` is that of a queue far from as long as it gets.
+    pub(super) fn is_short(&self, delay: Duration) -> bool {
+        self.longest() > LEAST_LONGEST && delay < self.longest() / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_delay_is_long_or_short_beside_the_longest_of_the_last_seconds() {
+        let (mut range, mut now) = (QueueRange::default(), Instant::from_millis(1));
+        range.add(now, ms(40));
+        let found = |range: &QueueRange, delay| (range.is_short(ms(delay)), range.is_long(ms(delay)));
+        assert_eq!(found(&range, 19), (true, false));
+        assert_eq!(found(&range, 25), (false, false));
+        assert_eq!(found(&range, 30), (false, true));
+        // It is forgotten after one more window.
+        for long in [(true, false), (false, true)] {
+            now += WINDOW;
+            range.add(now, ms(6));
+            assert_eq!(found(&range, 6), long, "{now:?}");
+            range.add(now, ms(8));
+        }
+    }
+
+    #[test]
+    fn jitter_is_neither() {
+        let mut range = QueueRange::default();
+        range.add(Instant::ZERO, ms(2));
+        assert!(!range.is_long(ms(2)) && !range.is_short(Duration::ZERO));
+    }
+}

@@ -1,0 +1,157 @@
+//! What happens in a round trip, and the round trips of the last packets.
+
+use core::time::Duration;
+
+use crate::proto::{
+    congestion::Acked,
+    time::{Instant, Micros},
+};
+
+/// Samples at the beginning of a round that tell whether there was a queue before it.
+const FIRST_SAMPLES: u32 = 8;
+/// Of so many samples the shortest counts: the others may have waited for the peer's or our processor.
+const GROUP: u32 = 4;
+
+/// One round.
+#[derive(Debug)]
+pub(super) struct Round {
+    began: Instant,
+    /// Segments.
+    pub(super) acked: u64,
+    pub(super) lost: u64,
+    /// Those of them that were lost while the queue was about as long as it gets.
+    pub(super) lost_in_full_queue: u64,
+    bytes: u64,
+    samples: u32,
+    shortest: Option<Duration>,
+    /// The shortest of the samples at its beginning, once all are there.
+    first: Option<Duration>,
+    /// The shortest of the present group, and the sum of those of the groups before.
+    group: Option<Duration>,
+    sum: Duration,
+    groups: u32,
+}
+
+impl Round {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            acked: 0,
+            lost: 0,
+            lost_in_full_queue: 0,
+            bytes: 0,
+            samples: 0,
+            shortest: None,
+            first: None,
+            group: None,
+            sum: Duration::ZERO,
+            groups: 0,
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, acked: &Acked) {
+        self.acked += u64::from(acked.segments);
+        self.bytes += acked.bytes;
+    }
+
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+        let shorter = |before: Option<Duration>| Some(before.map_or(rtt, |before| before.min(rtt)));
+        self.samples += 1;
+        self.shortest = shorter(self.shortest);
+        self.group = shorter(self.group);
+        if self.samples == FIRST_SAMPLES {
+            self.first = self.shortest;
+        }
+        if self.samples.is_multiple_of(GROUP) {
+            self.sum += self.group.take().unwrap_or_default();
+            self.groups += 1;
+        }
+    }
+
+    /// The shortest of the first samples, once in a round.
+    pub(super) const fn take_first(&mut self) -> Option<Duration> {
+        self.first.take()
+    }
+
+    /// The mean of the groups' shortest; of fewer samples, the shortest.
+    pub(super) fn standing_rtt(&self) -> Option<Duration> {
+        self.sum.checked_div(self.groups).or(self.shortest)
+    }
+
+    /// Bytes a second that were confirmed.
+    pub(super) fn rate(&self, now: Instant) -> Option<u64> {
+        let micros = (now - self.began).as_micros();
+        let rate = (u128::from(self.bytes) * 1_000_000).checked_div(micros)?;
+        u64::try_from(rate).ok()
+    }
+}
+
+/// The last samples.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    rtts: [Micros; 8],
+    next: usize,
+    all: bool,
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, rtt: Duration) {
+        self.rtts[self.next] = rtt.into();
+        self.next = (self.next + 1) % self.rtts.len();
+        self.all |= self.next == 0;
+    }
+
+    /// The shortest of them; `None` before there are as many as it remembers.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.all.then(|| self.rtts.iter().map(|rtt| rtt.get()).min().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn round(rtts: &[u64]) -> Round {
+        let mut round = Round::new(Instant::ZERO);
+        rtts.iter().for_each(|rtt| round.on_rtt(ms(*rtt)));
+        round
+    }
+
+    #[test]
+    fn the_standing_round_trip_is_the_mean_of_each_groups_shortest() {
+        assert_eq!(round(&[]).standing_rtt(), None);
+        assert_eq!(round(&[70, 60, 80]).standing_rtt(), Some(ms(60)));
+        // 60 of the first four, 50 of the second, and two that are no group yet.
+        assert_eq!(round(&[70, 60, 80, 90, 50, 95, 95, 95, 1, 1]).standing_rtt(), Some(ms(55)));
+    }
+
+    #[test]
+    fn the_first_samples_tell_their_shortest_once() {
+        assert_eq!(round(&[5; 7]).take_first(), None);
+        let mut round = round(&[9, 9, 9, 9, 9, 9, 9, 7, 3]);
+        assert_eq!((round.take_first(), round.take_first()), (Some(ms(7)), None));
+    }
+
+    #[test]
+    fn the_rate_is_what_was_confirmed_by_how_long_it_took() {
+        let mut round = Round::new(Instant::from_millis(100));
+        round.on_ack(&Acked { segments: 2, bytes: 5_000, ..Acked::default() });
+        assert_eq!(round.rate(Instant::from_millis(150)), Some(100_000));
+        assert_eq!(round.rate(Instant::from_millis(100)), None);
+    }
+
+    #[test]
+    fn the_shortest_of_the_last_eight_counts() {
+        let mut recent = Recent::default();
+        (1..=7).for_each(|rtt| recent.add(ms(rtt)));
+        assert_eq!(recent.shortest(), None);
+        recent.add(ms(8));
+        assert_eq!(recent.shortest(), Some(ms(1)));
+        recent.add(ms(9));
+        assert_eq!(recent.shortest(), Some(ms(2)));
+    }
+}

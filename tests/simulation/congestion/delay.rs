@@ -1,0 +1,169 @@
+//! The delay-based controller: queues that stay short, whoever shares them.
+
+use std::time::Duration;
+
+use kcp9::{CongestionControl, KcpConfig};
+
+use kcp9_simulator::{CLIENT, Crowd, LinkSettings, Writer, ms};
+
+use super::{SECOND, with};
+
+/// 100 Mbit/s, and what is under way at that rate in a round trip of 50 ms.
+const RATE: u64 = 12_500_000;
+const UNDER_WAY: usize = RATE as usize / 20;
+
+/// What sessions did from some time on.
+#[derive(Debug)]
+struct Outcome {
+    /// Each session's part of the link's rate, as payload.
+    shares: Vec<f64>,
+    /// Packets that did not fit the queue, of those that came to it.
+    dropped: f64,
+    /// The same of the first second.
+    dropped_at_first: f64,
+    /// Longest queue, in milliseconds of the link.
+    queue: f64,
+}
+
+impl Outcome {
+    fn share(&self) -> f64 {
+        self.shares.iter().sum()
+    }
+
+    /// Jain's index.
+    fn fairness(&self) -> f64 {
+        let squares: f64 = self.shares.iter().map(|share| share * share).sum();
+        self.share().powi(2) / (self.shares.len() as f64 * squares)
+    }
+}
+
+/// Sessions of `configs` on one link, which begin one after the other, and the last one `late` after that. What they do from
+/// `begin` after the beginning on, for `time`.
+fn run(
+    seed: u64,
+    configs: &[KcpConfig],
+    link: &LinkSettings,
+    late: Duration,
+    [begin, time]: [Duration; 2],
+) -> Outcome {
+    let mut crowd = Crowd::of(seed, configs.iter(), link);
+    let packets = |crowd: &mut Crowd| {
+        let counts = crowd.sessions.iter_mut().map(|session| session.client().link.counts);
+        counts.fold([0.0; 2], |[dropped, offered], counts| {
+            [dropped + counts.overflowed as f64, offered + counts.offered as f64]
+        })
+    };
+    let last = configs.len() - 1;
+    for index in 0..last.max(1) {
+        crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
+        crowd.run_for(Duration::from_micros(17_300));
+    }
+    crowd.run_for(SECOND);
+    let first = packets(&mut crowd);
+    crowd.run_for(late);
+    crowd.sessions[last].client().writer = Writer::bulk(u64::MAX);
+    crowd.run_for(begin);
+    crowd.take_longest_queue();
+    let before = packets(&mut crowd);
+    let read = crowd.read_in(time);
+    let after = packets(&mut crowd);
+    Outcome {
+        shares: read.iter().map(|read| *read as f64 / (RATE as f64 * time.as_secs_f64())).collect(),
+        dropped: (after[0] - before[0]) / (after[1] - before[1]),
+        dropped_at_first: first[0] / first[1],
+        queue: crowd.take_longest_queue() as f64 / RATE as f64 * 1e3,
+    }
+}
+
+fn delay(count: usize) -> Vec<KcpConfig> {
+    vec![with(CongestionControl::DelayBased); count]
+}
+
+/// Each way 25 ms, behind a queue of `queue` times what is under way.
+fn link(queue: f64) -> LinkSettings {
+    let queue = (queue * UNDER_WAY as f64) as usize;
+    LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(25)).rate(RATE, queue) }
+}
+
+#[test]
+fn sessions_fill_a_link_evenly_and_its_queue_drops_nothing() {
+    for (count, queue, longest) in
+        [(1, 1.0, 6.0), (2, 1.0, 12.0), (8, 1.0, 25.0), (8, 4.0, 25.0), (8, 0.25, 12.5)]
+    {
+        for seed in 0..2 {
+            let times = [5 * SECOND, 5 * SECOND];
+            let outcome = run(seed, &delay(count), &link(queue), Duration::ZERO, times);
+            let what = format!("seed {seed}, {count} sessions, queue {queue}: {outcome:.4?}");
+            assert!(outcome.share() >= 0.93 && outcome.fairness() >= 0.93, "{what}");
+            assert!(outcome.dropped <= 0.002 && outcome.queue <= longest, "{what}");
+        }
+    }
+}
+
+/// Startup ends before it overflows a queue that holds as much as is under way.
+#[test]
+fn a_session_that_begins_drops_nothing() {
+    for seed in 0..4 {
+        let outcome = run(seed, &delay(1), &link(1.0), Duration::ZERO, [SECOND, SECOND]);
+        assert!(outcome.dropped_at_first <= 0.01, "seed {seed}: {outcome:.4?}");
+    }
+}
+
+/// Losses at random take what is lost, and little more.
+#[test]
+fn losses_at_random_do_not_slow_it_down() {
+    for (loss, least) in [(0.01, 0.93), (0.05, 0.85), (0.1, 0.7)] {
+        let times = [5 * SECOND, 10 * SECOND];
+        for seed in 0..2 {
+            let outcome = run(seed, &delay(1), &link(1.0).loss(loss), Duration::ZERO, times);
+            let what = format!("seed {seed}, {loss} lost: {outcome:.4?}");
+            assert!(outcome.share() >= least && outcome.dropped <= 0.01, "{what}");
+        }
+    }
+    let outcome = run(0, &delay(8), &link(1.0).loss(0.05), Duration::ZERO, [5 * SECOND, 5 * SECOND]);
+    assert!(outcome.share() >= 0.85 && outcome.dropped <= 0.01 && outcome.fairness() >= 0.9, "{outcome:.4?}");
+}
+
+/// Who comes late takes the queue of the others for a part of the path, until all empty it together.
+#[test]
+fn a_late_session_gets_its_part_within_ten_seconds() {
+    for seed in 0..2 {
+        for count in [2, 5] {
+            let times = [10 * SECOND, 5 * SECOND];
+            let outcome = run(seed, &delay(count), &link(1.0), 5 * SECOND, times);
+            let part = outcome.shares[count - 1] * count as f64 / outcome.share();
+            let what = format!("seed {seed}, the last of {count}: {part:.2} of a fair part; {outcome:.4?}");
+            assert!((0.6..=1.5).contains(&part) && outcome.dropped <= 0.001, "{what}");
+        }
+    }
+}
+
+/// CUBIC keeps the queue long, so that drains do not empty it.
+#[test]
+fn it_holds_its_own_beside_cubic() {
+    for seed in 0..2 {
+        let mut configs = delay(4);
+        configs.extend(vec![with(CongestionControl::Cubic); 4]);
+        let outcome = run(seed, &configs, &link(1.0), Duration::ZERO, [10 * SECOND, 10 * SECOND]);
+        let part = outcome.shares[..4].iter().sum::<f64>() / outcome.share();
+        let what = format!("seed {seed}: {part:.2} of all; {outcome:.4?}");
+        assert!((0.25..=0.75).contains(&part) && outcome.share() >= 0.93, "{what}");
+    }
+}
+
+/// The path becomes ten times slower, and ten times faster again.
+#[test]
+fn it_follows_the_rate_of_the_link() {
+    let mut crowd = Crowd::of(0, delay(1).iter(), &link(1.0));
+    crowd.sessions[0].client().writer = Writer::bulk(u64::MAX);
+    crowd.run_for(5 * SECOND);
+    for (rate, settled, least) in [(RATE / 10, 3, 0.85), (RATE, 2, 0.9)] {
+        let settings = LinkSettings { rate: Some(rate), ..link(1.0) };
+        crowd.sessions[0].client().link.settings = settings;
+        crowd.run_for(settled * SECOND);
+        let before = crowd.sessions[0].flows[CLIENT].read;
+        crowd.run_for(3 * SECOND);
+        let share = (crowd.sessions[0].flows[CLIENT].read - before) as f64 / (3 * rate) as f64;
+        assert!(share >= least, "{rate} bytes a second: {share:.3} of the rate");
+    }
+}
