@@ -59,6 +59,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use self::{
@@ -96,7 +97,7 @@ enum Mode {
         rounds: u8,
     },
     Delay,
-    Compete(Cubic),
+    Compete(Box<Cubic>),
 }
 
 /// The controller.
@@ -314,7 +315,8 @@ impl DelayBased {
                 let half = bytes_in(self.highest_rate / 2, self.srtt);
                 let cwnd = half.clamp(self.cwnd, self.cwnd.max(self.largest * 2));
                 self.set_cwnd(cwnd);
-                self.mode = Mode::Compete(Cubic::in_avoidance(self.mtu, self.cwnd, self.srtt));
+                let cubic = Cubic::in_avoidance(self.mtu, self.cwnd, self.srtt);
+                self.mode = Mode::Compete(Box::new(cubic));
             }
             _ => {}
         }
