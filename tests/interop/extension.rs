@@ -264,8 +264,9 @@ async fn programs_connect_as_if_there_was_no_extension() {
             let report = go_peer::drive(&peer, "echo", relay.addr(), &flags).await;
             check_added(&what, &added, fec);
             assert_eq!(server.accepted(), 1, "{what}");
-            // It may end before the last has come.
-            assert!(report.refused() + 10 >= added.hellos(Direction::ToClient), "{what}");
+            // It may end before the last have come.
+            let (refused, hellos) = (report.refused(), added.hellos(Direction::ToClient));
+            assert!(refused + 10.max(hellos / 20) >= hellos, "{what}: {refused} of {hellos}");
             report.resent()
         };
         count_resends(&what, run).await;
