@@ -147,7 +147,7 @@ mod tests {
             ("x kcp9", "x is no count"),
             ("0 kcp9", "has flows"),
             ("1 tcp", "no flow is called tcp"),
-            ("1 kcp9:vegas", "there are bbr, kcp, none"),
+            ("1 kcp9:vegas", "there are bbr, bbr3, cubic, delay, kcp, none"),
             ("1 kcp9@soon", "soon is no number"),
             ("1 kcp9 +", "a count"),
         ] {

@@ -143,6 +143,6 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         assert!(names(&["--only", "9 vegas"]).unwrap_err().contains("--list"));
-        assert!(names(&["--kcp9-cc", "vegas"]).unwrap_err().contains("bbr, kcp, none"));
+        assert!(names(&["--kcp9-cc", "vegas"]).unwrap_err().contains("bbr, bbr3, cubic, delay, kcp, none"));
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! The window is that of FAST TCP (Wei, Jin, Low and Hegde, 2006): once a round trip it moves half the way to where the session
 //! has as many bytes in the queue as it means to. By Little's law it has its rate times the delay there, where the delay is the
-//! standing round trip less the shortest one. It means to have a few segments ([`QUEUE_SEGMENTS`]), and what it sends in 2 ms
-//! ([`QUEUE_TIME`]). From the first part comes fairness: as all see the same delay, all have the same rate, in whatever
+//! standing round trip less the shortest one. It means to have a few segments (`QUEUE_SEGMENTS`), and what it sends in 2 ms
+//! (`QUEUE_TIME`). From the first part comes fairness: as all see the same delay, all have the same rate, in whatever
 //! way they began. The second is what keeps a fast session from taking the jitter of the two ends for a queue.
 //!
 //! While there is no queue at all, steps double, so that a link that becomes faster is full again in a few round trips.
@@ -17,7 +17,7 @@
 //! # Drains
 //!
 //! Two questions can only be answered by a small window. *How short is the path?* Who begins while others have a queue takes the queue
-//! for a part of the path. *Who else is there?* If nobody has seen the queue empty for [`DRAIN_INTERVAL`], the window is
+//! for a part of the path. *Who else is there?* If nobody has seen the queue empty for 2.5 seconds, the window is
 //! made smaller than what the path holds for a few round trips. Sessions of this kind do that together: who sees
 //! round trips fall joins in, and who sees an empty queue counts its interval from then. So all empty the queue at the same
 //! time, and all learn the same shortest round trip.
