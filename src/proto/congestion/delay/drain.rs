@@ -28,7 +28,7 @@ pub(super) enum Reason {
     Due,
     /// Somebody else drains.
     Joined,
-    /// This share of the segments was lost, in 1024ths.
+    /// Segments were lost at this rate, in 1024ths.
     Losses(u64),
 }
 
@@ -60,9 +60,9 @@ impl Drain {
         Self { reason, cwnd, base, rounds: 0, acked: 0, lost: 0 }
     }
 
-    /// Whether less than half of `share`, in 1024ths, was lost.
-    pub(super) const fn lost_less_than_half(&self, share: u64) -> bool {
-        self.lost * 1_024 * 2 < share * (self.lost + self.acked)
+    /// Whether they were lost at less than half of `rate`, in 1024ths.
+    pub(super) const fn lost_less_than_half(&self, rate: u64) -> bool {
+        self.lost * 1_024 * 2 < rate * (self.lost + self.acked)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which share of the segments is lost whatever the window is.
+//! At which rate segments are lost whatever the window is.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ const MOST: u64 = 123;
 /// How long what was found out holds.
 const VALIDITY: Duration = Duration::from_secs(10);
 
-/// Shares are in 1024ths.
+/// Rates are of segments, in 1024ths.
 #[derive(Debug, Default)]
 pub(super) struct LossLevel {
     acked: u64,
@@ -31,7 +31,7 @@ impl LossLevel {
         self.lost += lost;
     }
 
-    /// A round ends. Returns the share lost if it is more than the path's own.
+    /// A round ends. Returns the loss rate if it is higher than the path's own.
     pub(super) fn end_round(&mut self, now: Instant) -> Option<u64> {
         let sent = self.acked + self.lost;
         if sent < SEGMENTS {
@@ -60,10 +60,10 @@ impl LossLevel {
         self.last > self.accepted + self.accepted / 2 + FEW
     }
 
-    /// `share` is the path's own. Returns whether it may be.
-    pub(super) fn accept(&mut self, now: Instant, share: u64) -> bool {
-        (self.accepted, self.accepted_at) = (share.min(MOST), now);
-        share <= MOST
+    /// `rate` is the path's own. Returns whether it may be.
+    pub(super) fn accept(&mut self, now: Instant, rate: u64) -> bool {
+        (self.accepted, self.accepted_at) = (rate.min(MOST), now);
+        rate <= MOST
     }
 }
 

@@ -76,7 +76,7 @@ use crate::proto::time::Instant;
 const QUEUE_SEGMENTS: u64 = 5;
 const QUEUE_TIME: Duration = Duration::from_millis(2);
 const MAX_QUEUE_TIME_SEGMENTS: u64 = 128;
-/// [`DelayBased::share`] counts segments in so many parts.
+/// [`DelayBased::queue_segments`] counts in such parts of a segment.
 const PARTS: u64 = 16;
 /// The window at first, and at least, in full segments.
 const INITIAL_CWND: u64 = 32;
@@ -120,7 +120,7 @@ pub(super) struct DelayBased {
     /// The highest that it has been, slowly forgotten.
     highest_rate: u64,
     /// Segments that the session means to have in the queue, in [`PARTS`].
-    share: u64,
+    queue_segments: u64,
     /// Rounds without a queue.
     quick: u32,
     losses: LossLevel,
@@ -147,7 +147,7 @@ impl DelayBased {
             round: Round::new(now),
             rate: 0,
             highest_rate: 0,
-            share: QUEUE_SEGMENTS * PARTS,
+            queue_segments: QUEUE_SEGMENTS * PARTS,
             quick: 0,
             losses: LossLevel::default(),
             drains: Drains::new(now),
@@ -159,7 +159,7 @@ impl DelayBased {
     /// Bytes that the session means to have in the queue.
     fn target(&self) -> u64 {
         let in_time = bytes_in(self.rate, QUEUE_TIME).min(MAX_QUEUE_TIME_SEGMENTS * self.mtu);
-        self.share * self.mtu / PARTS + in_time
+        self.queue_segments * self.mtu / PARTS + in_time
     }
 
     /// The window that fits the path and the queue that the session means to have.
@@ -224,14 +224,14 @@ impl DelayBased {
         excess: Option<u64>,
         queued: u64,
     ) -> Option<Reason> {
-        if let Some(share) = excess
+        if let Some(loss_rate) = excess
             && matches!(self.mode, Mode::Delay)
         {
             // The queue is as long as it is meant to be, and not full: it is not the queue that loses.
             if queued >= self.target() / 2 && round.lost_in_full_queue * 2 <= round.lost {
-                self.losses.accept(now, share);
+                self.losses.accept(now, loss_rate);
             } else if self.drains.may_ask_for_losses(now) {
-                return Some(Reason::Losses(share));
+                return Some(Reason::Losses(loss_rate));
             }
         }
         let reason = self.drains.reason(now, rtt);
@@ -245,10 +245,10 @@ impl DelayBased {
     /// One step of FAST, with `queued` bytes of the session in the queue.
     fn step(&mut self, acked: &Acked, round: &Round, queued: u64, excess: bool) {
         let overflows = round.lost_in_full_queue * 64 > round.acked;
-        self.share = if overflows {
-            (self.share / 2).max(PARTS)
+        self.queue_segments = if overflows {
+            (self.queue_segments / 2).max(PARTS)
         } else {
-            (self.share + self.share / 64 + 1).min(QUEUE_SEGMENTS * PARTS)
+            (self.queue_segments + self.queue_segments / 64 + 1).min(QUEUE_SEGMENTS * PARTS)
         };
         let target = self.target();
         let no_queue = queued < target / 2 && !overflows && !excess;
@@ -287,11 +287,11 @@ impl DelayBased {
         self.losses.clear();
         let fitting = self.window_for_target(base);
         match drain.reason {
-            Reason::Losses(share) => {
+            Reason::Losses(loss_rate) => {
                 let cwnd = if is_empty(base, drain.base) {
-                    if drain.lost_less_than_half(share) {
+                    if drain.lost_less_than_half(loss_rate) {
                         drain.cwnd / 10 * 7
-                    } else if self.losses.accept(now, share) {
+                    } else if self.losses.accept(now, loss_rate) {
                         drain.cwnd
                     } else {
                         drain.cwnd / 10 * 7
