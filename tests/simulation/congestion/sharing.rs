@@ -374,7 +374,7 @@ fn competition(seed: u64) -> String {
 /// What sessions of one controller get, by their number and the queue before the link.
 fn grid(seed: u64) -> String {
     let control = |control| KcpConfig::builder().congestion_control(control);
-    // Without a controller what floods the link takes long to simulate, and is the same all the time.
+    // Without a controller many times what the link carries is sent, which takes long to simulate.
     let (settled, at_once) = ([10 * SECOND, 10 * SECOND], [SECOND, 2 * SECOND]);
     let cases = [
         ("default: congestion control after BBR", KcpConfig::builder(), settled),
@@ -411,7 +411,7 @@ fn grid(seed: u64) -> String {
 }
 
 #[test]
-#[ignore = "96 links for 20 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
+#[ignore = "96 links, most for 20 s: cargo test --release --test simulation -- --ignored sharing_by_queue"]
 fn sharing_by_queue_and_sessions() {
     const SEED: u64 = 0;
     let found = std::thread::scope(|scope| {

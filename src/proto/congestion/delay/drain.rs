@@ -60,7 +60,7 @@ impl Drain {
         Self { reason, cwnd, base, rounds: 0, acked: 0, lost: 0 }
     }
 
-    /// Whether they were lost at less than half of `rate`, in 1024ths.
+    /// Whether the loss rate within the drain was less than half of `rate`, in 1024ths.
     pub(super) const fn lost_less_than_half(&self, rate: u64) -> bool {
         self.lost * 1_024 * 2 < rate * (self.lost + self.acked)
     }

@@ -76,7 +76,7 @@ use crate::proto::time::Instant;
 const QUEUE_SEGMENTS: u64 = 5;
 const QUEUE_TIME: Duration = Duration::from_millis(2);
 const MAX_QUEUE_TIME_SEGMENTS: u64 = 128;
-/// [`DelayBased::queue_segments`] counts in such parts of a segment.
+/// [`DelayBased::queue_segments`] counts sixteenths of a segment, so that it can grow slowly.
 const PARTS: u64 = 16;
 /// The window at first, and at least, in full segments.
 const INITIAL_CWND: u64 = 32;
@@ -119,7 +119,7 @@ pub(super) struct DelayBased {
     rate: u64,
     /// The highest that it has been, slowly forgotten.
     highest_rate: u64,
-    /// Segments that the session means to have in the queue, in [`PARTS`].
+    /// What the session means to have in the queue, in parts of a segment: see [`PARTS`].
     queue_segments: u64,
     /// Rounds without a queue.
     quick: u32,
