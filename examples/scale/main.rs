@@ -43,11 +43,15 @@ use self::options::{Arguments, Command};
 #[tokio::main]
 async fn main() -> ExitCode {
     let Arguments { command, options } = Arguments::parse();
-    let outcome = match command {
-        Some(Command::Serve) => server::serve(&options).await.map(|()| true),
-        None => client::run(&options).await,
-    };
-    match outcome {
+    // A task of its own runs where the sessions' tasks run. What `main` waits for runs on another thread, which would have to be woken
+    // for each session.
+    let task = tokio::spawn(async move {
+        match command {
+            Some(Command::Serve) => server::serve(&options).await.map(|()| true),
+            None => client::run(&options).await,
+        }
+    });
+    match task.await.unwrap_or_else(|error| Err(error.into())) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -59,16 +59,8 @@ use std::{
 };
 
 use self::{
-    alarm::Alarm,
-    idle::Idle,
-    lingering::Lingering,
-    openings::{Opening, Openings},
-    overload::Overload,
-    parcels::OthersRead,
-    receive::RecvErrors,
-    rotation::Rotated,
-    sessions::Sessions,
-    timers::Timers,
+    alarm::Alarm, idle::Idle, lingering::Lingering, openings::Openings, overload::Overload,
+    parcels::OthersRead, receive::RecvErrors, rotation::Rotated, sessions::Sessions, timers::Timers,
 };
 use super::{
     clock,
@@ -282,7 +274,7 @@ impl Driver {
         self.plan_forgetting();
         self.wake_others_if_last();
         self.end_linger(handle);
-        if self.sessions.get(handle).is_some_and(|slot| slot.opening == Opening::UnderWay) {
+        if self.sessions.get(handle).is_some_and(|slot| slot.opening.is_under_way()) {
             self.openings.end();
         }
         let session = self.sessions.remove(handle)?;
@@ -429,8 +421,8 @@ impl Driver {
         if half_open {
             self.note_if_validated(handle);
         }
-        if opening == Opening::UnderWay {
-            self.note_if_answered(handle);
+        if opening.is_under_way() {
+            self.note_if_answered(now, handle);
         }
     }
 

@@ -356,9 +356,9 @@ impl KcpEndpoint {
     /// The address that the socket is bound to.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// None so far. It is a result as that of [`TcpStream::local_addr`](tokio::net::TcpStream::local_addr) is.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared().socket().local_addr()
+        Ok(self.shared().socket().local_addr())
     }
 
     /// Counters of the socket and its driver, or of all of them together where there are several.
@@ -443,7 +443,7 @@ pub(super) fn connect(
     if shared.control.asked() >= Request::ShutDown {
         return Err(KcpError::EndpointClosed.into());
     }
-    let peer = reachable(shared.socket().local_addr()?, peer)?;
+    let peer = reachable(shared.socket().local_addr(), peer)?;
     let connection = Connection::connect(conv, config, clock::now(), shared.seed());
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
     if shared.sharing == Sharing::Many {

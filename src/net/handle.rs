@@ -48,7 +48,7 @@ pub struct KcpHandle {
 pub(super) struct End {
     conv: u32,
     peer: Mutex<SocketAddr>,
-    local: Mutex<Option<SocketAddr>>,
+    local: Mutex<SocketAddr>,
     /// Why it ended, and its last statistics.
     last: Mutex<Option<(KcpError, Stats)>>,
 }
@@ -64,7 +64,7 @@ impl End {
     }
 
     /// This end has another address from here on.
-    pub(super) fn set_local(&self, local: Option<SocketAddr>) {
+    pub(super) fn set_local(&self, local: SocketAddr) {
         *lock(&self.local) = local;
     }
 
@@ -82,7 +82,7 @@ impl KcpHandle {
         let end = session.end(|peer| End {
             conv: session.conv,
             peer: Mutex::new(peer),
-            local: Mutex::new(session.shared.socket().local_addr().ok()),
+            local: Mutex::new(session.shared.socket().local_addr()),
             last: Mutex::default(),
         });
         Self { session: Arc::downgrade(session), end }
@@ -101,9 +101,9 @@ impl KcpHandle {
         (peer.ip().to_canonical(), peer.port()).into()
     }
 
-    /// The address that the socket is bound to, or was. `None` if the system did not tell.
+    /// The address that the socket is bound to, or was.
     #[must_use]
-    pub fn local_addr(&self) -> Option<SocketAddr> {
+    pub fn local_addr(&self) -> SocketAddr {
         *lock(&self.end.local)
     }
 

@@ -123,7 +123,7 @@ impl KcpListener {
     /// The address that the socket is bound to.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// None so far. It is a result as that of [`TcpStream::local_addr`](tokio::net::TcpStream::local_addr) is.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }

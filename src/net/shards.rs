@@ -202,7 +202,7 @@ fn bind(mut addr: SocketAddr, shards: u16) -> io::Result<Vec<Socket>> {
     for _ in 0..shards {
         let socket = Socket::bind_shared(addr)?;
         // The first one may choose the port.
-        addr.set_port(socket.local_addr()?.port());
+        addr.set_port(socket.local_addr().port());
         sockets.push(socket);
     }
     Ok(sockets)
@@ -234,11 +234,8 @@ pub(super) fn start(sockets: Vec<Socket>, config: KcpConfig) -> io::Result<Box<[
 /// Checks that sockets can be the shards of one listener: they have one address.
 pub(super) fn check_addresses(sockets: &[Socket]) -> io::Result<()> {
     let Some((first, others)) = sockets.split_first() else { return Ok(()) };
-    let address = first.local_addr()?;
-    for other in others {
-        if other.local_addr()? != address {
-            return Err(KcpError::OtherAddress.into());
-        }
+    if others.iter().any(|other| other.local_addr() != first.local_addr()) {
+        return Err(KcpError::OtherAddress.into());
     }
     Ok(())
 }

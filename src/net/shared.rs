@@ -109,7 +109,7 @@ impl Shared {
     /// # Errors
     /// `socket` cannot reach the peers of the present one: their addresses are kept as that one has them.
     pub(super) fn check_family(&self, socket: &Socket) -> io::Result<()> {
-        if socket.local_addr()?.is_ipv4() == self.socket().local_addr()?.is_ipv4() {
+        if socket.local_addr().is_ipv4() == self.socket().local_addr().is_ipv4() {
             Ok(())
         } else {
             Err(KcpError::OtherFamily.into())

@@ -63,6 +63,7 @@ const TRANSMIT_SIZE: usize = 65_536;
 pub(super) struct Socket {
     io: AsyncSocket,
     state: UdpSocketState,
+    local_addr: SocketAddr,
     /// The socket is bound to all addresses of this machine, so an answer has to say from which it is sent.
     any_ip: bool,
     /// The application has asked the system to tell of refusals: see [`Socket::tell_refusals`].
@@ -248,9 +249,11 @@ impl Socket {
         tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        let any_ip = socket.local_addr()?.ip().is_unspecified();
+        let local_addr = socket.local_addr()?;
+        let any_ip = local_addr.ip().is_unspecified();
         turn_off_unread_messages(&socket, any_ip);
         Ok(Self {
+            local_addr,
             any_ip,
             refusals_told,
             io: AsyncSocket::new(socket)?,
@@ -274,8 +277,9 @@ impl Socket {
         return false;
     }
 
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.socket().local_addr()
+    /// The address that it is bound to.
+    pub(super) const fn local_addr(&self) -> SocketAddr {
+        self.local_addr
     }
 
     pub(super) const fn io(&self) -> &AsyncSocket {
@@ -302,7 +306,7 @@ impl Socket {
         }
         let tos = u32::from(dscp) << 2;
         let options = self.options();
-        if self.local_addr()?.is_ipv6() {
+        if self.local_addr.is_ipv6() {
             set_tclass_v6(&options, tos)?;
             // For the IPv4 peers of a dual-stack socket. A socket of IPv6 only refuses it.
             let _ = options.set_tos_v4(tos);

@@ -285,7 +285,7 @@ macro_rules! either_half {
             /// The address that the socket is bound to.
             ///
             /// # Errors
-            /// Those of the socket.
+            /// None so far. It is a result as that of [`TcpStream::local_addr`](tokio::net::TcpStream::local_addr) is.
             pub fn local_addr(&$self) -> io::Result<SocketAddr> {
                 $handle.local_addr()
             }

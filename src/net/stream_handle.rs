@@ -40,7 +40,7 @@ impl StreamHandle {
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.session.shared.socket().local_addr()
+        Ok(self.session.shared.socket().local_addr())
     }
 
     pub(super) fn settings(&self) -> SessionSettings {

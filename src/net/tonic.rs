@@ -17,7 +17,7 @@ use super::{handle::KcpHandle, stream::KcpStream};
 ///
 /// fn say_addresses(mut request: Request<()>) -> Result<Request<()>, Status> {
 ///     if let Some(session) = request.extensions().get::<KcpHandle>() {
-///         let (local_addr, remote_addr) = (session.local_addr(), Some(session.peer_addr()));
+///         let (local_addr, remote_addr) = (Some(session.local_addr()), Some(session.peer_addr()));
 ///         request.extensions_mut().insert(TcpConnectInfo { local_addr, remote_addr });
 ///     }
 ///     Ok(request)

@@ -69,9 +69,9 @@ impl KcpSocket {
     /// The address that the socket is bound to.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// None so far. It is a result as that of [`std::net::UdpSocket::local_addr`] is.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        Ok(self.socket.local_addr())
     }
 
     /// Counters of the socket and its driver, over all of its sessions.

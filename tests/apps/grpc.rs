@@ -79,7 +79,7 @@ impl Service<HttpRequest<Body>> for Echo {
 /// Says the addresses where tonic looks for them.
 fn say_addresses(mut request: Request<()>) -> Result<Request<()>, Status> {
     let session = request.extensions().get::<KcpHandle>().expect("tonic hands it on");
-    let (local_addr, remote_addr) = (session.local_addr(), Some(session.peer_addr()));
+    let (local_addr, remote_addr) = (Some(session.local_addr()), Some(session.peer_addr()));
     request.extensions_mut().insert(TcpConnectInfo { local_addr, remote_addr });
     Ok(request)
 }
@@ -116,7 +116,7 @@ async fn a_service_knows_the_session_of_a_request() {
         let stream = connect(addr).await;
         let handle = stream.handle();
         let mut client = client(stream).await;
-        let session = format!("{} {}", handle.local_addr().unwrap().port(), handle.conv());
+        let session = format!("{} {}", handle.local_addr().port(), handle.conv());
         assert_eq!(say(&mut client, "session").await.unwrap(), session);
         // It is no TCP connection.
         assert_eq!(say(&mut client, "peer").await.unwrap(), "None");

@@ -51,7 +51,7 @@ async fn sessions_beyond_the_window_of_openings_send_nothing_until_one_before_th
     let mut driver = driver();
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let peer = nobody.local_addr().unwrap();
-    let most = openings::WINDOW as u32;
+    let most = openings::MIN_WINDOW as u32;
     let mut sessions: Vec<_> = (1..=most + 5).map(|conv| connected(&mut driver, conv, peer)).collect();
     let now = clock::now();
     let sent = |sessions: &[(Arc<Session>, Handle)]| {
@@ -64,8 +64,8 @@ async fn sessions_beyond_the_window_of_openings_send_nothing_until_one_before_th
         driver.serve_dirty(now);
     };
     turn(&mut driver, now);
-    assert_eq!(sent(&sessions), openings::WINDOW);
-    assert_eq!(sent(&sessions[openings::WINDOW..]), 0, "those that came last wait");
+    assert_eq!(sent(&sessions), openings::MIN_WINDOW);
+    assert_eq!(sent(&sessions[openings::MIN_WINDOW..]), 0, "those that came last wait");
     assert_eq!(driver.openings.deadline(), Some(now + openings::PATIENCE));
 
     // One under way ends, and its place is free. So does one that waits: it has none.
@@ -76,19 +76,19 @@ async fn sessions_beyond_the_window_of_openings_send_nothing_until_one_before_th
     gone.fail(KcpError::EndpointClosed);
     driver.forget(now, handle);
     turn(&mut driver, now);
-    assert_eq!(sent(&sessions), openings::WINDOW);
-    assert_eq!(sent(&sessions[openings::WINDOW..]), 0);
+    assert_eq!(sent(&sessions), openings::MIN_WINDOW);
+    assert_eq!(sent(&sessions[openings::MIN_WINDOW..]), 0);
 
     // The stream of one that waits is dropped: it begins, so that it ends in time.
     let (dropped, handle) = sessions.pop().unwrap();
     driver.begin_linger(handle);
     turn(&mut driver, now);
     assert!(dropped.with(false, |connection| connection.stats()).udp.packets_sent > 0);
-    assert_eq!(sent(&sessions), openings::WINDOW);
+    assert_eq!(sent(&sessions), openings::MIN_WINDOW);
 
     // Nobody answers.
     turn(&mut driver, now + (openings::PATIENCE - Duration::from_micros(1)));
-    assert_eq!(sent(&sessions), openings::WINDOW);
+    assert_eq!(sent(&sessions), openings::MIN_WINDOW);
     turn(&mut driver, now + openings::PATIENCE);
     assert_eq!(sent(&sessions), sessions.len());
     assert_eq!(driver.openings.deadline(), None, "nobody waits any more");

@@ -48,7 +48,7 @@ impl Session {
             change();
             state.forget_failures();
             if let Some(end) = &state.end {
-                end.set_local(self.shared.socket().local_addr().ok());
+                end.set_local(self.shared.socket().local_addr());
             }
             (Ok(()), self.transmit_at(state, now, wakes, false))
         })
