@@ -178,8 +178,9 @@ impl KcpEndpoint {
     /// Makes a stream to `peer`, with a conv that no other stream of this method has. Returns at once, whether or not anybody
     /// answers: [`KcpStream::connected`] waits for that.
     ///
-    /// Thousands may be made in a loop. At most 2,048 are opening at a time: further ones send nothing until peers of some have
-    /// answered, or have not within 300 ms. Otherwise most of their first packets would overflow the sockets' buffers.
+    /// Thousands may be made in a loop. At most 512 to 2,048 are opening at a time, the more the longer the path: further ones send
+    /// nothing until peers of some have answered, or have not within 300 ms. Otherwise most of their first packets would overflow the
+    /// sockets' buffers.
     ///
     /// # Errors
     /// `InvalidInput` when the socket cannot reach `peer`'s kind of address, its port is 0, or it is an address of a link (`fe80::`)
