@@ -477,8 +477,11 @@ local function on_ack(peer, segment, here, facts)
   facts.acks = { frame = entry.times[#entry.times].here.frame }
 end
 
-local function on_window(mine, segment, here, facts)
-  if segment.wnd == 0 then
+local function on_window(mine, peer, segment, here, facts)
+  -- Who has everything up to the peer's end tells a window of 0, and closes nothing.
+  if segment.wnd == 0 and segment.una == peer.fin then
+    mine.closed = nil
+  elseif segment.wnd == 0 then
     facts.zero_window = true
     mine.closed = mine.closed or here
   elseif mine.closed then
@@ -556,7 +559,7 @@ local function analyze(tvb, pinfo, pair, way, packet)
     local mine, peer = stream[way], stream[3 - way]
     if segment.cmd == PUSH then on_push(mine, peer, segment, here, facts) end
     if segment.cmd == ACK then on_ack(peer, segment, here, facts) end
-    if tells_window(segment) then on_window(mine, segment, here, facts) end
+    if tells_window(segment) then on_window(mine, peer, segment, here, facts) end
     found[index] = facts
   end
   return found
@@ -751,7 +754,7 @@ local function show_notes(tree, tvb, segment)
   if segment.cmd == WASK then note(tree, "analysis.window_probe") end
   if segment.cmd ~= EXTENSION then return end
   local body = segment.at + HEADER_LEN
-  if segment.frg == FIN and segment.len >= 4 and body + 4 <= tvb:captured_len() then
+  if segment.frg == FIN and segment.len >= BODY_LEN[FIN] and body + 4 <= tvb:captured_len() then
     note(tree, "analysis.fin", "The stream of this sender ends at sn %d", number(tvb, body, 4))
   elseif segment.frg == ABORT then
     note(tree, "analysis.abort")
