@@ -234,8 +234,9 @@ end
 
 -- ---- Reading a packet ----
 
--- The segments from `from` to `to`, and what is wrong with what follows them. `cut` says that the capture ends before they do.
-local function read_segments(tvb, from, to)
+-- The segments from `from` to `to`, and what is wrong with what follows them. The third value says that the capture ends before they
+-- do, or the ICMP message that quotes their packet.
+local function read_segments(tvb, from, to, is_quoted)
   local list, at, captured = {}, from, tvb:captured_len()
   while at + HEADER_LEN <= to do
     if at + HEADER_LEN > captured then return list, nil, true end
@@ -248,6 +249,9 @@ local function read_segments(tvb, from, to)
       return list, { at = at, text = string.format("unknown command %d", segment.cmd) }
     elseif list[1] and segment.conv ~= list[1].conv then
       return list, { at = at, text = string.format("another conversation, 0x%08x", segment.conv) }
+    elseif segment.len > to - at - HEADER_LEN and is_quoted then
+      list[#list + 1] = segment
+      return list, nil, true
     elseif segment.len > to - at - HEADER_LEN then
       local room = to - at - HEADER_LEN
       return list, { at = at, text = string.format("length of %d, but %s left", segment.len, counted(room, "byte")) }
@@ -255,6 +259,7 @@ local function read_segments(tvb, from, to)
     list[#list + 1] = segment
     at = at + HEADER_LEN + segment.len
   end
+  if at < to and is_quoted then return list, nil, true end
   if at < to then return list, { at = at, text = counted(to - at, "byte") .. " left over", trailing = #list > 0 } end
   return list, nil, at > captured
 end
@@ -271,8 +276,8 @@ local function is_plausible(tvb, segment)
 end
 
 -- A packet whose FEC header or first segment begins at `framing`: a table with its `kind` and what is in it, or nil. If `strict`, only
--- whole packets that look like nothing else.
-local function read_at(tvb, framing, strict)
+-- whole packets that look like nothing else. `is_quoted` says that an ICMP message has the first bytes of the packet.
+local function read_at(tvb, framing, strict, is_quoted)
   local total, captured = tvb:reported_len(), tvb:captured_len()
   if math.min(total, captured) < framing + FEC_HEADER_LEN then return nil end
   local packet = { framing = framing, kind = "segments", from = framing, to = total }
@@ -291,6 +296,8 @@ local function read_at(tvb, framing, strict)
     if strict and framing + SHARD_AT + size ~= total then return nil end
     if fits then
       packet.to = framing + SHARD_AT + size
+    elseif is_quoted and size >= 2 then
+      packet.cut = true
     else
       packet.problem = { at = framing + SHARD_AT, text = string.format("size of %d does not fit", size) }
     end
@@ -312,7 +319,7 @@ local function read_at(tvb, framing, strict)
       return packet
     end
   end
-  packet.segments, packet.problem, packet.cut = read_segments(tvb, packet.from, packet.to)
+  packet.segments, packet.problem, packet.cut = read_segments(tvb, packet.from, packet.to, is_quoted)
   local first = packet.segments[1]
   if first then packet.conv = first.conv end
   if not packet.problem and packet.to < total then
@@ -345,10 +352,10 @@ local function group_of(seqid)
 end
 
 -- Reads a packet that is said to be KCP. `framing` is that of the packets before it between the same addresses, nil if there was none.
-local function read(tvb, framing)
+local function read(tvb, framing, is_quoted)
   local packet = read_strictly(tvb, framing or 0)
   if packet then return packet end
-  packet = read_at(tvb, framing or 0, false)
+  packet = read_at(tvb, framing or 0, false, is_quoted)
   if framing then
     if packet and (packet.kind ~= "segments" or packet.segments[1] or packet.cut) then return packet end
     local problem = packet and packet.problem or { at = 0, text = "too short" }
@@ -684,7 +691,7 @@ local function show_extension(tree, tvb, segment)
 end
 
 -- What the analysis has found of a segment. Its marks go to the Info column.
-local function show_facts(tree, segment, facts, marks)
+local function show_facts(tree, facts, marks)
   local function mark(text)
     if not marks[text] then
       marks[text] = true
@@ -808,7 +815,7 @@ local function show_segment(tree, tvb, segment, facts, marks)
     item:add(f.data, range(tvb, at + HEADER_LEN, segment.len))
   end
   show_notes(item, tvb, segment)
-  if facts then show_facts(item, segment, facts, marks) end
+  if facts then show_facts(item, facts, marks) end
 end
 
 -- The numbers of segments: 3-5,9.
@@ -932,7 +939,7 @@ local function dissect(tvb, pinfo, root, packet)
   local key = string.format("%d|%d", pinfo.number, tvb:offset())
   local result = results[key]
   if not result then
-    packet = packet or read(tvb, framings[pair])
+    packet = packet or read(tvb, framings[pair], pinfo.in_error_pkt)
     result = { framing = framings[pair], found = nil }
     -- A packet in an ICMP message was not sent here.
     if packet.kind ~= "opaque" and packet.kind ~= "malformed" and not pinfo.in_error_pkt then
@@ -942,7 +949,7 @@ local function dissect(tvb, pinfo, root, packet)
     results[key] = result
   end
   -- A later pass reads the packet with what was known then.
-  packet = packet or read(tvb, result.framing)
+  packet = packet or read(tvb, result.framing, pinfo.in_error_pkt)
   pinfo.cols.protocol:set("KCP")
   local tree = root:add(kcp, tvb())
   local text = show(tree, tvb, packet, result.found)

@@ -24,11 +24,21 @@ pub struct Packet {
     pub is_lost: bool,
     /// How many bytes of the payload the capture keeps.
     pub kept: usize,
+    /// The receiver has sent an ICMP message, "port unreachable", with what is kept of the packet: that is captured in its place.
+    pub is_refused: bool,
 }
 
 impl Packet {
     pub fn new(way: Direction, at: Duration, payload: Vec<u8>) -> Self {
-        Self { client_port: CLIENT_PORT, way, at, payload, is_lost: false, kept: usize::MAX }
+        Self {
+            client_port: CLIENT_PORT,
+            way,
+            at,
+            payload,
+            is_lost: false,
+            kept: usize::MAX,
+            is_refused: false,
+        }
     }
 }
 
@@ -78,33 +88,60 @@ pub fn pcap(packets: &[Packet]) -> Vec<u8> {
     file.extend(words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, MAX_LEN, RAW_IP]));
     for packet in packets {
         let headers = headers(packet);
-        let kept = packet.payload.len().min(packet.kept);
+        let kept = &packet.payload[..packet.payload.len().min(packet.kept)];
+        let mut bytes = [&headers, kept].concat();
+        let mut len = headers.len() + packet.payload.len();
+        if packet.is_refused {
+            bytes = refusal(packet, &bytes);
+            len = bytes.len();
+        }
         let seconds = (BEGUN + packet.at.as_secs()) as u32;
-        let (kept_len, len) = (headers.len() + kept, headers.len() + packet.payload.len());
-        file.extend(words(&[seconds, packet.at.subsec_micros(), kept_len as u32, len as u32]));
-        file.extend(headers);
-        file.extend(&packet.payload[..kept]);
+        file.extend(words(&[seconds, packet.at.subsec_micros(), bytes.len() as u32, len as u32]));
+        file.extend(bytes);
     }
     file
 }
 
+type Host = [u8; 4];
+const CLIENT: Host = [10, 0, 0, 1];
+const SERVER: Host = [10, 0, 0, 2];
+
 /// The headers of IPv4 and UDP, without checksums.
 fn headers(packet: &Packet) -> Vec<u8> {
     const UDP: u8 = 17;
-    let client = ([10, 0, 0, 1], packet.client_port);
-    let server = ([10, 0, 0, 2], SERVER_PORT);
+    let client = (CLIENT, packet.client_port);
+    let server = (SERVER, SERVER_PORT);
     let (from, to) = match packet.way {
         Direction::ToServer => (client, server),
         Direction::ToClient => (server, client),
     };
-    let udp_len = packet.payload.len() as u16 + 8;
-    let mut bytes = vec![0x45, 0];
-    bytes.extend((udp_len + 20).to_be_bytes());
-    bytes.extend([0, 0, 0, 0, 64, UDP, 0, 0]);
-    bytes.extend(from.0);
-    bytes.extend(to.0);
-    for field in [from.1, to.1, udp_len, 0] {
+    let len = packet.payload.len() as u16 + 8;
+    let mut bytes = ip_header(from.0, to.0, UDP, len);
+    for field in [from.1, to.1, len, 0] {
         bytes.extend(field.to_be_bytes());
     }
+    bytes
+}
+
+/// The ICMP message of a packet's receiver that quotes it.
+fn refusal(packet: &Packet, quoted: &[u8]) -> Vec<u8> {
+    const ICMP: u8 = 1;
+    const PORT_UNREACHABLE: [u8; 8] = [3, 3, 0, 0, 0, 0, 0, 0];
+    let (from, to) = match packet.way {
+        Direction::ToServer => (SERVER, CLIENT),
+        Direction::ToClient => (CLIENT, SERVER),
+    };
+    let mut bytes = ip_header(from, to, ICMP, (PORT_UNREACHABLE.len() + quoted.len()) as u16);
+    bytes.extend(PORT_UNREACHABLE);
+    bytes.extend(quoted);
+    bytes
+}
+
+fn ip_header(from: Host, to: Host, protocol: u8, len: u16) -> Vec<u8> {
+    let mut bytes = vec![0x45, 0];
+    bytes.extend((len + 20).to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+    bytes.extend(from);
+    bytes.extend(to);
     bytes
 }
