@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use kcp9::proto::{Command, SegmentHeader};
 use kcp9_relay::Direction;
 use kcp9_simulator::Rng;
 
 use crate::{
     capture::{Packet, SERVER_PORT, pcap},
-    tshark::{self, dissect, dissect_twice},
+    tshark::{dissect, dissect_twice},
 };
 
 const PACKETS: usize = 1_500;
@@ -116,25 +115,5 @@ fn tshark_shows_what_a_capture_has_of_its_packets() {
     let whole = |packet: &Packet| packet.kept >= packet.payload.len();
     for (packet, frame) in packets.iter().zip(&frames) {
         assert!(whole(packet) || packet.kept < 24 || !frame.is("trailing"), "{}", frame.info);
-    }
-}
-
-/// What an ICMP message quotes of a packet is the beginning of one that was sent elsewhere in the capture: no damage, no resend.
-#[test]
-#[ignore = "needs tshark: cargo test --test dissector -- --ignored"]
-fn tshark_counts_no_packet_that_an_icmp_message_quotes() {
-    let header =
-        SegmentHeader { conv: 7, cmd: Command::Push, frg: 0, wnd: 128, ts: 1, sn: 0, una: 0, len: 600 };
-    let push = [&header.to_bytes()[..], &[7; 600]].concat();
-    let ack = SegmentHeader { cmd: Command::Ack, una: 1, len: 0, ..header }.to_bytes().to_vec();
-    let packet = |millis, way, payload| Packet::new(way, Duration::from_millis(millis), payload);
-    for kept in [8, 24, 60] {
-        let push = packet(0, Direction::ToServer, push.clone());
-        let refused = Packet { kept, is_refused: true, at: Duration::from_millis(1), ..push.clone() };
-        let frames = dissect(&pcap(&[push, refused, packet(2, Direction::ToClient, ack.clone())]), &[]);
-        assert_eq!(frames[1].protocol, "ICMP", "{kept} bytes");
-        assert_eq!(frames[1].experts(), ["cut"], "{kept} bytes");
-        let acks = tshark::number(&frames[2].segments()[0], "kcp.analysis.acks_frame");
-        assert_eq!(acks, Some(1), "{kept} bytes");
     }
 }

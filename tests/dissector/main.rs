@@ -5,6 +5,7 @@
 //!   with the statistics of both ends.
 //! * [`vectors`]: a small capture made from the known answers of `tests/vectors`, which is committed; what tshark shows of it is a
 //!   snapshot.
+//! * [`scenes`]: a few packets each, for what live sessions seldom do.
 //! * [`hostile`]: random bytes, damaged and cut packets.
 //!
 //! Nothing of it may make an error in Lua, and a second pass over a capture says what the first one said.
@@ -21,5 +22,6 @@ mod capture;
 mod expected;
 mod hostile;
 mod live;
+mod scenes;
 mod tshark;
 mod vectors;
