@@ -7,7 +7,7 @@ use kcp9_relay::Direction::{self, ToClient, ToServer};
 
 use crate::{
     capture::{Packet, pcap},
-    tshark::{self, Frame, dissect_twice},
+    tshark::{self, Frame, dissect},
 };
 
 const CONV: u32 = 7;
@@ -44,7 +44,7 @@ fn hello(id: u8) -> Vec<u8> {
 fn show(payloads: &[(Direction, Vec<u8>)]) -> Vec<Frame> {
     let at = (0..).step_by(10).map(Duration::from_millis);
     let packets = payloads.iter().zip(at).map(|((way, payload), at)| Packet::new(*way, at, payload.clone()));
-    dissect_twice(&pcap(&packets.collect::<Vec<_>>()), &[])
+    dissect(&pcap(&packets.collect::<Vec<_>>()), &[])
 }
 
 /// What is said of each packet, without notes that are of no interest here.
@@ -135,7 +135,7 @@ fn tshark_counts_no_packet_that_an_icmp_message_quotes() {
     for kept in [8, 24, 60] {
         let push = packet(0, ToServer, push.clone());
         let refused = Packet { kept, is_refused: true, at: Duration::from_millis(1), ..push.clone() };
-        let frames = dissect_twice(&pcap(&[push, refused, packet(2, ToClient, ack(0))]), &[]);
+        let frames = dissect(&pcap(&[push, refused, packet(2, ToClient, ack(0))]), &[]);
         assert_eq!(frames[1].protocol, "ICMP", "{kept} bytes");
         assert_eq!(frames[1].experts(), ["cut"], "{kept} bytes");
         let acks = tshark::number(&frames[2].segments()[0], "kcp.analysis.acks_frame");
