@@ -54,6 +54,9 @@ impl Arq {
         }
         let right = self.note_una(header.una, header.wnd, origin);
         self.buffer.ack_before(header.una, confirmed);
+        if let Some(counts) = taken.ecn.filter(|_| right) {
+            self.input_ecn(now, &header, counts, confirmed);
+        }
         // The time of an answer is taken note of, too: else its copy would be later than any before.
         if self.is_fresh(now, header.ts) | taken.answers {
             self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
