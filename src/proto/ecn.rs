@@ -182,9 +182,7 @@ mod tests {
 
     #[test]
     fn codepoints_are_the_lowest_two_bits() {
-        for codepoint in
-            [EcnCodepoint::NotEct, EcnCodepoint::Ect1, EcnCodepoint::Ect0, EcnCodepoint::Ce]
-        {
+        for codepoint in [EcnCodepoint::NotEct, EcnCodepoint::Ect1, EcnCodepoint::Ect0, EcnCodepoint::Ce] {
             for dscp in [0, 46, 63] {
                 assert_eq!(EcnCodepoint::from_bits(dscp << 2 | codepoint as u8), codepoint);
             }
@@ -252,7 +250,8 @@ mod tests {
 
     #[test]
     fn counts_wrap_around() {
-        let mut receiver = EcnReceiver { counts: EcnCounts { ect0: u32::MAX, ect1: 3, ce: 1 }, ..receiver(1) };
+        let mut receiver =
+            EcnReceiver { counts: EcnCounts { ect0: u32::MAX, ect1: 3, ce: 1 }, ..receiver(1) };
         receiver.on_packets(at(1), EcnCodepoint::Ect0, 2, 10_000, ROUND);
         assert_eq!(receiver.counts().ect0, 1);
         assert_eq!(EcnCounts::from_bytes(receiver.counts().to_bytes()), receiver.counts());

@@ -64,8 +64,8 @@ pub use self::{
     path::EcnState,
     random::{Random, random_conv},
     stats::{
-        DatagramQueueState, DatagramStats, EcnStats, ExtensionStats, FecState, FecStats, PathState, QueueState,
-        RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
+        DatagramQueueState, DatagramStats, EcnStats, ExtensionStats, FecState, FecStats, PathState,
+        QueueState, RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
     },
     time::Instant,
     timer::Timer,

@@ -111,14 +111,10 @@ impl Connection {
     fn caps(&self, role: Role, config: &KcpConfig) -> Caps {
         // Without authentication, whoever is on the path could move the session.
         let follows = role == Role::Accepts && self.pipeline.is_authenticated();
-        [
-            (Caps::DATAGRAMS, self.datagrams.is_enabled()),
-            (Caps::ECN, config.ecn),
-            (Caps::MOVE, follows),
-        ]
-        .into_iter()
-        .filter(|(_, has)| *has)
-        .fold(Caps::default(), |caps, (cap, _)| caps.with(cap))
+        [(Caps::DATAGRAMS, self.datagrams.is_enabled()), (Caps::ECN, config.ecn), (Caps::MOVE, follows)]
+            .into_iter()
+            .filter(|(_, has)| *has)
+            .fold(Caps::default(), |caps, (cap, _)| caps.with(cap))
     }
 
     /// Whether the peer has shown that it knows the extensions and hears this end. Once it has, it stays so.

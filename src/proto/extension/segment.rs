@@ -142,9 +142,7 @@ impl<'a> Segment<'a> {
             Subtype::Reset => Self::Reset(token(body)?),
             Subtype::Ping => Self::Ping(token(body)?),
             Subtype::Pong => Self::Pong(token(body)?),
-            Subtype::Ecn => {
-                Self::Ecn(EcnCounts::from_bytes(*body.first_chunk().ok_or(Malformed::TooShort)?))
-            }
+            Subtype::Ecn => Self::Ecn(EcnCounts::from_bytes(*body.first_chunk().ok_or(Malformed::TooShort)?)),
         })
     }
 }

@@ -235,8 +235,8 @@ impl EcnValidation {
     fn is_old(&self, now: Instant, ts: u32, counts: EcnCounts) -> bool {
         let Some((last, at)) = self.last_report else { return false };
         let is_less = |count: u32, last: u32| seq::before(count, last);
-        let same_time = ts == last
-            && (is_less(counts.ect0, self.reported.ect0) || is_less(counts.ce, self.reported.ce));
+        let same_time =
+            ts == last && (is_less(counts.ect0, self.reported.ect0) || is_less(counts.ce, self.reported.ce));
         same_time || seq::before(ts, last) && now - at < MAX_REPORT_AGE
     }
 

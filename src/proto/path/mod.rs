@@ -26,8 +26,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, RttSample,
-        Sent,
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked,
+        RttSample, Sent,
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
@@ -369,7 +369,13 @@ impl Path {
     /// The peer has reported that so many more `packets` were marked. `acked`: what the same packet of ACKs confirms. Returns whether
     /// the controller was told: not where what is confirmed was sent before the controller was told last, or on another path. It has
     /// answered that, or never can.
-    pub(super) fn on_ce(&mut self, now: Instant, packets: u32, acked: &NewlyAcked, in_flight: InFlight) -> bool {
+    pub(super) fn on_ce(
+        &mut self,
+        now: Instant,
+        packets: u32,
+        acked: &NewlyAcked,
+        in_flight: InFlight,
+    ) -> bool {
         let sent_time = acked.sent_time().unwrap_or(self.delivery_rate.newest_sent_time());
         let is_answered = self.ecn.congested_at().is_some_and(|at| sent_time < at);
         if !self.supports_ecn || is_answered || self.is_later_than(sent_time) {
