@@ -79,7 +79,7 @@ const REPORT_BYTES: u64 = 4 * (HEADER_LEN + ECN_LEN) as u64;
 
 /// Counts the marks of what arrives, and says when to report them.
 ///
-/// A report goes with a packet of ACKs and causes none by itself, so there is no timer. It is not sent again, as later ones include
+/// A report goes with a packet of ACKs, or behind one without room for it, so there is no timer. It is not sent again, as later ones include
 /// it; but the packet of ACKs behind one that told of new CE marks says it once more, since a whole round trip may hang on it.
 #[derive(Debug, Default)]
 pub(in crate::proto) struct EcnReceiver {
@@ -87,6 +87,8 @@ pub(in crate::proto) struct EcnReceiver {
     enabled: bool,
     /// A report is to be sent.
     due: bool,
+    /// The packet that it was to go with had no room for it.
+    overdue: bool,
     /// CE marks are unreported.
     news: bool,
     /// The last report told of CE marks, and is to be repeated.
@@ -116,6 +118,18 @@ impl EcnReceiver {
     #[inline]
     pub(in crate::proto) const fn is_due(&self) -> bool {
         self.due
+    }
+
+    /// Whether a report is to have a packet of its own.
+    #[inline]
+    pub(in crate::proto) const fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// Packets were sent that a report was to go with, if one was due.
+    #[inline]
+    pub(in crate::proto) const fn after_packets(&mut self) {
+        self.overdue = self.due;
     }
 
     /// `packets` have arrived with a mark; the session has received `bytes` in all. Returns whether their ACKs are not to wait (RFC
@@ -153,6 +167,7 @@ impl EcnReceiver {
     /// A report was written, when `bytes` had been received.
     pub(in crate::proto) const fn on_report(&mut self, now: Instant, bytes: u64) {
         self.due = false;
+        self.overdue = false;
         self.repeat = self.news;
         self.news = false;
         self.unreported = 0;
@@ -246,6 +261,19 @@ mod tests {
             }
         }
         assert!(reported * 4 <= bytes && reported * 5 > bytes, "{reported} for {bytes}");
+    }
+
+    #[test]
+    fn a_report_without_room_is_overdue() {
+        let mut receiver = receiver(100);
+        receiver.after_packets();
+        assert!(!receiver.is_overdue());
+        receiver.on_packets(at(10), EcnCodepoint::Ce, 1, 101_000, ROUND);
+        assert!(!receiver.is_overdue());
+        receiver.after_packets();
+        assert!(receiver.is_overdue());
+        receiver.on_report(at(10), 101_000);
+        assert!(!receiver.is_overdue() && !receiver.is_due());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a connection has to do with the marks of ECN: see [`ecn`](crate::proto::ecn).
 
-use super::Connection;
+use super::{Connection, Transmit};
 use crate::proto::{ecn::EcnCodepoint, time::Instant};
 
 impl Connection {
@@ -45,6 +45,30 @@ impl Connection {
         if self.ecn.on_packets(now, codepoint, packets as u32, bytes, round) {
             self.arq.send_acks();
         }
+    }
+
+    /// Writes a report in a packet of its own, of `mtu` bytes at most: the one that it was to go with was full.
+    #[cold]
+    pub(super) fn transmit_ecn(&mut self, now: Instant, buf: &mut [u8], mtu: usize) -> Option<Transmit> {
+        let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
+        let out = buf.get_mut(head..mtu.saturating_sub(tail))?;
+        let envelope = self.arq.envelope(now);
+        let reported = self.extension.as_mut()?.write_ecn(envelope, self.ecn.counts(), out);
+        if reported == 0 {
+            return None;
+        }
+        self.after_ecn_report(now);
+        let len = head + reported + tail;
+        self.arq.charge(now, len);
+        self.arq.counters_mut().segments.sent += 1;
+        self.encrypt(&mut buf[..len], len, false)
+    }
+
+    /// A report was written.
+    pub(super) fn after_ecn_report(&mut self, now: Instant) {
+        let counters = self.arq.counters_mut();
+        counters.ecn.reports_sent += 1;
+        self.ecn.on_report(now, counters.udp.bytes_received);
     }
 
     /// Whether the session can make use of the marks that packets come with.

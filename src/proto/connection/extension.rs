@@ -299,20 +299,17 @@ impl Connection {
             extension.ends.on_all_sent(self.arq.snd_nxt());
         }
         let before = extension.stats().sent;
-        let (mut len, owed) = extension.append(now, envelope, out, &conditions);
-        if self.ecn.is_due() {
-            let reported = extension.append_ecn(envelope, self.ecn.counts(), &mut out[len..]);
-            if reported > 0 {
-                let counters = self.arq.counters_mut();
-                counters.ecn.reports_sent += 1;
-                self.ecn.on_report(now, counters.udp.bytes_received);
-            }
-            len += reported;
-        }
+        let (len, owed) = extension.append(now, envelope, out, &conditions);
+        let is_due = self.ecn.is_due();
+        let reported =
+            if is_due { extension.write_ecn(envelope, self.ecn.counts(), &mut out[len..]) } else { 0 };
         self.arq.counters_mut().segments.sent += extension.stats().sent - before;
+        if reported > 0 {
+            self.after_ecn_report(now);
+        }
         if owed {
             self.arq.owe_answer(now);
         }
-        len
+        len + reported
     }
 }

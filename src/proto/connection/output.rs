@@ -71,6 +71,11 @@ impl Connection {
             {
                 return Some(transmit);
             }
+            if self.ecn.is_overdue()
+                && let Some(transmit) = self.transmit_ecn(now, buf, mtu)
+            {
+                return Some(transmit);
+            }
             if self.datagrams.is_turn()
                 && let Some(transmit) = self.transmit_datagrams(now, buf, mtu)
             {
@@ -139,6 +144,7 @@ impl Connection {
         let first = self.arq.is_first_unacknowledged();
         let mut transmit = self.encrypt(&mut buf[..len], size, first)?;
         transmit.ecn = self.arq.ecn_of_batch(now, count, &flush);
+        self.ecn.after_packets();
         self.note_room();
         Some(transmit)
     }

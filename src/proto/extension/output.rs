@@ -81,8 +81,8 @@ impl Extension {
         len.map(|len| Written { len, begins: false, owed })
     }
 
-    /// Writes counts of ECN marks behind the segments of a packet, if they fit `out`, and the peer takes them. Returns how many bytes.
-    pub(in crate::proto) fn append_ecn(
+    /// Writes counts of ECN marks, if they fit `out`, and the peer takes them. Returns how many bytes.
+    pub(in crate::proto) fn write_ecn(
         &mut self,
         envelope: Envelope,
         counts: EcnCounts,

@@ -240,16 +240,20 @@ impl EcnValidation {
         same_time || seq::before(ts, last) && now - at < MAX_REPORT_AGE
     }
 
-    /// Draws the conclusion from a report, if it is of all packets of the check.
+    /// Draws the conclusion from a report: enough of the check's packets are counted, or all have been acknowledged and they are not.
     fn judge(&mut self, una: u32) {
-        let Some(check) = self.check.filter(|check| self.is_due() && !seq::before(una, check.end)) else {
-            return;
-        };
+        let Some(check) = self.check.filter(|_| self.is_due()) else { return };
         // Later packets than those of the check may be among either. There are at least as many sent as counted.
         let sent = (self.sent - check.sent).min(self.check_packets());
         let counted = self.counted - check.counted;
-        let most_lost = if self.state == EcnState::Testing { 4 } else { 2 };
-        self.state = if most_lost * counted >= sent { EcnState::Capable } else { EcnState::Failed };
+        let part = if self.state == EcnState::Testing { 4 } else { 2 };
+        if part * counted >= sent {
+            self.state = EcnState::Capable;
+        } else if seq::before(una, check.end) {
+            return;
+        } else {
+            self.state = EcnState::Failed;
+        }
         self.check = None;
     }
 }

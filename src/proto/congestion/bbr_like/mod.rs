@@ -20,8 +20,8 @@
 //!   until it overflows. When one empties the path, the others see shorter round trips too, and as all remember them for as
 //!   long, all come to empty it at the same time. A session alone sees short round trips again and again, and seldom does.
 //!
-//! A mark of ECN tells of a queue: it counts as one in Startup, and in `ProbeBw` the phase that drains begins at once. A round with one
-//! has overflowed its queue, as far as the room for batches of ACKs goes.
+//! A mark of ECN tells of a queue: it ends Startup, and in `ProbeBw` the phase that drains begins at once. A round with one has
+//! overflowed its queue, as far as the room for batches of ACKs goes.
 //!
 //! On top of the product, the window has room for batches of ACKs (`extra_acked`).
 //!
@@ -315,8 +315,16 @@ impl Controller for BbrLike {
 
     fn on_ecn(&mut self, marked: &Marked) {
         self.round.marked = true;
-        if let Mode::ProbeBw { .. } = self.mode {
-            self.mode = Mode::ProbeBw { phase: DRAINING_PHASE, since: marked.now };
+        match self.mode {
+            // What grows from here on is the queue.
+            Mode::Startup => {
+                self.mode = Mode::Drain { since: marked.now };
+                self.extra_acked_limit.set(self.extra_acked.get());
+            }
+            Mode::ProbeBw { .. } => {
+                self.mode = Mode::ProbeBw { phase: DRAINING_PHASE, since: marked.now };
+            }
+            Mode::Drain { .. } | Mode::ProbeRtt { .. } => {}
         }
     }
 
