@@ -181,7 +181,8 @@ fn reports_that_were_overtaken_tell_nothing() {
 
 #[test]
 fn counts_that_cannot_be_end_it() {
-    let lies: [(&str, fn(EcnCounts) -> EcnCounts); 5] = [
+    type Lie = fn(EcnCounts) -> EcnCounts;
+    let lies: [(&str, Lie); 5] = [
         ("fewer ECT(0)", |counts| EcnCounts { ect0: counts.ect0 - 1, ..counts }),
         ("fewer CE", |counts| EcnCounts { ce: counts.ce - 1, ..counts }),
         ("ECT(1)", |counts| EcnCounts { ect1: 1, ..counts }),
