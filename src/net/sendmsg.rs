@@ -2,7 +2,8 @@
 //!
 //! `quinn-udp` sets the ECN field of every packet, and with it overwrites the DSCP that the socket was given. And where a packet
 //! cannot be sent because of its address, it takes Linux's `EINVAL` for a sign that GSO does not work, for as long as the socket
-//! lives. So these packets are sent with `socket2`, and with the same control messages but for the one for ECN.
+//! lives. So these packets are sent with `socket2`, and with the same control messages. That for ECN is sent with packets that have it,
+//! and carries the DSCP as well.
 
 use std::{
     io,
@@ -14,12 +15,14 @@ use socket2::SockRef;
 /// Whether [`send`] can send several packets with one system call.
 pub(super) const HAS_GSO: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// Sends packets that lie back to back in `contents`, `stride` bytes each; a single one without a stride.
+/// Sends packets that lie back to back in `contents`, `stride` bytes each; a single one without a stride. Without a `tos` they have
+/// the socket's.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn send(
     socket: SockRef<'_>,
     peer: SocketAddr,
     local_ip: Option<IpAddr>,
+    tos: Option<u8>,
     stride: Option<usize>,
     contents: &[u8],
 ) -> io::Result<()> {
@@ -29,6 +32,9 @@ pub(super) fn send(
     let mut control = control::Control::new();
     if let Some(ip) = local_ip {
         control.push_source(ip);
+    }
+    if let Some(tos) = tos {
+        control.push_tos(peer.ip(), tos);
     }
     if let Some(stride) = stride {
         control.push_stride(stride as u16);
@@ -47,16 +53,18 @@ mod control {
     use std::net::IpAddr;
 
     const IPPROTO_IP: i32 = 0;
+    const IP_TOS: i32 = 1;
     const IP_PKTINFO: i32 = 8;
     const IPPROTO_IPV6: i32 = 41;
     const IPV6_PKTINFO: i32 = 50;
+    const IPV6_TCLASS: i32 = 67;
     const SOL_UDP: i32 = 17;
     const UDP_SEGMENT: i32 = 103;
 
     const WORD: usize = size_of::<usize>();
     const HEADER_LEN: usize = WORD + 8;
-    /// Room for the stride, and for a source address of IPv6, which is the longer kind.
-    const MAX_LEN: usize = HEADER_LEN + WORD + HEADER_LEN + 24;
+    /// Room for the stride, the `TOS`, and a source address of IPv6, which is the longer kind.
+    const MAX_LEN: usize = 2 * (HEADER_LEN + WORD) + HEADER_LEN + 24;
 
     pub(super) struct Control {
         bytes: [u8; MAX_LEN],
@@ -88,6 +96,15 @@ mod control {
             }
         }
 
+        /// The `TOS` or traffic class. An IPv4 address in the form of IPv6 is one of IPv4 to the kernel.
+        pub(super) fn push_tos(&mut self, peer: IpAddr, tos: u8) {
+            let (level, kind) = match peer.to_canonical() {
+                IpAddr::V4(_) => (IPPROTO_IP, IP_TOS),
+                IpAddr::V6(_) => (IPPROTO_IPV6, IPV6_TCLASS),
+            };
+            self.push(level, kind, &i32::from(tos).to_ne_bytes());
+        }
+
         /// Has the kernel cut the payload into packets of `stride` bytes (GSO).
         pub(super) fn push_stride(&mut self, stride: u16) {
             self.push(SOL_UDP, UDP_SEGMENT, &stride.to_ne_bytes());
@@ -110,6 +127,7 @@ pub(super) fn send(
     socket: SockRef<'_>,
     peer: SocketAddr,
     _: Option<IpAddr>,
+    _: Option<u8>,
     stride: Option<usize>,
     contents: &[u8],
 ) -> io::Result<()> {

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{AbortReason, Block, ClosedRecord, Connection, Handle, Instant},
+    proto::{AbortReason, Block, ClosedRecord, Connection, EcnCodepoint, Handle, Instant},
 };
 
 /// A session, held by its stream, by the driver's table, and by the run queue while it is scheduled.
@@ -63,6 +63,9 @@ impl Session {
         local_ip: Option<IpAddr>,
     ) -> Self {
         connection.set_buffer_memory(&shared.memory);
+        if connection.reads_ecn() {
+            shared.socket().read_ecn();
+        }
         Self {
             conv: connection.conv(),
             shared,
@@ -152,11 +155,25 @@ impl Session {
 
     // ---- The driver's side ----
 
-    /// Takes in the decrypted packets in `block[range]`, `stride` bytes each (the last may be shorter), and counts those
-    /// dropped.
-    pub(super) fn receive(&self, now: Instant, block: &Block, range: Range<usize>, stride: usize) {
-        let drops =
-            self.handover.locked(|mut state, _| state.connection.handle_batch(now, block, range, stride));
+    /// Takes in the decrypted packets in `block[range]`, `stride` bytes each (the last may be shorter), which came with this ECN field,
+    /// and counts those dropped.
+    pub(super) fn receive(
+        &self,
+        now: Instant,
+        block: &Block,
+        range: Range<usize>,
+        stride: usize,
+        ecn: EcnCodepoint,
+    ) {
+        let drops = self.handover.locked(|mut state, _| {
+            let (connection, len) = (&mut state.connection, range.len());
+            let drops = connection.handle_batch(now, block, range, stride);
+            if ecn != EcnCodepoint::NotEct {
+                let dropped = drops.replayed + drops.malformed;
+                connection.handle_ecn(now, ecn, len.div_ceil(stride.max(1)).saturating_sub(dropped));
+            }
+            drops
+        });
         let counters = &self.shared.counters;
         if drops.replayed > 0 {
             counters.dropped.replayed.add(drops.replayed);

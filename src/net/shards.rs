@@ -56,7 +56,7 @@ use super::{
     shared::{Shared, Sharing},
     socket::Socket,
 };
-use crate::proto::{Block, BufferMemory, Endpoint, HandOver, Instant, KcpConfig, ShardTable};
+use crate::proto::{Block, BufferMemory, EcnCodepoint, Endpoint, HandOver, Instant, KcpConfig, ShardTable};
 
 /// What the drivers of a listener have in common.
 #[derive(Debug)]
@@ -78,6 +78,8 @@ pub(super) enum Parcel {
         block: Block,
         /// The address that the peer sent to.
         local_ip: Option<IpAddr>,
+        /// The ECN field of all of them.
+        ecn: EcnCodepoint,
     },
     /// The session with this address ends: another session has followed its peer to there.
     Replaced(SocketAddr),

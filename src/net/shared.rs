@@ -122,6 +122,9 @@ impl Shared {
         let told = self.refusal_listeners.load(Ordering::Acquire) > 0;
         socket.tell_refusals(told);
         let mut place = self.socket.write().unwrap_or_else(PoisonError::into_inner);
+        if place.reads_ecn() {
+            socket.read_ecn();
+        }
         let before = std::mem::replace(&mut *place, Arc::new(socket));
         drop(place);
         drop(before);

@@ -8,6 +8,7 @@
 //! ```text
 //! send     full (EAGAIN)              the packets wait until the socket has room
 //!          GSO refused (EIO, EINVAL)  the packets go one by one; if that works, so do all later ones
+//!          ECN refused (EINVAL)       the packets go without; if that works, so do all later ones
 //!          too long (EMSGSIZE)        lost; a stream that stands still for it ends after dead_timeout, with this error
 //!          anything else              lost, and resent as other lost packets are
 //! receive  anything but EAGAIN        tried again; after many in a row the driver pauses
@@ -31,7 +32,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     task::{Context, Poll},
     vec,
@@ -43,7 +44,7 @@ use socket2::SockRef;
 
 use self::slots::Slots;
 use super::{async_socket::AsyncSocket, sendmsg};
-use crate::proto::{Block, Transmit};
+use crate::proto::{Block, EcnCodepoint, Transmit};
 
 /// The bytes that this crate asks for, for each buffer of a socket that it makes: as much as arrives in a few milliseconds on a
 /// fast link. The operating system grants as much of that as it allows.
@@ -70,8 +71,12 @@ pub(super) struct Socket {
     refusals_told: bool,
     /// The last receive call received a single packet.
     was_single: AtomicBool,
-    /// A DSCP was set.
-    has_dscp: AtomicBool,
+    /// The `TOS` that packets have, without its ECN field. Those that are sent with ECN need to be told it.
+    tos: AtomicU8,
+    /// Packets are sent without ECN: the system refused those that had it.
+    without_ecn: AtomicBool,
+    /// Received packets come with their ECN fields.
+    reads_ecn: AtomicBool,
     /// A batch was refused whose packets could be sent: GSO does not work here.
     without_gso: AtomicBool,
     #[cfg(all(test, target_os = "linux"))]
@@ -89,6 +94,8 @@ pub(super) struct Received<'a> {
     pub(super) len: usize,
     /// Bytes of each packet but the last.
     pub(super) stride: usize,
+    /// The ECN field of all of them: the system joins no others.
+    pub(super) ecn: EcnCodepoint,
 }
 
 /// How far a [send](Socket::try_send) has come.
@@ -139,7 +146,8 @@ pub(super) fn with_transmit_buffer<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
 }
 
 /// Turns off the control messages that quinn-udp asks for with each packet and nobody here reads. They take time, and for the
-/// time of arrival the kernel reads its clock for every packet of the machine. An option that cannot be turned off stays on.
+/// time of arrival the kernel reads its clock for every packet of the machine. An option that cannot be turned off stays on. That for
+/// ECN is turned on again for sessions that use it: [`Socket::read_ecn`].
 fn turn_off_unread_messages(socket: &std::net::UdpSocket, any_ip: bool) {
     let options = SockRef::from(socket);
     let _ = options.set_recv_tos_v4(false);
@@ -192,6 +200,28 @@ fn may_be_gso(error: &io::Error) -> bool {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn may_be_gso(_: &io::Error) -> bool {
     false
+}
+
+/// Whether the system has refused a control message, perhaps, or an address.
+fn is_invalid(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
+}
+
+/// The `TOS` that an application has given to a socket, without its ECN field.
+fn tos_of(options: &SockRef<'_>, is_ipv6: bool) -> u8 {
+    let tos = if is_ipv6 { tclass_v6(options) } else { options.tos_v4() };
+    tos.map_or(0, |tos| tos as u8 & !0b11)
+}
+
+#[cfg(unix)]
+fn tclass_v6(options: &SockRef<'_>) -> io::Result<u32> {
+    options.tclass_v6()
+}
+
+/// Windows does not have this option.
+#[cfg(not(unix))]
+fn tclass_v6(_: &SockRef<'_>) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(unix)]
@@ -251,6 +281,7 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local_addr = socket.local_addr()?;
         let any_ip = local_addr.ip().is_unspecified();
+        let tos = tos_of(&SockRef::from(&socket), local_addr.is_ipv6());
         turn_off_unread_messages(&socket, any_ip);
         Ok(Self {
             local_addr,
@@ -259,7 +290,9 @@ impl Socket {
             io: AsyncSocket::new(socket)?,
             state,
             was_single: AtomicBool::new(false),
-            has_dscp: AtomicBool::new(false),
+            tos: AtomicU8::new(tos),
+            without_ecn: AtomicBool::new(false),
+            reads_ecn: AtomicBool::new(false),
             without_gso: AtomicBool::new(false),
             #[cfg(all(test, target_os = "linux"))]
             faults: faults::Faults::default(),
@@ -313,13 +346,41 @@ impl Socket {
         } else {
             options.set_tos_v4(tos)?;
         }
-        self.has_dscp.store(dscp != 0, Ordering::Relaxed);
+        self.tos.store(dscp << 2, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Has received packets come with their ECN fields from here on, as far as the system can tell them. This costs a system call or
+    /// two, once.
+    pub(super) fn read_ecn(&self) {
+        if !self.reads_ecn.swap(true, Ordering::Relaxed) {
+            // Sockets of one kind refuse the option of the other, and those of both kinds need both.
+            let _ = self.options().set_recv_tos_v4(true);
+            let _ = self.options().set_recv_tclass_v6(true);
+        }
+    }
+
+    /// Whether received packets come with their ECN fields.
+    pub(super) fn reads_ecn(&self) -> bool {
+        self.reads_ecn.load(Ordering::Relaxed)
+    }
+
+    /// The codepoint that packets are sent with which are to have `ecn`. Elsewhere than on Linux, those of a socket with a DSCP have
+    /// none: `quinn-udp` would clear the DSCP.
+    fn sent_codepoint(&self, ecn: EcnCodepoint) -> EcnCodepoint {
+        if self.without_ecn.load(Ordering::Relaxed) || (!sendmsg::HAS_GSO && self.has_dscp()) {
+            return EcnCodepoint::NotEct;
+        }
+        ecn
+    }
+
+    fn has_dscp(&self) -> bool {
+        self.tos.load(Ordering::Relaxed) != 0
     }
 
     /// Packets that one system call can send.
     fn max_packets(&self) -> usize {
-        let never = !sendmsg::HAS_GSO && self.has_dscp.load(Ordering::Relaxed);
+        let never = !sendmsg::HAS_GSO && self.has_dscp();
         if never || self.without_gso.load(Ordering::Relaxed) {
             return 1;
         }
@@ -340,7 +401,7 @@ impl Socket {
         progress: &mut Progress,
     ) -> io::Result<()> {
         let local_ip = local_ip.filter(|_| self.any_ip);
-        if transmit.len <= transmit.stride && local_ip.is_none() {
+        if transmit.len <= transmit.stride && local_ip.is_none() && transmit.ecn == EcnCodepoint::NotEct {
             let outcome = self.send_plain(peer, &bytes[..transmit.len]);
             match &outcome {
                 Ok(()) => *progress = Progress { done: transmit.len, calls: 1, errors: 0, lost: 0 },
@@ -362,15 +423,18 @@ impl Socket {
         progress: &mut Progress,
     ) -> io::Result<()> {
         let (mut outcome, mut refused) = (Ok(()), false);
+        let (mut ecn, mut ecn_refused) = (self.sent_codepoint(transmit.ecn), false);
         while progress.done < transmit.len {
             let most = if refused { 1 } else { self.max_packets() };
             let rest = &bytes[progress.done..transmit.len];
             let part = &rest[..rest.len().min(most * transmit.stride)];
-            match self.send_batch(peer, local_ip, transmit.stride, part) {
+            match self.send_batch(peer, local_ip, ecn, transmit.stride, part) {
                 Ok(()) => {
                     progress.calls += 1;
                     progress.done += part.len();
-                    if refused {
+                    if ecn_refused {
+                        self.without_ecn.store(true, Ordering::Relaxed);
+                    } else if refused {
                         self.without_gso.store(true, Ordering::Relaxed);
                     }
                 }
@@ -382,6 +446,11 @@ impl Socket {
                     if part.len() > transmit.stride && (may_be_gso(&error) || self.max_packets() == 1) =>
                 {
                     refused = true;
+                }
+                // An old kernel (Linux before 3.13) does not know the control message, or a sandbox does not. As with GSO, only a packet
+                // that can be sent without it shows that.
+                Err(error) if ecn != EcnCodepoint::NotEct && is_invalid(&error) => {
+                    (ecn, ecn_refused) = (EcnCodepoint::NotEct, true);
                 }
                 // These are lost. The packets behind them may still be sent.
                 Err(error) => {
@@ -399,7 +468,7 @@ impl Socket {
     fn send_plain(&self, peer: SocketAddr, packet: &[u8]) -> io::Result<()> {
         self.io.try_send(|| {
             #[cfg(all(test, target_os = "linux"))]
-            self.faults.strike(faults::Call::Send { len: packet.len(), stride: None })?;
+            self.faults.strike(faults::Call::Send { len: packet.len(), stride: None, has_ecn: false })?;
             self.io.send_to(packet, peer).map(drop)
         })
     }
@@ -408,22 +477,25 @@ impl Socket {
         &self,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
+        ecn: EcnCodepoint,
         stride: usize,
         contents: &[u8],
     ) -> io::Result<()> {
         let stride = (contents.len() > stride).then_some(stride);
-        if stride.is_none() && local_ip.is_none() {
+        let has_ecn = ecn != EcnCodepoint::NotEct;
+        if stride.is_none() && local_ip.is_none() && !has_ecn {
             return self.send_plain(peer, contents);
         }
         let send = || {
             #[cfg(all(test, target_os = "linux"))]
-            self.faults.strike(faults::Call::Send { len: contents.len(), stride })?;
-            if sendmsg::HAS_GSO || self.has_dscp.load(Ordering::Relaxed) {
-                return sendmsg::send(self.options(), peer, local_ip, stride, contents);
+            self.faults.strike(faults::Call::Send { len: contents.len(), stride, has_ecn })?;
+            if sendmsg::HAS_GSO || self.has_dscp() {
+                let tos = has_ecn.then(|| self.tos.load(Ordering::Relaxed) | ecn as u8);
+                return sendmsg::send(self.options(), peer, local_ip, tos, stride, contents);
             }
             let transmit = quinn_udp::Transmit {
                 destination: peer,
-                ecn: None,
+                ecn: quinn_udp::EcnCodepoint::from_bits(ecn as u8),
                 contents,
                 segment_size: stride,
                 src_ip: local_ip,
@@ -472,7 +544,8 @@ impl Socket {
             };
             for (block, meta) in blocks.iter_mut().zip(&meta[..count]) {
                 let (peer, local_ip) = (meta.addr, meta.dst_ip);
-                handle(Received { peer, local_ip, block, len: meta.len, stride: meta.stride.max(1) });
+                let ecn = meta.ecn.map_or(EcnCodepoint::NotEct, |ecn| EcnCodepoint::from_bits(ecn as u8));
+                handle(Received { peer, local_ip, block, len: meta.len, stride: meta.stride.max(1), ecn });
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
             // A slot that stayed empty shows that nothing was left. That saves the call that would find nothing.

@@ -3,6 +3,7 @@
 mod datagrams;
 #[cfg(feature = "tokio")]
 mod driver;
+mod ecn;
 mod ends;
 mod extension;
 mod input;
@@ -27,6 +28,7 @@ use super::{
     arq::Arq,
     config::KcpConfig,
     datagrams::Datagrams,
+    ecn::EcnReceiver,
     error::{CloseReason, ReadError, WriteError},
     extension::ExtensionSlot,
     fec::FecEvent,
@@ -85,8 +87,8 @@ enum State {
 ///
 /// Its methods are of four kinds, to be called in this order whenever something happens:
 ///
-/// 1. **Input**: [`handle_packet`](Self::handle_packet) or [`handle_batch`](Self::handle_batch) for packets from the peer,
-///    [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
+/// 1. **Input**: [`handle_packet`](Self::handle_packet) or [`handle_batch`](Self::handle_batch) for packets from the peer, and
+///    [`handle_ecn`](Self::handle_ecn) behind them for those that came with a mark; [`handle_timeout`](Self::handle_timeout) once the instant of [`poll_timeout`](Self::poll_timeout) has come.
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
 ///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown),
 ///    [`drop_reader`](Self::drop_reader), [`abort`](Self::abort), [`update_settings`](Self::update_settings).
@@ -123,6 +125,7 @@ pub struct Connection {
     datagrams: Datagrams,
     /// What peers of this crate say beyond KCP; empty where the extensions are off.
     extension: ExtensionSlot,
+    ecn: EcnReceiver,
     state: State,
     /// The largest packet that is sent.
     mtu: usize,
@@ -172,6 +175,7 @@ impl Connection {
             pipeline,
             datagrams: Datagrams::new(config.datagram_queue),
             extension: ExtensionSlot::empty(),
+            ecn: EcnReceiver::default(),
             state: State::Established,
             mtu: config.settings.mtu,
             dead_timeout: config.dead_timeout.into(),
@@ -414,7 +418,7 @@ impl Connection {
     /// Counters and gauges as they stand now.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let &Counters { udp, segments, recovery, stream } = self.arq.counters();
+        let &Counters { udp, segments, recovery, stream, ecn } = self.arq.counters();
         Stats {
             udp,
             segments,
@@ -423,6 +427,7 @@ impl Connection {
             fec: self.pipeline.fec_stats(),
             datagrams: self.datagrams.stats(),
             extensions: self.extension.as_ref().map(|extension| *extension.stats()).unwrap_or_default(),
+            ecn,
             path: self.arq.path_state(),
             queues: self.arq.queue_state(),
             fec_state: self.pipeline.fec_state(),

@@ -26,6 +26,7 @@ mod config;
 pub mod congestion;
 mod connection;
 mod datagrams;
+mod ecn;
 mod endpoint;
 mod error;
 mod extension;
@@ -49,6 +50,7 @@ pub use self::{
     config::{CookiePolicy, KcpConfig, KcpConfigBuilder, NoDelay, SessionSettings},
     congestion::CongestionControl,
     connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
+    ecn::EcnCodepoint,
     endpoint::{
         Accepted, ConnectError, Counted, Endpoint, HandOver, Handle, Incoming, MoveError, Refusal,
         ReplacedElsewhere, Reply, RotateError, Routed, RoutingStats, Run, ShardTable,
@@ -59,10 +61,11 @@ pub use self::{
     },
     extension::{Extensions, SessionSeed},
     memory::BufferMemory,
+    path::EcnState,
     random::{Random, random_conv},
     stats::{
-        DatagramQueueState, DatagramStats, ExtensionStats, FecState, FecStats, PathState, QueueState,
-        RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
+        DatagramQueueState, DatagramStats, EcnStats, ExtensionStats, FecState, FecStats, PathState,
+        QueueState, RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
     },
     time::Instant,
     timer::Timer,

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use super::path::EcnState;
+
 /// A snapshot of one session's counters and gauges; from [`Connection::stats`](super::Connection::stats).
 ///
 /// Every group is either all counters or all gauges. Counters start at zero with the session and only grow; the types of
@@ -23,6 +25,8 @@ pub struct Stats {
     pub datagrams: DatagramStats,
     /// Counters of the extension segments.
     pub extensions: ExtensionStats,
+    /// Counters of ECN marks.
+    pub ecn: EcnStats,
     /// Gauges of the path: round-trip times, rate, congestion window.
     pub path: PathState,
     /// Gauges of the windows and queues of the stream.
@@ -177,6 +181,8 @@ pub struct PathState {
     /// Rate at which the path has delivered lately, in bytes of segments with their headers per second; 0 where congestion
     /// control does not measure it.
     pub delivery_rate: u64,
+    /// Whether packets are sent with ECN.
+    pub ecn: EcnState,
 }
 
 /// The stream's windows, and how full its queues are.
@@ -242,6 +248,28 @@ pub struct ExtensionStats {
     pub moves: u64,
 }
 
+/// What Explicit Congestion Notification has done; see [`KcpConfigBuilder::ecn`](crate::KcpConfigBuilder::ecn).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct EcnStats {
+    /// Packets built for sending with ECT(0).
+    pub ect0_sent: u64,
+    /// Packets received with ECT(0).
+    pub ect0_received: u64,
+    /// Packets received with ECT(1).
+    pub ect1_received: u64,
+    /// Packets received with CE: a queue on the way here was about to overflow.
+    pub ce_received: u64,
+    /// Reports of these three that were sent to the peer.
+    pub reports_sent: u64,
+    /// Reports of the peer.
+    pub reports_received: u64,
+    /// Packets that the peer has received with CE, as it reported.
+    pub ce_reported: u64,
+    /// How often the congestion controller was told of them: once in a round trip, at most.
+    pub congestion_events: u64,
+}
+
 /// How full the queues of datagrams are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -259,4 +287,5 @@ pub(super) struct Counters {
     pub(super) segments: SegmentStats,
     pub(super) recovery: RecoveryStats,
     pub(super) stream: StreamStats,
+    pub(super) ecn: EcnStats,
 }

@@ -15,6 +15,8 @@ mod datagrams;
 mod dead_peers;
 mod drops;
 mod echo;
+#[cfg(target_os = "linux")]
+mod ecn;
 mod endings;
 mod endpoints;
 mod ends;

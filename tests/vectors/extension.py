@@ -99,6 +99,10 @@ for name, subtype, wnd, ts, ident, una in [
     add(name, seg(subtype, wnd, ts, tag(ident), una, TOK), kind=NAMES[subtype], wnd=wnd, ts=ts, tag=tag(ident), una=una,
         token=TOKEN, written=True)
 
+for name, counts in [("ecn", (1000, 0, 3)), ("ecn_about_to_wrap", (0xFFFFFFFF, 1, 0x80000000))]:
+    add(name, seg(ECN, 128, 3500, tag(SID), 9, struct.pack("<III", *counts)), kind="ecn", wnd=128, ts=3500, tag=tag(SID), una=9,
+        ect0=counts[0], ect1=counts[1], ce=counts[2], written=True)
+
 # What it takes, but does not write.
 hello_vector("hello_with_an_unknown_field", KA + field(0x6F, b"later"), keep_alive=KEEP_ALIVE)
 hello_vector("hello_with_a_field_that_must_be_understood", KA + field(0xEF, b"now"), keep_alive=KEEP_ALIVE, unsupported="ef")
@@ -110,8 +114,8 @@ add("ping_padded", seg(PING, 128, 3000, tag(SID), 9, TOK + bytes(1168)), kind="p
     token=TOKEN)
 add("answer_that_refuses", seg(ANSWER, 128, 5000, tag(CID), 0, hello(SID, 1000, field(0x04, b"\xef"))), kind="answer", wnd=128,
     ts=5000, tag=tag(CID), una=0, version=1, oldest=1, caps=0, id=SID.hex(), echo_ts=1000, unsupported_by_peer="ef")
-add("ecn", seg(ECN, 128, 3500, tag(SID), 9, struct.pack("<III", 1000, 0, 3)), kind="unknown", wnd=128, ts=3500,
-    tag=tag(SID), una=9)
+add("ecn_of_a_later_version", seg(ECN, 128, 3500, tag(SID), 9, struct.pack("<III", 1000, 0, 3) + b"more"), kind="ecn", wnd=128,
+    ts=3500, tag=tag(SID), una=9, ect0=1000, ect1=0, ce=3)
 
 # What it drops.
 good = hello(CID, 0, KA)
@@ -134,6 +138,7 @@ for name, subtype, body in [
     ("retry_without_a_cookie", RETRY, b""),
     ("fin_that_is_too_short", FIN, fin_body(42, 0)[:7]),
     ("ping_without_a_token", PING, TOK[:7]),
+    ("ecn_that_is_too_short", ECN, bytes(11)),
 ]:
     add(name, seg(subtype, 128, 1000, tag(SID), 0, body), kind=NAMES[subtype], wnd=128, ts=1000, tag=tag(SID), una=0,
         error="too_short")

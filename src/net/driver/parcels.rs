@@ -34,8 +34,8 @@ impl Driver {
         let bytes = received.bytes().get(packets.range.clone()).unwrap_or_default();
         let (Some(place), false) = (&self.shared.shard, bytes.is_empty()) else { return };
         let (shard, count) = (packets.shard, bytes.len().div_ceil(packets.stride));
-        let local_ip = received.local_ip;
-        let parcel = || Parcel::Packets { packets, block: Arc::new(bytes.into()), local_ip };
+        let (local_ip, ecn) = (received.local_ip, received.ecn);
+        let parcel = || Parcel::Packets { packets, block: Arc::new(bytes.into()), local_ip, ecn };
         if !place.leave(shard, bytes.len(), parcel) {
             self.shared.counters.dropped.shard_busy.add(count);
         }
@@ -66,10 +66,10 @@ impl Driver {
         });
         for parcel in place.take_parcels() {
             match parcel {
-                Parcel::Packets { packets, mut block, local_ip } => {
+                Parcel::Packets { packets, mut block, local_ip, ecn } => {
                     self.endpoint.receive_handed_over(&packets, &block);
                     let (peer, len, stride) = (packets.source(), block.len(), packets.stride);
-                    self.route(now, &Received { peer, local_ip, block: &mut block, len, stride });
+                    self.route(now, &Received { peer, local_ip, block: &mut block, len, stride, ecn });
                 }
                 Parcel::Replaced(address) => {
                     let replaced = self.endpoint.replaced(now, address);

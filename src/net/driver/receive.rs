@@ -17,7 +17,7 @@ use crate::{
         shared::Sharing,
         socket::{Progress, Received},
     },
-    proto::{Connection, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
+    proto::{Connection, EcnCodepoint, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
 
 /// How much was received at once.
@@ -157,7 +157,7 @@ impl Driver {
                 }
             };
             let Some(slot) = self.sessions.get(run.handle) else { continue };
-            slot.session.receive(now, received.block, run.range, run.stride);
+            slot.session.receive(now, received.block, run.range, run.stride, received.ecn);
             self.sessions.mark_dirty(run.handle);
         }
         // Not of a packet without bytes.
@@ -168,7 +168,7 @@ impl Driver {
     #[inline(never)]
     fn send_reply(&self, reply: Reply, local_ip: Option<IpAddr>) {
         let packet = self.endpoint.reply();
-        let transmit = Transmit { len: packet.len(), stride: packet.len() };
+        let transmit = Transmit { len: packet.len(), stride: packet.len(), ecn: EcnCodepoint::NotEct };
         // The counters of the socket tell how it went.
         let _ = self.shared.send(reply.to, answerable(local_ip), transmit, packet, &mut Progress::default());
     }

@@ -176,12 +176,11 @@ impl TwoShards {
         let (now, peer) = (clock::now(), socket.local_addr().unwrap());
         let mut block = Arc::new(std::vec![0; 65_536].into_boxed_slice());
         let transmit = client.poll_transmit(now, Arc::get_mut(&mut block).unwrap()).unwrap();
-        let crate::proto::Transmit { len, stride } = transmit;
+        let crate::proto::Transmit { len, stride, ecn } = transmit;
         driver.endpoint.receive(peer, &mut Arc::get_mut(&mut block).unwrap()[..len], stride);
-        driver.route(
-            now,
-            &crate::net::socket::Received { peer, local_ip: None, block: &mut block, len, stride },
-        );
+        let received =
+            crate::net::socket::Received { peer, local_ip: None, block: &mut block, len, stride, ecn };
+        driver.route(now, &received);
     }
 
     /// As [`new`](Self::new), when the server has written something and the time is over in which its client has to answer.
@@ -295,6 +294,7 @@ async fn a_shard_that_is_busy_loses_what_others_have_for_it() {
                 block: &mut block,
                 len: 1_000,
                 stride: 1_000,
+                ecn: crate::proto::EcnCodepoint::NotEct,
             };
             drivers[1].route(now, &received);
             sent += 1;

@@ -11,7 +11,7 @@ use crate::{
         shared::Sharing,
         socket::{self, Progress, Socket},
     },
-    proto::{Handle, Instant, RebindError, Transmit},
+    proto::{EcnCodepoint, Handle, Instant, RebindError, Transmit},
 };
 
 impl Session {
@@ -86,7 +86,7 @@ impl Session {
             })
         });
         for (to, packet) in questions {
-            let transmit = Transmit { len: packet.len(), stride: packet.len() };
+            let transmit = Transmit { len: packet.len(), stride: packet.len(), ecn: EcnCodepoint::NotEct };
             // The counters of the socket tell how it went.
             let _ = self.shared.send(to, from.local_ip, transmit, &packet, &mut Progress::default());
         }

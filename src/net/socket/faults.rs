@@ -33,8 +33,8 @@ pub(in crate::net) mod errno {
 /// A system call that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum Call {
-    /// `len` bytes: a single packet without a `stride`, or a batch of packets of `stride` bytes.
-    Send { len: usize, stride: Option<usize> },
+    /// `len` bytes: a single packet without a `stride`, or a batch of packets of `stride` bytes. With ECN, or without.
+    Send { len: usize, stride: Option<usize>, has_ecn: bool },
     /// Of whatever has arrived.
     Receive,
 }
@@ -49,7 +49,7 @@ impl Call {
     pub(in crate::net) const fn packet_len(self) -> usize {
         match self {
             Self::Send { stride: Some(stride), .. } => stride,
-            Self::Send { len, stride: None } => len,
+            Self::Send { len, stride: None, .. } => len,
             Self::Receive => 0,
         }
     }

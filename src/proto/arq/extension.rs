@@ -54,8 +54,14 @@ impl Arq {
         }
         let right = self.note_una(header.una, header.wnd, origin);
         self.buffer.ack_before(header.una, confirmed);
+        if let Some(counts) = taken.ecn.filter(|_| right) {
+            self.input_ecn(now, &header, counts, confirmed);
+        }
+        // Counts go with ACKs. Where those are of a peer that was restarted, by their `una`, it is to be asked, and the counts are no
+        // answer.
+        let tells = right || taken.ecn.is_none();
         // The time of an answer is taken note of, too: else its copy would be later than any before.
-        if self.is_fresh(now, header.ts) | taken.answers {
+        if tells && self.is_fresh(now, header.ts) | taken.answers {
             self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
         }
         Ok(right)

@@ -20,6 +20,7 @@
 mod acks;
 mod alive;
 mod bytes_queue;
+mod ecn;
 mod ends;
 mod extension;
 mod fec_flush;

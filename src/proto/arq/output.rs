@@ -33,6 +33,13 @@ pub(in crate::proto) struct Flush {
     corked: bool,
 }
 
+impl Flush {
+    /// Whether payload was sent, new or again.
+    pub(super) const fn has_payload(&self) -> bool {
+        self.sent.segments > 0 || self.sent.resent_bytes > 0
+    }
+}
+
 impl Arq {
     /// Begins a run of [`fill`](Self::fill) calls.
     pub(in crate::proto) fn begin_flush(&mut self, now: Instant, corked: bool) -> Flush {

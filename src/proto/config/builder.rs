@@ -362,6 +362,23 @@ impl KcpConfigBuilder {
         self
     }
 
+    /// Whether a session with a peer that knows the [extensions](Self::extensions), and has this on too, uses Explicit Congestion
+    /// Notification (RFC 3168). Default on: where a queue on the way would drop packets, it marks them instead, if it can. The peer
+    /// reports the marks, and congestion control answers them as it answers losses, but nothing has to be sent again.
+    ///
+    /// Packets with payload are then sent with ECT(0), as TCP's and QUIC's are. Paths that clear the marks, change them or drop such
+    /// packets are found out as RFC 9000 (appendix A.4) has it, and get none: [`PathState::ecn`](crate::proto::PathState::ecn) tells,
+    /// [`EcnStats`](crate::proto::EcnStats) counts. Peers without the extensions get none either, nor does anybody while
+    /// [`nc`](crate::NoDelay::nc) is on, or with a controller that does not
+    /// [answer marks](crate::congestion::Controller::supports_ecn).
+    ///
+    /// It takes what sends and receives packets to do its part: [`Transmit::ecn`](crate::proto::Transmit::ecn) and
+    /// [`Connection::handle_ecn`](crate::proto::Connection::handle_ecn). Turn it off where that cannot be.
+    pub const fn ecn(mut self, ecn: bool) -> Self {
+        self.config.ecn = ecn;
+        self
+    }
+
     /// The settings, checked.
     ///
     /// # Errors

@@ -54,6 +54,7 @@ pub struct KcpConfig {
     pub(crate) accept_backlog: usize,
     pub(crate) one_session_per_address: bool,
     pub(crate) extensions: Extensions,
+    pub(crate) ecn: bool,
     pub(crate) reply_limit: u32,
     pub(crate) max_sessions: usize,
     pub(crate) max_half_open: usize,
@@ -92,6 +93,8 @@ impl Default for KcpConfig {
             // A peer may hold several conversations over one socket.
             one_session_per_address: false,
             extensions: Extensions::Preferred,
+            // A mark in place of a loss saves a resend, and a path that does not carry marks is found out.
+            ecn: true,
             // Enough to tell 60,000 peers of a restart within a minute.
             reply_limit: 1_000,
             // What a server with 4 GiB for them can have.
@@ -311,6 +314,12 @@ impl KcpConfig {
     #[must_use]
     pub const fn extensions(&self) -> Extensions {
         self.extensions
+    }
+
+    /// Whether packets to peers that know the extensions are sent with ECN.
+    #[must_use]
+    pub const fn ecn(&self) -> bool {
+        self.ecn
     }
 
     /// Bytes of the longest message that is received whole.

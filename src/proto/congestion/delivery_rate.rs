@@ -123,6 +123,11 @@ impl DeliveryRate {
         self.delivered
     }
 
+    /// When the segment was sent that was confirmed last, or when sending began again after a pause.
+    pub(in crate::proto) const fn newest_sent_time(&self) -> Instant {
+        self.first_sent_time
+    }
+
     /// A segment is sent with `in_flight` bytes unconfirmed before it. `bytes` are its own, 0 if it is sent again and
     /// these are in flight already.
     #[inline]

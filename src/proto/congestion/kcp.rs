@@ -7,10 +7,13 @@
 //!   its ACKs.
 //! * A new session begins with ten segments (RFC 6928) in place of one.
 //!
+//! A mark of ECN, which KCP does not know, is answered as a fast resend, but for the segments that this lets be sent in place of
+//! those that have left the path.
+//!
 //! As in ikcp, the window shrinks when segments are *resent*, which is when a run of transmissions ends, and not when
 //! they are found lost: the rest of the run still goes by the window from before.
 
-use super::{Acked, Controller, MinRtt, Sent};
+use super::{Acked, Controller, Marked, MinRtt, Sent};
 
 /// Least value of `ssthresh`, in segments: ikcp's `IKCP_THRESH_MIN`.
 const MIN_SSTHRESH: u32 = 2;
@@ -70,6 +73,16 @@ impl Controller for Kcp {
         self.grow(acked.segments, acked.in_flight.window_limit);
     }
 
+    fn on_ecn(&mut self, marked: &Marked) {
+        // No more than before: what is in flight beyond the window is not what filled the queue.
+        let span = marked.in_flight.span.min(self.cwnd);
+        self.shrink(span / 2, |ssthresh| ssthresh);
+    }
+
+    fn supports_ecn(&self) -> bool {
+        true
+    }
+
     fn on_mtu_change(&mut self, mtu: usize) {
         self.mtu = mtu as u64;
     }
@@ -86,7 +99,7 @@ impl Controller for Kcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::congestion::InFlight;
+    use crate::proto::{congestion::InFlight, time::Instant};
 
     fn ack(kcp: &mut Kcp, segments: u32, window_limit: u32) {
         let in_flight = InFlight { window_limit, ..InFlight::default() };
@@ -114,6 +127,17 @@ mod tests {
         assert_eq!((kcp.ssthresh, kcp.cwnd), (5, 1));
         ack(&mut kcp, 1_000_000, 32);
         assert_eq!(kcp.cwnd, 32);
+    }
+
+    #[test]
+    fn a_mark_halves_what_is_in_flight() {
+        for (cwnd, span, expected) in [(40, 40, 20), (40, 10, 5), (40, 90, 20), (3, 3, MIN_SSTHRESH)] {
+            let mut kcp = Kcp { cwnd, ..Kcp::new(1_400) };
+            let in_flight = InFlight { span, window_limit: 128, resend: 2, ..InFlight::default() };
+            let (now, sent_time) = (Instant::ZERO, Instant::ZERO);
+            kcp.on_ecn(&Marked { now, packets: 3, sent_time, in_flight });
+            assert_eq!((kcp.ssthresh, kcp.cwnd), (expected, expected));
+        }
     }
 
     /// A timeout in the same run halves what the fast resend has left.

@@ -211,6 +211,19 @@ pub trait Controller: fmt::Debug + Send + Sync {
         _ = (now, bytes);
     }
 
+    /// The peer has reported packets that arrived with the mark CE of [ECN](crate::KcpConfigBuilder::ecn): a queue was about to
+    /// overflow, and nothing was lost. It comes once in a round trip, before [`on_ack`](Self::on_ack) of the same packet of ACKs. RFC
+    /// 3168, section 5, wants as much of an answer as to a loss; RFC 8511 lets it be somewhat less.
+    fn on_ecn(&mut self, marked: &Marked) {
+        _ = marked;
+    }
+
+    /// Whether [`on_ecn`](Self::on_ecn) answers. If not, as by default, packets are sent without ECN, and queues drop them. It is asked
+    /// once, when the controller was made.
+    fn supports_ecn(&self) -> bool {
+        false
+    }
+
     /// The round-trip time was measured.
     fn on_rtt(&mut self, now: Instant, rtt: &RttSample) {
         _ = (now, rtt);
@@ -334,6 +347,20 @@ pub struct Lost {
     pub lost: u64,
     /// It was sent last while the application, not the window, limited the sender.
     pub is_app_limited: bool,
+}
+
+/// Packets that were marked and not lost; see [`Controller::on_ecn`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Marked {
+    /// When the peer's report came.
+    pub now: Instant,
+    /// How many more packets have arrived with a mark than by the report before.
+    pub packets: u32,
+    /// When the segment was sent that was sent last among those confirmed so far.
+    pub sent_time: Instant,
+    /// What is still in flight.
+    pub in_flight: InFlight,
 }
 
 /// What shows that a segment is lost.

@@ -99,20 +99,25 @@ impl Connection {
         }
         let settings = Settings {
             extensions: config.extensions,
-            caps: self.caps(role),
+            caps: self.caps(role, config),
             keep_alive: config.keep_alive,
             dead_timeout: config.dead_timeout,
         };
+        if config.ecn {
+            self.ecn.enable();
+        }
         self.arq.mark_segments();
         self.extension.fill(Extension::new(role, &settings, seed, now));
     }
 
     /// What this end says that it can receive.
-    fn caps(&self, role: Role) -> Caps {
-        let datagrams = if self.datagrams.is_enabled() { Caps::DATAGRAMS } else { Caps::default() };
+    fn caps(&self, role: Role, config: &KcpConfig) -> Caps {
         // Without authentication, whoever is on the path could move the session.
         let follows = role == Role::Accepts && self.pipeline.is_authenticated();
-        if follows { datagrams.with(Caps::MOVE) } else { datagrams }
+        [(Caps::DATAGRAMS, self.datagrams.is_enabled()), (Caps::ECN, config.ecn), (Caps::MOVE, follows)]
+            .into_iter()
+            .filter(|(_, has)| *has)
+            .fold(Caps::default(), |caps, (cap, _)| caps.with(cap))
     }
 
     /// Whether the peer has shown that it knows the extensions and hears this end. Once it has, it stays so.
@@ -168,10 +173,13 @@ impl Connection {
             && extension.is_confirmed()
             && !self.arq.is_confirmed()
         {
-            let is_followed = extension.is_followed();
+            let (is_followed, uses_ecn) = (extension.is_followed(), extension.uses_ecn());
             self.arq.set_confirmed(now, extension.asks_first(), self.pipeline.is_authenticated());
             if is_followed {
                 self.arq.introduce_itself();
+            }
+            if uses_ecn {
+                self.arq.enable_ecn(now);
             }
             if self.arq.is_validating() {
                 self.set_validated();
@@ -308,10 +316,16 @@ impl Connection {
         }
         let before = extension.stats().sent;
         let (len, owed) = extension.append(now, envelope, out, &conditions);
+        let is_due = self.ecn.is_due();
+        let reported =
+            if is_due { extension.write_ecn(envelope, self.ecn.counts(), &mut out[len..]) } else { 0 };
         self.arq.counters_mut().segments.sent += extension.stats().sent - before;
+        if reported > 0 {
+            self.after_ecn_report(now);
+        }
         if owed {
             self.arq.owe_answer(now);
         }
-        len
+        len + reported
     }
 }

@@ -1,7 +1,7 @@
 //! What a connection sends: batches of packets, laid out for one system call.
 
 use super::{Connection, State};
-use crate::proto::{time::Instant, wire::HEADER_LEN};
+use crate::proto::{ecn::EcnCodepoint, time::Instant, wire::HEADER_LEN};
 
 /// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
 pub(super) const MAX_BATCH: usize = 64;
@@ -17,6 +17,9 @@ pub struct Transmit {
     pub len: usize,
     /// Bytes of every packet but the last, which may be shorter.
     pub stride: usize,
+    /// How the ECN fields of their IP headers are to be set. Where that is not possible, they may go as
+    /// [`EcnCodepoint::NotEct`]: see [`KcpConfigBuilder::ecn`](crate::KcpConfigBuilder::ecn).
+    pub ecn: EcnCodepoint,
 }
 
 impl Transmit {
@@ -68,6 +71,11 @@ impl Connection {
             {
                 return Some(transmit);
             }
+            if self.ecn.is_overdue()
+                && let Some(transmit) = self.transmit_ecn(now, buf, mtu)
+            {
+                return Some(transmit);
+            }
             if self.datagrams.is_turn()
                 && let Some(transmit) = self.transmit_datagrams(now, buf, mtu)
             {
@@ -81,7 +89,7 @@ impl Connection {
         let mut size = mtu;
         let mut len = 0;
         let mut count = 0;
-        let extends = self.has_appendable_extension();
+        let extends = self.has_appendable_extension() || self.ecn.is_due();
         let mut flush = self.arq.begin_flush(now, corked);
         if mtu < self.mtu {
             flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
@@ -134,7 +142,9 @@ impl Connection {
             };
         }
         let first = self.arq.is_first_unacknowledged();
-        let transmit = self.encrypt(&mut buf[..len], size, first)?;
+        let mut transmit = self.encrypt(&mut buf[..len], size, first)?;
+        transmit.ecn = self.arq.ecn_of_batch(now, count, &flush);
+        self.ecn.after_packets();
         self.note_room();
         Some(transmit)
     }
@@ -146,7 +156,8 @@ impl Connection {
             self.close(reason);
             return None;
         }
-        let transmit = Transmit { len: packets.len(), stride: size };
+        // What congestion control does not govern must not be marked (RFC 8085, section 3.1.7). Payload is the caller's.
+        let transmit = Transmit { len: packets.len(), stride: size, ecn: EcnCodepoint::NotEct };
         let udp = &mut self.arq.counters_mut().udp;
         udp.packets_sent += transmit.packets() as u64;
         udp.bytes_sent += transmit.len as u64;

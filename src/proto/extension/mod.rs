@@ -59,6 +59,7 @@ use self::{
 };
 use super::{
     arq::Origin,
+    ecn::EcnCounts,
     error::{AbortReason, CloseReason},
     stats::ExtensionStats,
     time::Instant,
@@ -131,11 +132,20 @@ pub(in crate::proto) struct Taken {
     pub(in crate::proto) moved: bool,
     /// The peer has dropped what was sent so far, and takes it from here on.
     pub(in crate::proto) retried: bool,
+    /// The peer's counts of ECN marks.
+    pub(in crate::proto) ecn: Option<EcnCounts>,
 }
 
 impl Taken {
-    const NOTHING: Self =
-        Self { vouched: false, answers: false, rtt: None, end: None, moved: false, retried: false };
+    const NOTHING: Self = Self {
+        vouched: false,
+        answers: false,
+        rtt: None,
+        end: None,
+        moved: false,
+        retried: false,
+        ecn: None,
+    };
     const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
 
     /// An answer after `rtt`, if that is a sample of the round-trip time.
@@ -212,6 +222,12 @@ impl Extension {
 
     pub(in crate::proto) fn is_confirmed(&self) -> bool {
         self.knowledge() == Knowledge::Confirmed
+    }
+
+    /// Whether both ends report marks of ECN, and hear each other.
+    pub(in crate::proto) fn uses_ecn(&self) -> bool {
+        let peer = self.handshake.peer().filter(|_| self.is_confirmed());
+        self.handshake.caps().has(Caps::ECN) && peer.is_some_and(|peer| peer.caps.has(Caps::ECN))
     }
 
     /// Whether the peer has shown that it knows the extensions, by a mark at least.
@@ -391,6 +407,11 @@ impl Extension {
                 Taken::VOUCHED
             }
             Segment::Pong(token) => self.take_pong(now, *token),
+            Segment::Ecn(_) if !self.uses_ecn() => {
+                self.stats.dropped += 1;
+                Taken::VOUCHED
+            }
+            Segment::Ecn(counts) => Taken { ecn: Some(*counts), ..Taken::VOUCHED },
         }
     }
 

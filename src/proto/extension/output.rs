@@ -1,7 +1,7 @@
 //! What a session says beyond KCP: which segment goes next, in a packet of its own or behind those of the stream.
 
 use super::{Conditions, Envelope, Extension, Written, segment};
-use crate::proto::time::Instant;
+use crate::proto::{ecn::EcnCounts, time::Instant};
 
 impl Extension {
     /// Whether a segment is to be sent in a packet of its own, before the stream's.
@@ -79,6 +79,19 @@ impl Extension {
             envelope.write_fin(fin, tag, out)
         };
         len.map(|len| Written { len, begins: false, owed })
+    }
+
+    /// Writes counts of ECN marks, if they fit `out`, and the peer takes them. Returns how many bytes.
+    pub(in crate::proto) fn write_ecn(
+        &mut self,
+        envelope: Envelope,
+        counts: EcnCounts,
+        out: &mut [u8],
+    ) -> usize {
+        let tag = self.handshake.peer_tag().filter(|_| self.uses_ecn() && !self.closed);
+        let len = tag.and_then(|tag| envelope.write_ecn(counts, tag, out)).unwrap_or(0);
+        self.stats.sent += u64::from(len > 0);
+        len
     }
 
     /// Writes segments that may stand behind those of the stream, as many as fit `out`. Returns how many bytes, and whether the

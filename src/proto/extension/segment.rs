@@ -11,7 +11,10 @@ use super::{
     fields::{FieldError, FieldWriter, Fields, KindSet, kind},
     seed::SessionId,
 };
-use crate::proto::wire::{Command, HEADER_LEN, SegmentHeader};
+use crate::proto::{
+    ecn::EcnCounts,
+    wire::{Command, HEADER_LEN, SegmentHeader},
+};
 
 /// Bytes of HELLO and ANSWER in front of their fields.
 pub(in crate::proto) const HELLO_LEN: usize = 24;
@@ -52,6 +55,8 @@ pub(in crate::proto) enum Subtype {
     Ping = 0x08,
     /// Returns the token of a PING or an ANSWER.
     Pong = 0x09,
+    /// How many packets the sender has received with each mark of ECN.
+    Ecn = 0x0a,
 }
 
 impl Subtype {
@@ -67,6 +72,7 @@ impl Subtype {
             0x07 => Self::Reset,
             0x08 => Self::Ping,
             0x09 => Self::Pong,
+            0x0a => Self::Ecn,
             _ => return None,
         })
     }
@@ -107,6 +113,7 @@ pub(in crate::proto) enum Segment<'a> {
     Reset(u64),
     Ping(u64),
     Pong(u64),
+    Ecn(EcnCounts),
 }
 
 impl<'a> Segment<'a> {
@@ -135,6 +142,7 @@ impl<'a> Segment<'a> {
             Subtype::Reset => Self::Reset(token(body)?),
             Subtype::Ping => Self::Ping(token(body)?),
             Subtype::Pong => Self::Pong(token(body)?),
+            Subtype::Ecn => Self::Ecn(EcnCounts::from_bytes(*body.first_chunk().ok_or(Malformed::TooShort)?)),
         })
     }
 }
@@ -188,6 +196,8 @@ pub(in crate::proto) struct Caps(pub(in crate::proto) u32);
 impl Caps {
     /// It takes datagrams beside the stream.
     pub(in crate::proto) const DATAGRAMS: Self = Self(1);
+    /// It reports marks of ECN.
+    pub(in crate::proto) const ECN: Self = Self(2);
     /// It follows its peer to another address.
     pub(in crate::proto) const MOVE: Self = Self(4);
 
@@ -308,6 +318,10 @@ impl Envelope {
 
     pub(in crate::proto) fn write_pong(self, token: u64, tag: u32, out: &mut [u8]) -> Option<usize> {
         self.write(Subtype::Pong, tag, &token.to_le_bytes(), out)
+    }
+
+    pub(in crate::proto) fn write_ecn(self, counts: EcnCounts, tag: u32, out: &mut [u8]) -> Option<usize> {
+        self.write(Subtype::Ecn, tag, &counts.to_bytes(), out)
     }
 }
 

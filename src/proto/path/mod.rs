@@ -4,6 +4,7 @@
 //! whether the peer is heard are properties of a path and not of the stream. They stand here together, apart from
 //! [`Arq`](super::arq), so that a session can move to another path, or have a second one, without touching the stream.
 
+mod ecn;
 mod liveness;
 mod min_rtt;
 mod pacer;
@@ -14,8 +15,9 @@ mod validation;
 use alloc::boxed::Box;
 use core::time::Duration;
 
-pub use self::min_rtt::MinRtt;
+pub use self::{ecn::EcnState, min_rtt::MinRtt};
 pub(super) use self::{
+    ecn::{EcnValidation, Progress as EcnProgress, Report as EcnReport},
     liveness::Liveness,
     rtt::{MAX_RTO, RttEstimator},
     validation::AddressValidation,
@@ -24,7 +26,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, RttSample, Sent,
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked,
+        RttSample, Sent,
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
@@ -43,6 +46,9 @@ pub(super) struct Path {
     min_rtt: MinRtt,
     pub(super) liveness: Liveness,
     pub(super) validation: AddressValidation,
+    pub(super) ecn: EcnValidation,
+    /// The controller answers CE marks.
+    supports_ecn: bool,
     pacer: Pacer,
     timeout_budget: TimeoutBudget,
     delivery_rate: DeliveryRate,
@@ -97,6 +103,8 @@ impl Path {
             min_rtt: MinRtt::default(),
             liveness: Liveness::new(now),
             validation: AddressValidation::default(),
+            ecn: EcnValidation::default(),
+            supports_ecn: false,
             pacer: Pacer::new(now),
             timeout_budget: TimeoutBudget::new(now),
             delivery_rate: DeliveryRate::default(),
@@ -112,7 +120,9 @@ impl Path {
     pub(super) fn begin_anew(&mut self, control: &CongestionControl, nodelay: &NoDelay, now: Instant) {
         let path = Self::new(control, nodelay, self.mss(), now);
         let liveness = core::mem::replace(&mut self.liveness, Liveness::new(now));
-        *self = Self { since: now, liveness, ..path };
+        let mut ecn = core::mem::take(&mut self.ecn);
+        ecn.begin_anew(now);
+        *self = Self { since: now, liveness, ecn, ..path };
     }
 
     // ---- Settings ----
@@ -145,6 +155,7 @@ impl Path {
         if nodelay.nc == self.controller.is_some() {
             let now = self.liveness.last_heard();
             self.controller = (!nodelay.nc).then(|| control.build(now, self.mtu));
+            self.supports_ecn = self.controller.as_ref().is_some_and(|controller| controller.supports_ecn());
             self.delivery_rate = DeliveryRate::default();
         }
         self.update_limits();
@@ -183,6 +194,7 @@ impl Path {
                 .controller
                 .as_ref()
                 .map_or(0, |controller| controller.metrics().delivery_rate),
+            ecn: if self.supports_ecn { self.ecn.state() } else { EcnState::Off },
         }
     }
 
@@ -346,6 +358,34 @@ impl Path {
                 is_app_limited,
             });
         }
+    }
+
+    /// Whether packets may go with ECT. Without a controller that answers marks they must not (RFC 8311, section 4.1).
+    #[inline]
+    pub(super) const fn sends_ecn(&self) -> bool {
+        self.supports_ecn && self.ecn.is_on()
+    }
+
+    /// The peer has reported that so many more `packets` were marked. `acked`: what the same packet of ACKs confirms. Returns whether
+    /// the controller was told: not where what is confirmed was sent before the controller was told last, or on another path. It has
+    /// answered that, or never can.
+    pub(super) fn on_ce(
+        &mut self,
+        now: Instant,
+        packets: u32,
+        acked: &NewlyAcked,
+        in_flight: InFlight,
+    ) -> bool {
+        let sent_time = acked.sent_time().unwrap_or(self.delivery_rate.newest_sent_time());
+        let is_answered = self.ecn.congested_at().is_some_and(|at| sent_time < at);
+        if !self.supports_ecn || is_answered || self.is_later_than(sent_time) {
+            return false;
+        }
+        let Some(controller) = &mut self.controller else { return false };
+        self.ecn.on_congestion(now);
+        controller.on_ecn(&Marked { now, packets, sent_time, in_flight });
+        self.update_limits();
+        true
     }
 
     /// Asks the controller anew after losses that ACKs showed.

@@ -3,7 +3,8 @@
 use std::{borrow::Cow, time::Duration};
 
 use kcp9::proto::{
-    Command, Connection, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Timer, Transmit,
+    Command, Connection, EcnCodepoint, Event, HEADER_LEN, Instant, SegmentHeader, Segments, Stats, Timer,
+    Transmit,
 };
 
 use super::{
@@ -37,6 +38,8 @@ pub struct End {
     pub clock_offset: Duration,
     /// Drive the connection after every packet, even when several arrive at once.
     pub one_by_one: bool,
+    /// Whether the connection is told the ECN fields of what arrives.
+    pub tells_ecn: bool,
     pub activity: Activity,
     /// Every event, in simulation time.
     pub events: Vec<(Instant, Event)>,
@@ -53,6 +56,7 @@ pub struct End {
 pub struct Arrival {
     pub at: Instant,
     pub packet: Vec<u8>,
+    pub ecn: EcnCodepoint,
 }
 
 impl End {
@@ -70,6 +74,7 @@ impl End {
             link,
             clock_offset,
             one_by_one: false,
+            tells_ecn: true,
             activity: Activity::default(),
             events: Vec::new(),
             sent: None,
@@ -184,10 +189,11 @@ impl End {
                         Segments::new(&segments).flatten().map(|(header, _)| Sent { at: now, header }),
                     );
                 }
-                for at in self.link.send(now, packet).into_iter().flatten() {
+                let mut ecn = transmit.ecn;
+                for at in self.link.send_marked(now, packet, &mut ecn).into_iter().flatten() {
                     let mut packet = packet.to_vec();
                     self.link.corrupt(&mut packet);
-                    arrivals.push(Arrival { at, packet });
+                    arrivals.push(Arrival { at, packet, ecn });
                 }
             }
         }
@@ -283,7 +289,7 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
 }
 
 /// The counters, which never decrease.
-const fn counters(stats: &Stats) -> [u64; 23] {
+const fn counters(stats: &Stats) -> [u64; 31] {
     [
         stats.stream.bytes_written,
         stats.stream.bytes_read,
@@ -308,5 +314,13 @@ const fn counters(stats: &Stats) -> [u64; 23] {
         stats.udp.malformed,
         stats.udp.forged,
         stats.udp.replayed,
+        stats.ecn.ect0_sent,
+        stats.ecn.ect0_received,
+        stats.ecn.ect1_received,
+        stats.ecn.ce_received,
+        stats.ecn.reports_sent,
+        stats.ecn.reports_received,
+        stats.ecn.ce_reported,
+        stats.ecn.congestion_events,
     ]
 }

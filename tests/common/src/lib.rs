@@ -33,7 +33,7 @@ pub use self::{
     application::{Reader, Writer},
     crowd::Crowd,
     end::End,
-    link::{Burst, LinkSettings},
+    link::{Burst, EcnPath, LinkSettings},
     nonces::Nonces,
     rng::Rng,
     simulation::{CLIENT, SERVER, Simulation},

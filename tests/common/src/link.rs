@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use kcp9::proto::Instant;
+use kcp9::proto::{EcnCodepoint, Instant};
 
 use super::rng::Rng;
 
@@ -50,6 +50,11 @@ pub struct LinkSettings {
     pub rate: Option<u64>,
     /// Bytes that wait for the transmitter, at most.
     pub queue: usize,
+    /// A packet that finds more bytes waiting gets the mark CE of ECN, or is dropped if it is not ECT (RFC 3168, section 5). `None`: the
+    /// queue knows no ECN.
+    pub mark_above: Option<usize>,
+    /// What becomes of the ECN field behind the queue.
+    pub ecn: EcnPath,
     /// Times in which nothing gets through.
     pub blackouts: Vec<Range<Instant>>,
 }
@@ -71,6 +76,20 @@ impl LinkSettings {
     }
 }
 
+/// What a path does to the ECN fields of packets, apart from marks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EcnPath {
+    /// Nothing.
+    #[default]
+    Kept,
+    /// Clears them.
+    Bleached,
+    /// Makes ECT(1) of ECT(0).
+    Remarked,
+    /// Drops packets that have one.
+    Dropped,
+}
+
 /// Decides which packets are lost, by time and content.
 pub type Filter = Box<dyn FnMut(Instant, &[u8]) -> bool + Send>;
 
@@ -81,6 +100,8 @@ pub struct LinkCounts {
     pub bytes_offered: u64,
     /// Did not fit the queue of the transmitter.
     pub overflowed: u64,
+    /// Got the mark CE.
+    pub marked: u64,
     pub lost: u64,
     /// Held up while later ones passed.
     pub reordered: u64,
@@ -143,15 +164,31 @@ impl Link {
         std::mem::take(&mut self.transmitter().longest_queue)
     }
 
-    /// Sends a packet; returns when it arrives: never, once or twice.
+    /// Sends a packet without ECN; returns when it arrives: never, once or twice.
     pub fn send(&mut self, now: Instant, packet: &[u8]) -> [Option<Instant>; 2] {
+        self.send_marked(now, packet, &mut EcnCodepoint::NotEct)
+    }
+
+    /// As [`send`](Self::send), with an ECN field, which becomes that with which the packet arrives.
+    pub fn send_marked(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        ecn: &mut EcnCodepoint,
+    ) -> [Option<Instant>; 2] {
         self.counts.offered += 1;
         self.counts.bytes_offered += packet.len() as u64;
-        let Some(departure) = self.transmit(now, packet.len()) else {
+        let Some(departure) = self.transmit(now, packet.len(), ecn) else {
             self.counts.overflowed += 1;
             return [None; 2];
         };
-        if self.loses(now, departure, packet) {
+        let dropped = self.settings.ecn == EcnPath::Dropped && *ecn != EcnCodepoint::NotEct;
+        match self.settings.ecn {
+            EcnPath::Bleached => *ecn = EcnCodepoint::NotEct,
+            EcnPath::Remarked if *ecn == EcnCodepoint::Ect0 => *ecn = EcnCodepoint::Ect1,
+            _ => {}
+        }
+        if self.loses(now, departure, packet) || dropped {
             self.counts.lost += 1;
             return [None; 2];
         }
@@ -176,18 +213,24 @@ impl Link {
         self.transmitter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
+    fn transmit(&mut self, now: Instant, len: usize, ecn: &mut EcnCodepoint) -> Option<Instant> {
         let Some(rate) = self.settings.rate else { return Some(now) };
-        let queue = self.settings.queue;
+        let (queue, mark_above) = (self.settings.queue, self.settings.mark_above.unwrap_or(usize::MAX));
         let mut transmitter = self.transmitter();
         let wait = transmitter.idle_at - now;
         let waiting = (wait.as_micros() as u64 * rate / 1_000_000) as usize + len;
-        if waiting > queue {
+        if waiting > queue || (waiting > mark_above && *ecn == EcnCodepoint::NotEct) {
             return None;
         }
+        if waiting > mark_above {
+            *ecn = EcnCodepoint::Ce;
+        }
         transmitter.longest_queue = transmitter.longest_queue.max(waiting);
-        transmitter.idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
-        Some(transmitter.idle_at)
+        let idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
+        transmitter.idle_at = idle_at;
+        drop(transmitter);
+        self.counts.marked += u64::from(waiting > mark_above);
+        Some(idle_at)
     }
 
     fn loses(&mut self, now: Instant, departure: Instant, packet: &[u8]) -> bool {

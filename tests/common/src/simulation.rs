@@ -9,7 +9,7 @@ use std::{
 
 use kcp9::{
     KcpConfig,
-    proto::{Connection, Event, Instant, PacketError, SessionSettings, SettingError},
+    proto::{Connection, EcnCodepoint, Event, Instant, PacketError, SessionSettings, SettingError},
 };
 
 use super::{
@@ -37,6 +37,7 @@ struct UnderWay {
     serial: u64,
     to: usize,
     packet: Vec<u8>,
+    ecn: EcnCodepoint,
 }
 
 impl PartialEq for UnderWay {
@@ -142,9 +143,9 @@ impl Simulation {
         let end = &mut self.ends[side];
         end.drive(self.now, outgoing, incoming, &mut self.buffer, &mut self.arrivals);
         let mut arrivals = mem::take(&mut self.arrivals);
-        for Arrival { at, packet } in arrivals.drain(..) {
+        for Arrival { at, packet, ecn } in arrivals.drain(..) {
             self.serial += 1;
-            let under_way = UnderWay { at, serial: self.serial, to: 1 - side, packet };
+            let under_way = UnderWay { at, serial: self.serial, to: 1 - side, packet, ecn };
             self.under_way.push(Reverse(under_way));
         }
         self.arrivals = arrivals;
@@ -203,6 +204,7 @@ impl Simulation {
             let end = &mut self.ends[next.to];
             let local = end.local(self.now);
             match end.connection.handle_packet(local, &mut next.packet) {
+                Ok(()) if end.tells_ecn => end.connection.handle_ecn(local, next.ecn, 1),
                 // Tests that duplicate or damage packets count these.
                 Ok(()) | Err(PacketError::Replayed | PacketError::Open(_)) => {}
                 Err(error) => assert!(self.may_refuse, "a packet of the peer is refused: {error}"),

@@ -1,6 +1,7 @@
 //! Congestion control over simulated paths, for each controller that a rule is meant for.
 
 mod delay;
+mod ecn;
 mod lossy;
 mod own;
 mod pacing;

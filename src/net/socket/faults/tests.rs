@@ -21,7 +21,7 @@ use super::{
 use crate::{
     KcpConfig, KcpError, KcpListener, KcpStream,
     net::{EndpointStats, KcpSocket, clock::jumps},
-    proto::Transmit,
+    proto::{EcnCodepoint, Transmit},
 };
 
 /// Jumps of a socket's clock in the midst of a transfer.
@@ -314,6 +314,34 @@ async fn packets_go_one_by_one_once_gso_is_refused() {
     }
 }
 
+/// A system that knows no `IP_TOS` for a packet, as Linux before 3.13, gets the packets without ECN, and GSO stays.
+#[tokio::test]
+async fn packets_go_without_ecn_once_that_is_refused() {
+    let pair = Pair::new(KcpConfig::default()).await;
+    let counts = [(); 2].map(|()| [(); 2].map(|()| Count::default()));
+    for (socket, counts) in pair.sockets.iter().zip(&counts) {
+        let [refused, batches] = counts.clone();
+        socket.faults().set(move |call| {
+            let Call::Send { stride, has_ecn, .. } = call else { return None };
+            if has_ecn {
+                refused.add();
+                return Some(EINVAL);
+            }
+            if stride.is_some() {
+                batches.add();
+            }
+            None
+        });
+    }
+    let sockets = pair.transfer(LEN).await;
+    for (socket, [refused, batches]) in sockets.iter().zip(&counts) {
+        // One batch and one packet of it.
+        assert!((1..=2).contains(&refused.get()), "{} refused", refused.get());
+        assert!(batches.get() > 0, "batches go as batches");
+        assert_eq!(socket.stats().socket.send_errors, 0);
+    }
+}
+
 /// `EINVAL` has other causes than GSO: addresses, which peers may have made up. They must not slow down everybody else.
 #[tokio::test]
 async fn an_address_that_nothing_can_be_sent_to_does_not_turn_gso_off() {
@@ -323,7 +351,7 @@ async fn an_address_that_nothing_can_be_sent_to_does_not_turn_gso_off() {
         assert!(socket.max_packets() > 1, "the system has GSO");
         for from in [None, Some([127, 0, 0, 1].into())] {
             for packets in [1, 3] {
-                let transmit = Transmit { len: 100 * packets, stride: 100 };
+                let transmit = Transmit { len: 100 * packets, stride: 100, ecn: EcnCodepoint::NotEct };
                 let mut progress = Progress::default();
                 let nowhere = "127.0.0.1:0".parse().unwrap();
                 let outcome = socket.try_send(nowhere, from, transmit, &[0; 300], &mut progress);

@@ -2,7 +2,7 @@
 
 use super::{BETA, Bbr3, INFINITY, LOSS_THRESH, Sample, State, percent};
 use crate::proto::{
-    congestion::{LossCause, Lost},
+    congestion::{LossCause, Lost, Marked},
     time::Instant,
 };
 
@@ -16,12 +16,14 @@ pub(super) struct Undo {
     inflight_longterm: u64,
     /// Bytes lost since it was saved, less those that were not lost after all.
     lost: u64,
+    /// Packets had marks of ECN since: there was congestion.
+    marked: bool,
 }
 
 impl Undo {
-    /// Bytes that had been found lost were not; returns whether that is so of all.
+    /// Bytes that had been found lost were not; returns whether that is so of all, and nothing else was wrong.
     pub(super) const fn on_spurious(&mut self, bytes: u64) -> bool {
-        let all = self.lost > 0 && bytes >= self.lost;
+        let all = self.lost > 0 && bytes >= self.lost && !self.marked;
         self.lost = self.lost.saturating_sub(bytes);
         all
     }
@@ -60,7 +62,21 @@ impl Bbr3 {
         }
     }
 
-    fn note_loss(&mut self, lost: &Lost) {
+    /// Packets were marked, and not lost: see the module's page.
+    pub(super) fn handle_ecn(&mut self, marked: &Marked) {
+        self.note_congestion();
+        self.undo.marked = true;
+        if self.state == State::Startup {
+            self.full_bw_reached = true;
+            self.inflight_longterm = self.bdp_multiple(self.bw, 100).max(self.inflight_latest);
+        }
+        if self.is_bw_probe_sample {
+            let rs = Sample { tx_in_flight: marked.in_flight.bytes, ..Sample::default() };
+            self.handle_inflight_too_high(marked.now, &rs);
+        }
+    }
+
+    fn note_congestion(&mut self) {
         if !self.is_loss_in_round {
             self.loss_round_delivered = self.delivered;
         }
@@ -70,6 +86,10 @@ impl Bbr3 {
         }
         self.is_loss_in_round = true;
         self.in_loss_recovery = true;
+    }
+
+    fn note_loss(&mut self, lost: &Lost) {
+        self.note_congestion();
         self.undo.lost = self.undo.lost.saturating_add(lost.bytes);
         if self.loss_ranges_in_round == 0 || lost.sn != self.last_lost_sn.wrapping_add(1) {
             self.loss_ranges_in_round = self.loss_ranges_in_round.saturating_add(1);
@@ -99,6 +119,7 @@ impl Bbr3 {
             inflight_shortterm: self.inflight_shortterm,
             inflight_longterm: self.inflight_longterm,
             lost: 0,
+            marked: false,
         };
     }
 

@@ -23,7 +23,8 @@
 //!   [CUBIC's page](super::cubic).
 //! * **Randomness** comes from a small generator that is seeded with the time of the session's beginning and stirred with the time
 //!   of each use. It only keeps sessions from probing in step.
-//! * **No ECN**, as UDP sockets do not tell it.
+//! * **ECN**, of which the draft says nothing. A mark counts as a loss in its round, and as more than 2 % of what is in flight: it ends
+//!   Startup and a probe for bandwidth, and lowers the bounds of the short term else. What had a mark is not undone.
 
 mod control;
 mod losses;
@@ -42,7 +43,7 @@ use self::{
     model::{ExtraAcked, MaxBwFilter},
     random::SplitMix,
 };
-use super::{Acked, Controller, Lost, Metrics, MinRtt, RttSample, Sent};
+use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, RttSample, Sent};
 use crate::proto::time::Instant;
 
 /// More than any rate or volume: not limited.
@@ -307,6 +308,14 @@ impl Controller for Bbr3 {
         if self.undo.on_spurious(bytes) {
             self.handle_spurious_loss_detection();
         }
+    }
+
+    fn on_ecn(&mut self, marked: &Marked) {
+        self.handle_ecn(marked);
+    }
+
+    fn supports_ecn(&self) -> bool {
+        true
     }
 
     fn on_rtt(&mut self, _: Instant, rtt: &RttSample) {

@@ -20,6 +20,9 @@
 //!   until it overflows. When one empties the path, the others see shorter round trips too, and as all remember them for as
 //!   long, all come to empty it at the same time. A session alone sees short round trips again and again, and seldom does.
 //!
+//! A mark of ECN tells of a queue: it ends Startup, and in `ProbeBw` the phase that drains begins at once. A round with one has
+//! overflowed its queue, as far as the room for batches of ACKs goes.
+//!
 //! On top of the product, the window has room for batches of ACKs (`extra_acked`).
 //!
 //! # How it differs from BBR
@@ -56,7 +59,7 @@ use self::{
     extra_acked::ExtraAcked, extra_acked_limit::ExtraAckedLimit, max_filter::MaxFilter,
     path_change::PathChange,
 };
-use super::{Acked, Controller, Lost, Metrics, MinRtt, RateSample, RttSample};
+use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, RateSample, RttSample};
 use crate::proto::time::Instant;
 
 /// Window gains of `ProbeBw`'s phases, in eighths.
@@ -64,7 +67,9 @@ const PROBE_BW_GAINS: [u64; 8] = [10, 7, 8, 8, 8, 8, 8, 8];
 /// The phase of `ProbeBw` behind Drain, which was the first that cruises.
 const PHASE_AFTER_DRAIN: usize = 3;
 /// The phase behind `ProbeRtt`: the path must stay drained while the window opens again.
-const PHASE_AFTER_PROBE_RTT: usize = 1;
+const PHASE_AFTER_PROBE_RTT: usize = DRAINING_PHASE;
+/// The phase of `ProbeBw` whose window is smaller than what the path holds.
+const DRAINING_PHASE: usize = 1;
 /// The pacing gain of Startup, and in eighths that of the other modes: enough for the window to be what limits the sender,
 /// little enough that a window that opens at once does not leave at once.
 const STARTUP_PACING_GAIN: u64 = 3;
@@ -118,6 +123,8 @@ struct Round {
     lost: u64,
     /// The shortest round trip.
     rtt: Option<Duration>,
+    /// Packets had marks of ECN.
+    marked: bool,
 }
 
 impl BbrLike {
@@ -178,8 +185,8 @@ impl BbrLike {
         self.next_round_delivered = acked.total_delivered;
         let round = core::mem::take(&mut self.round);
         let path_rtt = self.min_rtt.unwrap_or(short_path::LEAST_RTT).max(LEAST_QUEUE_RTT);
-        let queued = round.rtt.is_some_and(|rtt| rtt >= 2 * path_rtt);
-        let overflows = queued && round.lost * LOSSY > round.acked;
+        let queued = round.marked || round.rtt.is_some_and(|rtt| rtt >= 2 * path_rtt);
+        let overflows = round.marked || (queued && round.lost * LOSSY > round.acked);
         let app_limited = acked.rate.is_app_limited;
         if app_limited {
             if self.path_change.is_asked()
@@ -304,6 +311,25 @@ impl Controller for BbrLike {
 
     fn on_lost(&mut self, _: &Lost) {
         self.round.lost += 1;
+    }
+
+    fn on_ecn(&mut self, marked: &Marked) {
+        self.round.marked = true;
+        match self.mode {
+            // What grows from here on is the queue.
+            Mode::Startup => {
+                self.mode = Mode::Drain { since: marked.now };
+                self.extra_acked_limit.set(self.extra_acked.get());
+            }
+            Mode::ProbeBw { .. } => {
+                self.mode = Mode::ProbeBw { phase: DRAINING_PHASE, since: marked.now };
+            }
+            Mode::Drain { .. } | Mode::ProbeRtt { .. } => {}
+        }
+    }
+
+    fn supports_ecn(&self) -> bool {
+        true
     }
 
     fn on_rtt(&mut self, _: Instant, rtt: &RttSample) {

@@ -220,3 +220,27 @@ fn the_least_window_follows_the_mtu() {
     path.bbr.on_mtu_change(9_000);
     assert_eq!(path.bbr.window(), MIN_CWND * 9_000);
 }
+
+fn mark(path: &mut Path) {
+    let (now, sent_time) = (path.now, path.now);
+    path.bbr.on_ecn(&Marked { now, packets: 1, sent_time, in_flight: InFlight::default() });
+}
+
+#[test]
+fn a_mark_ends_startup_and_begins_the_phase_that_drains() {
+    let mut path = Path::new();
+    path.rounds(3, 20 * LEAST_RTT, 0);
+    assert!(path.bbr.is_startup());
+    mark(&mut path);
+    assert!(matches!(path.bbr.mode, Mode::Drain { .. }));
+    let mut path = Path::behind_startup();
+    let since = path.now;
+    path.bbr.mode = Mode::ProbeBw { phase: 0, since };
+    mark(&mut path);
+    assert_eq!(path.bbr.mode, Mode::ProbeBw { phase: DRAINING_PHASE, since });
+    assert_eq!(PROBE_BW_GAINS[DRAINING_PHASE], 7);
+    // What empties the path anyway goes on.
+    path.bbr.mode = Mode::ProbeRtt { emptied_at: None };
+    mark(&mut path);
+    assert!(path.bbr.is_probing_rtt());
+}

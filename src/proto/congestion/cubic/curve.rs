@@ -17,6 +17,11 @@ pub(super) const fn beta(window: u64) -> u64 {
     scale(window, 7, 10)
 }
 
+/// The window after a mark of ECN: 0.85 of `window` (RFC 8511, section 3).
+pub(super) const fn beta_ecn(window: u64) -> u64 {
+    scale(window, 17, 20)
+}
+
 const fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     let scaled = value as u128 * numerator as u128 / denominator as u128;
     if scaled > u64::MAX as u128 { u64::MAX } else { scaled as u64 }

@@ -16,7 +16,8 @@
 //!   sent, and a loss as any other otherwise: nothing tells of an idle path while ACKs come.
 //! * **Samples of HyStart++.** One packet of ACKs tells one round-trip time for all that it confirms. So
 //!   `N_RTT_SAMPLE` counts segments that are confirmed, as TCP counts ACKs.
-//! * **No ECN**, as UDP sockets do not tell it.
+//! * **ECN.** A mark in congestion avoidance leaves 0.85 of the window (RFC 8511), in slow start as much as a loss does. It belongs to
+//!   the same reduction as the losses of its round trip, and what had a mark is not undone.
 //!
 //! # Pacing
 //!
@@ -31,10 +32,10 @@ mod tests;
 use core::time::Duration;
 
 use self::{
-    curve::{Curve, beta},
+    curve::{Curve, beta, beta_ecn},
     hystart::HyStart,
 };
-use super::{Acked, Controller, LossCause, Lost, Metrics, MinRtt, RttSample, Sent};
+use super::{Acked, Controller, LossCause, Lost, Marked, Metrics, MinRtt, RttSample, Sent};
 use crate::proto::time::Instant;
 
 /// The window of a new session, in full segments: RFC 6928's.
@@ -72,7 +73,28 @@ struct Reduction {
     /// Bytes whose losses belong to it, less those that were not lost after all.
     lost: u64,
     is_timeout: bool,
+    /// Packets were marked, too: there was congestion, whatever became of what was found lost.
+    is_marked: bool,
     before: Before,
+}
+
+/// Why the window is reduced.
+#[derive(Debug, Clone, Copy)]
+struct Cause {
+    now: Instant,
+    /// When what was lost, or the newest of what may have been marked, was sent.
+    sent_time: Instant,
+    /// Bytes lost.
+    lost: u64,
+    is_timeout: bool,
+    is_marked: bool,
+}
+
+impl Cause {
+    const fn of(lost: &Lost) -> Self {
+        let &Lost { now, sent_time, bytes, .. } = lost;
+        Self { now, sent_time, lost: bytes, is_timeout: false, is_marked: false }
+    }
 }
 
 /// What a reduction that was not needed is undone to.
@@ -136,8 +158,9 @@ impl Cubic {
         self.cwnd = curve.grow(acked.now, acked.bytes, cwnd, self.srtt.unwrap_or_default(), self.mtu);
     }
 
-    /// The window becomes `cwnd` after a loss.
-    fn reduce(&mut self, lost: &Lost, is_timeout: bool) {
+    /// The window is about to become smaller, after a loss or a mark.
+    fn reduce(&mut self, cause: &Cause) {
+        let &Cause { now, sent_time, lost, is_timeout, is_marked } = cause;
         let before = Before {
             cwnd: self.cwnd,
             ssthresh: self.ssthresh,
@@ -147,26 +170,30 @@ impl Cubic {
         };
         // A timeout behind a reduction for the same losses keeps what that remembers.
         let (lost_before, before) = match self.reduction {
-            Some(last) if lost.sent_time < last.at && last.lost > 0 => (last.lost, last.before),
+            Some(last) if sent_time < last.at && last.lost > 0 => (last.lost, last.before),
             _ => (0, before),
         };
-        let lost_bytes = lost_before.saturating_add(lost.bytes);
-        self.reduction = Some(Reduction { at: lost.now, lost: lost_bytes, is_timeout, before });
+        // What was marked stays so, if the timeout is for the same packets.
+        let is_marked = is_marked || self.reduction.is_some_and(|last| sent_time < last.at && last.is_marked);
+        let lost = lost_before.saturating_add(lost);
+        self.reduction = Some(Reduction { at: now, lost, is_timeout, is_marked, before });
         self.curve = None;
         self.hystart.stop();
     }
 
     /// Section 4.6, with the window in place of the flight size, as that section allows: the window does not grow while it is
     /// not used.
-    fn multiplicative_decrease(&mut self, lost: &Lost) {
-        self.reduce(lost, false);
+    fn multiplicative_decrease(&mut self, cause: &Cause) {
+        let is_abe = cause.is_marked && !self.is_slow_start();
+        self.reduce(cause);
         self.w_max = Some(match self.w_max {
             // Fast convergence (section 4.7): whoever is on the way down leaves room to others.
             Some(w_max) if self.cwnd < w_max => self.cwnd / 20 * 17,
             _ => self.cwnd,
         });
         self.cwnd_prior = self.cwnd;
-        let ssthresh = beta(self.cwnd).max(MIN_WINDOW * self.mtu);
+        let less = if is_abe { beta_ecn(self.cwnd) } else { beta(self.cwnd) };
+        let ssthresh = less.max(MIN_WINDOW * self.mtu);
         self.ssthresh = Some(ssthresh);
         self.cwnd = ssthresh;
     }
@@ -179,7 +206,7 @@ impl Cubic {
             .is_some_and(|last| self.last_ack.is_none_or(|at| at <= last.at) && last.is_timeout);
         let reduced = self.reduction.is_some_and(|last| lost.sent_time < last.at);
         let cwnd = self.cwnd;
-        self.reduce(lost, true);
+        self.reduce(&Cause { is_timeout: true, ..Cause::of(lost) });
         if !repeated && !reduced {
             self.cwnd_prior = cwnd;
             self.ssthresh = Some(beta(cwnd).max(MIN_WINDOW * self.mtu));
@@ -231,14 +258,32 @@ impl Controller for Cubic {
         match &mut self.reduction {
             _ if is_timeout => self.timeout(lost),
             Some(last) if is_counted => last.lost = last.lost.saturating_add(lost.bytes),
-            _ => self.multiplicative_decrease(lost),
+            _ => self.multiplicative_decrease(&Cause::of(lost)),
         }
+    }
+
+    /// Section 4.6, last paragraph; RFC 8511.
+    fn on_ecn(&mut self, marked: &Marked) {
+        match &mut self.reduction {
+            Some(last) if marked.sent_time < last.at => last.is_marked = true,
+            _ => self.multiplicative_decrease(&Cause {
+                now: marked.now,
+                sent_time: marked.sent_time,
+                lost: 0,
+                is_timeout: false,
+                is_marked: true,
+            }),
+        }
+    }
+
+    fn supports_ecn(&self) -> bool {
+        true
     }
 
     /// Section 4.9.2: if nothing of what the last reduction was for was lost, it is undone.
     fn on_spurious_loss(&mut self, now: Instant, bytes: u64) {
         let Some(last) = &mut self.reduction else { return };
-        if last.lost == 0 {
+        if last.lost == 0 || last.is_marked {
             return;
         }
         last.lost = last.lost.saturating_sub(bytes);

@@ -287,3 +287,46 @@ fn the_window_holds_a_segment_whatever_the_mtu() {
     cubic.on_mtu_change(9_000);
     assert_eq!(cubic.window(), 9_000);
 }
+
+fn mark(cubic: &mut Cubic, now: u64, sent: u64) {
+    let in_flight = InFlight::default();
+    cubic.on_ecn(&Marked { now: ms(now), packets: 1, sent_time: ms(sent), in_flight });
+}
+
+/// RFC 8511: 0.85 in congestion avoidance; W_max and fast convergence are those of a loss.
+#[test]
+fn a_mark_leaves_seventeen_twentieths_of_the_window() {
+    let mut cubic = cubic(100, Some(50));
+    mark(&mut cubic, 1_000, 900);
+    assert_eq!((cubic.window(), cubic.w_max), (85 * MTU, Some(100 * MTU)));
+    // Losses of the same round trip are answered.
+    skip(&mut cubic, 1_050, 950);
+    assert_eq!(cubic.window(), 85 * MTU);
+    mark(&mut cubic, 1_100, 1_000);
+    assert_eq!((cubic.window(), cubic.w_max), (72_250, Some(72_250)));
+    // In slow start, a mark is a loss.
+    let mut start = self::cubic(100, None);
+    mark(&mut start, 1_000, 900);
+    assert_eq!((start.window(), start.ssthresh), (70 * MTU, Some(70 * MTU)));
+    let mut least = self::cubic(2, Some(1));
+    mark(&mut least, 1_000, 900);
+    assert_eq!(least.window(), 2 * MTU);
+}
+
+#[test]
+fn what_had_a_mark_is_not_undone() {
+    for marked_first in [true, false] {
+        let mut cubic = cubic(100, Some(50));
+        if marked_first {
+            mark(&mut cubic, 1_000, 900);
+            skip(&mut cubic, 1_010, 905);
+        } else {
+            skip(&mut cubic, 1_000, 900);
+            mark(&mut cubic, 1_010, 905);
+        }
+        let window = cubic.window();
+        assert_eq!(window, if marked_first { 85 } else { 70 } * MTU);
+        cubic.on_spurious_loss(ms(1_020), MTU);
+        assert_eq!(cubic.window(), window);
+    }
+}

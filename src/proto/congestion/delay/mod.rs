@@ -32,12 +32,15 @@
 //!   trips become shorter than they ever were, the losses were those of a queue that was taken for a part of the path. If
 //!   the losses end, they came of too large a window, though there was no queue. If neither, they are the path's own, and
 //!   mean nothing for ten seconds.
+//! * Marks of ECN are those of a full queue: the session means to have fewer segments there, and if it means to have the fewest
+//!   already, the window shrinks by an eighth. They end Startup, and beside others CUBIC answers them.
 //! * Beside others, all losses count but the few that come while the queue is short.
 //!
 //! # Startup
 //!
 //! The window grows by half in a round trip. It ends with the first round whose first eight samples are all those of a
-//! queue (as in HyStart++, RFC 9406), after three rounds that have not raised the rate by a quarter (as in BBR), or with a sixth lost.
+//! queue (as in HyStart++, RFC 9406), after three rounds that have not raised the rate by a quarter (as in BBR), with a sixth lost, or
+//! with a mark of ECN.
 //!
 //! # What it is worth, and what it lacks
 //!
@@ -68,7 +71,7 @@ use self::{
     queue_range::QueueRange,
     round::{Recent, Round},
 };
-use super::{Acked, Controller, Lost, Metrics, MinRtt, RttSample, Sent, cubic::Cubic};
+use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, RttSample, Sent, cubic::Cubic};
 use crate::proto::time::Instant;
 
 /// What each session means to have in the queue: so many full segments, and what it sends in so much time, at most the other number
@@ -203,7 +206,8 @@ impl DelayBased {
                 } else {
                     *rounds += 1;
                 }
-                if *rounds >= FULL_ROUNDS || round.lost * 6 > round.acked + round.lost {
+                let is_lossy = round.lost * 6 > round.acked + round.lost;
+                if *rounds >= FULL_ROUNDS || is_lossy || round.marked {
                     self.end_startup(acked.now, base);
                 }
             }
@@ -244,7 +248,8 @@ impl DelayBased {
 
     /// One step of FAST, with `queued` bytes of the session in the queue.
     fn step(&mut self, acked: &Acked, round: &Round, queued: u64, excess: bool) {
-        let overflows = round.lost_in_full_queue * 64 > round.acked;
+        let least = self.queue_segments == PARTS;
+        let overflows = round.marked || round.lost_in_full_queue * 64 > round.acked;
         self.queue_segments = if overflows {
             (self.queue_segments / 2).max(PARTS)
         } else {
@@ -255,7 +260,14 @@ impl DelayBased {
         self.quick = if no_queue { self.quick + 1 } else { 0 };
         if queued > target {
             let less = ((queued - target) / 2).min(self.cwnd / 3);
+            let less = if round.marked && least { less.max(self.cwnd / 8) } else { less };
             self.set_cwnd(self.cwnd - less);
+            return;
+        }
+        if round.marked {
+            if least {
+                self.set_cwnd(self.cwnd - self.cwnd / 8);
+            }
             return;
         }
         // Only what the window holds back is a reason for a larger one, and what is lost for it is none.
@@ -408,6 +420,19 @@ impl Controller for DelayBased {
             cubic.on_lost(lost);
             self.follow_cubic();
         }
+    }
+
+    fn on_ecn(&mut self, marked: &Marked) {
+        self.round.marked = true;
+        if let Mode::Compete(cubic) = &mut self.mode {
+            self.congested_at = marked.now;
+            cubic.on_ecn(marked);
+            self.follow_cubic();
+        }
+    }
+
+    fn supports_ecn(&self) -> bool {
+        true
     }
 
     fn on_spurious_loss(&mut self, now: Instant, bytes: u64) {

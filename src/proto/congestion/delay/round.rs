@@ -21,6 +21,8 @@ pub(super) struct Round {
     pub(super) lost: u64,
     /// Those of them that were lost while the queue was about as long as it gets.
     pub(super) lost_in_full_queue: u64,
+    /// Packets had marks of ECN.
+    pub(super) marked: bool,
     bytes: u64,
     samples: u32,
     shortest: Option<Duration>,
@@ -39,6 +41,7 @@ impl Round {
             acked: 0,
             lost: 0,
             lost_in_full_queue: 0,
+            marked: false,
             bytes: 0,
             samples: 0,
             shortest: None,

@@ -227,3 +227,28 @@ fn startup_ends_with_a_queue() {
     assert!(!path.control.is_startup());
     assert!(path.control.cwnd <= 110_000, "{}", path.control.cwnd);
 }
+
+fn mark(path: &mut Path) {
+    let in_flight = InFlight::default();
+    path.control.on_ecn(&Marked { now: path.now, packets: 1, sent_time: path.now, in_flight });
+}
+
+/// Half as many segments in the queue; when there are no fewer, an eighth of the window.
+#[test]
+fn marks_are_those_of_a_full_queue() {
+    let mut path = Path::new();
+    let (segments, cwnd) = (path.control.queue_segments, path.control.cwnd);
+    mark(&mut path);
+    path.round(BASE, 0);
+    assert!(path.control.queue_segments <= segments / 2 + PARTS && path.control.cwnd <= cwnd);
+    path.control.queue_segments = PARTS;
+    let cwnd = path.control.cwnd;
+    mark(&mut path);
+    path.round(BASE, 0);
+    assert_eq!(path.control.cwnd, cwnd - cwnd / 8);
+    let mut path = Path::new();
+    path.control.mode = Mode::Startup { rate: 0, rounds: 0 };
+    mark(&mut path);
+    path.round(BASE, 0);
+    assert!(!path.control.is_startup());
+}

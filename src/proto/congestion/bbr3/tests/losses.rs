@@ -143,3 +143,27 @@ fn a_loss_of_unknown_circumstances_ends_no_probe() {
     path.lose(0, SMSS);
     assert_eq!((path.bbr.state, path.bbr.is_loss_in_round), (State::Up, true));
 }
+
+fn mark(path: &mut Path) {
+    let in_flight = InFlight { bytes: path.in_flight, ..InFlight::default() };
+    path.bbr.on_ecn(&Marked { now: path.now, packets: 1, sent_time: path.now, in_flight });
+}
+
+/// As a loss of more than 2 % would, but for what is undone.
+#[test]
+fn a_mark_lowers_the_bounds_and_ends_a_probe() {
+    let mut path = Path::in_state(State::Cruise);
+    mark(&mut path);
+    path.round(BW);
+    assert!(path.bbr.bw_shortterm < INFINITY && path.bbr.inflight_shortterm < INFINITY);
+    let mut path = Path::in_state(State::Up);
+    path.bbr.is_bw_probe_sample = true;
+    mark(&mut path);
+    assert_eq!((path.bbr.state, path.bbr.inflight_longterm), (State::Down, BDP));
+    let mut path = Path::in_state(State::Startup);
+    path.bbr.full_bw_reached = false;
+    mark(&mut path);
+    assert!(path.bbr.full_bw_reached && path.bbr.inflight_longterm < INFINITY);
+    path.lose(SMSS, SMSS);
+    assert!(!path.bbr.undo.on_spurious(SMSS), "there was congestion");
+}
