@@ -212,6 +212,11 @@ impl Arq {
             && self.path.validation.blocked_at().is_none()
     }
 
+    /// Whether nothing has been sent yet, and what was written has at most `len` bytes.
+    pub(super) fn is_first_write_within(&self, len: usize) -> bool {
+        self.counters.segments.push_sent == 0 && (1..=len).contains(&self.queue.unsent())
+    }
+
     /// Whether nothing is in flight, and nothing waits that may be sent before the next deadline.
     #[cfg(feature = "tokio")]
     pub(super) const fn is_quiet(&self) -> bool {

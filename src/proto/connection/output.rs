@@ -69,7 +69,7 @@ impl Connection {
             if self.has_urgent_extension()
                 && let Some(transmit) = self.transmit_extension(now, buf, mtu)
             {
-                return Some(transmit);
+                return Some(self.append_first_write(now, buf, corked, transmit));
             }
             if self.ecn.is_overdue()
                 && let Some(transmit) = self.transmit_ecn(now, buf, mtu)
@@ -82,6 +82,47 @@ impl Connection {
                 return Some(transmit);
             }
         }
+        if let Some(transmit) = self.transmit_stream(now, buf, corked, mtu, MAX_BATCH) {
+            Some(transmit)
+        } else if self.datagrams.has_unsent() {
+            self.transmit_datagrams(now, buf, mtu)
+        } else if self.has_urgent_extension() {
+            // Nothing is left before the end of the stream.
+            self.transmit_extension(now, buf, mtu)
+        } else {
+            None
+        }
+    }
+
+    /// Writes what a stream has to say at once into the packet behind its HELLO, if it fits one that is no longer: one system call sends
+    /// both. A server of many such sessions receives both with one, too.
+    #[cold]
+    fn append_first_write(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        corked: bool,
+        hello: Transmit,
+    ) -> Transmit {
+        let room = hello.len.saturating_sub(self.pipeline.head() + self.pipeline.tail() + HEADER_LEN);
+        if !self.arq.is_first_write_within(room) {
+            return hello;
+        }
+        let rest = &mut buf[hello.len..];
+        let first = self.transmit_stream(now, rest, corked, hello.len, 1);
+        first.map_or(hello, |first| Transmit { len: hello.len + first.len, ..hello })
+    }
+
+    /// Writes the next packets of the stream and of its FEC, at most `most`.
+    #[inline]
+    fn transmit_stream(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        corked: bool,
+        mtu: usize,
+        most: usize,
+    ) -> Option<Transmit> {
         self.pipeline.skip_parity_over(mtu);
         self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
@@ -95,7 +136,7 @@ impl Connection {
             flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
         }
         // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.
-        while count < MAX_BATCH && len + size <= room && self.pipeline.head() == head {
+        while count < most && len + size <= room && self.pipeline.head() == head {
             let packet = if let Some(parity) = self.pipeline.parity_len() {
                 // A parity packet that is longer than the packets of this batch goes with the next one.
                 if parity > size {
@@ -132,14 +173,7 @@ impl Connection {
             self.check_ends(now);
         }
         if count == 0 {
-            return if self.datagrams.has_unsent() {
-                self.transmit_datagrams(now, buf, mtu)
-            } else if self.has_urgent_extension() {
-                // Nothing is left before the end of the stream.
-                self.transmit_extension(now, buf, mtu)
-            } else {
-                None
-            };
+            return None;
         }
         let first = self.arq.is_first_unacknowledged();
         let mut transmit = self.encrypt(&mut buf[..len], size, first)?;

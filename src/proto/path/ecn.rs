@@ -1,7 +1,7 @@
 //! Whether the path carries ECN, and what the peer reports of it: after RFC 9000, section 13.4.2 and appendix A.4.
 //!
 //! ```text
-//! Testing    the first packets go with ECT(0), and then one run of them a second
+//! Testing    the first packets go without, the next ones with ECT(0), and then one run of them a second
 //!            reports that count them        -> Capable
 //!            acknowledged, and no report    -> Failed
 //! Capable    every packet with payload goes with ECT(0)
@@ -34,6 +34,9 @@ use crate::proto::{
     time::Instant,
 };
 
+/// Packets with payload that go without ECT at first. Who sends no more than these has little use for marks, and a server of many such
+/// sessions feels what each packet with ECT costs beyond one without: control messages at both ends, and reports.
+const UNMARKED_PACKETS: u64 = 32;
 /// Packets that go with ECT(0) before anything is known of the path.
 const TEST_PACKETS: u64 = 10;
 /// While nothing is known, one more run of packets is sent so after this time.
@@ -68,6 +71,8 @@ pub enum EcnState {
 #[derive(Debug, Default)]
 pub(in crate::proto) struct EcnValidation {
     state: EcnState,
+    /// The first packets that were sent without ECT.
+    unmarked: u64,
     /// Packets sent with ECT(0) since the session began.
     sent: u64,
     /// What the peer has counted of them, with and without CE.
@@ -165,6 +170,10 @@ impl EcnValidation {
             self.state = EcnState::Failed;
         }
         if !self.is_on() || progress.unanswered >= UNANSWERED {
+            return EcnCodepoint::NotEct;
+        }
+        if self.unmarked < UNMARKED_PACKETS {
+            self.unmarked += packets;
             return EcnCodepoint::NotEct;
         }
         let (sent, counted) = (self.sent, self.counted);

@@ -23,6 +23,7 @@ impl Sender {
     fn new() -> Self {
         let mut ecn = EcnValidation::default();
         ecn.enable(at(0));
+        ecn.unmarked = UNMARKED_PACKETS;
         Self { ecn, now: 0, nxt: 0, una: 0, unanswered: 0, counts: EcnCounts::default() }
     }
 
@@ -70,6 +71,17 @@ impl Sender {
     fn state(&self) -> EcnState {
         self.ecn.state()
     }
+}
+
+/// Sessions of a few packets do not pay for it.
+#[test]
+fn the_first_packets_go_without() {
+    let mut sender = Sender::new();
+    sender.ecn.unmarked = 0;
+    for _ in 0..UNMARKED_PACKETS / 4 {
+        assert_eq!(sender.send(4), 0);
+    }
+    assert_eq!((sender.send(4), sender.state()), (4, EcnState::Testing));
 }
 
 #[test]
