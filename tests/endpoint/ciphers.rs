@@ -32,7 +32,7 @@ pub(crate) fn first_packet_of(config: &KcpConfig, peer: &Host, conv: u32) -> Vec
     let mut host = Host::connecting(client(1));
     let handle = host.connect(NOW, peer.address, conv, config);
     host.connection(handle).write(NOW, b"!").unwrap();
-    host.drive(NOW).remove(0).bytes
+    host.drive_packets(NOW).remove(0).bytes
 }
 
 #[test]

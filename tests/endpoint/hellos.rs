@@ -40,7 +40,7 @@ fn begun(at: u32, server: &Host, config: &KcpConfig, request: &[u8]) -> (Host, V
     if !request.is_empty() {
         host.connection(handle).write(NOW, request).unwrap();
     }
-    let sent = host.drive(NOW);
+    let sent = host.drive_packets(NOW);
     (host, sent)
 }
 
@@ -61,6 +61,32 @@ fn a_client_that_only_reads_hears_a_server_that_speaks_first() {
         assert_eq!(hosts[1].read(handle), b"220 ready");
         assert!(hosts[1].connection(handle).is_peer_confirmed());
         assert_eq!((hosts[0].stats().accepted, hosts[0].endpoint.len()), (1, 1));
+    }
+}
+
+/// One system call sends both, and one may receive both.
+#[test]
+fn a_hello_and_a_short_first_write_go_in_one_batch() {
+    for config in [preferred(), encrypted(), config(Extensions::Required)] {
+        for (len, batches) in [(1, 1), (1_000, 1), (1_300, 2), (5_000, 2)] {
+            let request = vec![7; len];
+            let mut hosts = [server(&config), Host::connecting(client(1))];
+            let peer = hosts[0].address;
+            let handle = hosts[1].connect(NOW, peer, 7, &config);
+            hosts[1].connection(handle).write(NOW, &request).unwrap();
+            let sent = hosts[1].drive(NOW);
+            assert_eq!(sent.len(), batches, "{len} bytes");
+            assert!(sent[0].bytes.len() >= 1_200 && sent[0].stride == 1_200);
+            for batch in &sent {
+                receive(&mut hosts[0], NOW, 1, batch);
+            }
+            let session = hosts[0].take_accepted().unwrap();
+            for at in [0, 50, 100] {
+                deliver_all(NOW + ms(at), &mut hosts);
+            }
+            assert_eq!((hosts[0].read(session), hosts[0].stats().accepted), (request, 1));
+            assert!(hosts[0].connection(session).is_peer_confirmed());
+        }
     }
 }
 

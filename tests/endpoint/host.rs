@@ -330,6 +330,15 @@ impl Host {
         self.sessions.iter_mut().flatten().map(|session| &mut session.1)
     }
 
+    /// As [`drive`](Self::drive), with each packet by itself, as a network delivers them.
+    pub(crate) fn drive_packets(&mut self, now: Instant) -> Vec<Batch> {
+        let packets = |Batch { to, bytes, stride }: Batch| {
+            let packets = bytes.chunks(stride.max(1)).map(<[u8]>::to_vec);
+            packets.map(|bytes| Batch { to, stride: bytes.len(), bytes }).collect::<Vec<_>>()
+        };
+        self.drive(now).into_iter().flat_map(packets).collect()
+    }
+
     /// Does what is due, and returns what is to be sent.
     pub(crate) fn drive(&mut self, now: Instant) -> Vec<Batch> {
         let mut batches = std::mem::take(&mut self.replies);

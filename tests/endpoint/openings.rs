@@ -164,7 +164,7 @@ fn a_peer_that_is_asked_for_a_cookie_waits_a_round_trip_and_is_validated() {
     let mut hosts = vec![server(settings().cookies(CookiePolicy::Always))];
     hosts.push(connecting(1, &hosts[0], &config));
     let [source, to] = [hosts[1].address, hosts[0].address];
-    let hello = hosts[1].drive(at(1_000));
+    let hello = hosts[1].drive_packets(at(1_000));
     assert_eq!(hello[0].bytes.len(), 1_200);
     for batch in hello {
         hosts[0].receive(at(1_000), source, batch.bytes, batch.stride);
@@ -240,7 +240,7 @@ fn data_behind_a_hello_that_was_asked_for_a_cookie_begins_no_half_open_session()
     hosts[0].receive_one(at(900), client(99), &first_packet(CONV));
     hosts.push(connecting(1, &hosts[0], &limits.build().unwrap()));
     let source = hosts[1].address;
-    let flight = hosts[1].drive(at(1_000));
+    let flight = hosts[1].drive_packets(at(1_000));
     assert!(flight.len() > 1, "HELLO, then data");
     for batch in flight {
         hosts[0].receive(at(1_000), source, batch.bytes, batch.stride);

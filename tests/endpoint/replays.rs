@@ -56,7 +56,7 @@ fn a_resend_of_the_first_segment_begins_no_session_elsewhere() {
     let mut now = NOW;
     let mut recorded: Vec<Batch> = Vec::new();
     while recorded.len() < 4 {
-        for batch in host.drive(now) {
+        for batch in host.drive_packets(now) {
             server.receive(now, client(1), batch.bytes.clone(), batch.stride);
             recorded.push(batch);
         }
@@ -76,7 +76,7 @@ fn the_servers_own_first_packet_begins_no_session_when_it_is_sent_back() {
     server.receive_one(NOW, client(1), &first_packet_of(&config, &server, 7));
     let session = server.take_accepted().unwrap();
     server.connection(session).write(NOW, b"a secret greeting").unwrap();
-    let sent = server.drive(NOW).pop().unwrap();
+    let sent = server.drive_packets(NOW).pop().unwrap();
     server.receive(NOW, client(2), sent.bytes.clone(), sent.stride);
     assert_eq!((server.stats().dropped_replayed, server.endpoint.len()), (1, 1));
     // To the session that it is of, it is no news either.

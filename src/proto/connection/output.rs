@@ -94,23 +94,23 @@ impl Connection {
         }
     }
 
-    /// Writes what a stream has to say at once into the packet behind its HELLO, if it fits one that is no longer: one system call sends
-    /// both. A server of many such sessions receives both with one, too.
+    /// Writes the first that was written behind this end's HELLO or ANSWER, if it fits a packet that is no longer: one system call sends
+    /// both, and may receive both.
     #[cold]
     fn append_first_write(
         &mut self,
         now: Instant,
         buf: &mut [u8],
         corked: bool,
-        hello: Transmit,
+        begin: Transmit,
     ) -> Transmit {
-        let room = hello.len.saturating_sub(self.pipeline.head() + self.pipeline.tail() + HEADER_LEN);
+        let room = begin.len.saturating_sub(self.pipeline.head() + self.pipeline.tail() + HEADER_LEN);
         if !self.arq.is_first_write_within(room) {
-            return hello;
+            return begin;
         }
-        let rest = &mut buf[hello.len..];
-        let first = self.transmit_stream(now, rest, corked, hello.len, 1);
-        first.map_or(hello, |first| Transmit { len: hello.len + first.len, ..hello })
+        let rest = &mut buf[begin.len..];
+        let first = self.transmit_stream(now, rest, corked, begin.len, 1);
+        first.map_or(begin, |first| Transmit { len: begin.len + first.len, ..begin })
     }
 
     /// Writes the next packets of the stream and of its FEC, at most `most`.
