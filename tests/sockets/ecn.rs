@@ -140,16 +140,11 @@ struct Outcome {
     _listener: KcpListener,
 }
 
-async fn transfer(configs: [KcpConfig; 2], dscp: u8, change: fn(u8) -> u8) -> Outcome {
-    let [of_client, of_server] = configs;
-    let listener = listen_with(of_server).await;
-    let path = Path::to(listener.local_addr().unwrap(), change);
-    let client = KcpStream::connect(path.addr, of_client).await.unwrap();
-    client.socket().set_dscp(dscp).unwrap();
-    let (mut client, mut server) = accept_session(&listener, client).await;
+/// A transfer both ways.
+async fn exchange(client: &mut KcpStream, server: &mut KcpStream) {
+    let (mut client_reader, mut client_writer) = tokio::io::split(client);
+    let (mut server_reader, mut server_writer) = tokio::io::split(server);
     let both = async {
-        let (mut client_reader, mut client_writer) = tokio::io::split(&mut client);
-        let (mut server_reader, mut server_writer) = tokio::io::split(&mut server);
         tokio::try_join!(
             write_payload(&mut client_writer, LEN),
             write_payload(&mut server_writer, LEN),
@@ -158,6 +153,27 @@ async fn transfer(configs: [KcpConfig; 2], dscp: u8, change: fn(u8) -> u8) -> Ou
         )
     };
     within(30, "a transfer both ways", both).await.unwrap();
+}
+
+/// Goes on until both ends know what becomes of the marks. Where a report was lost, the next packets that are to be reported go a second
+/// later.
+async fn settle(client: &mut KcpStream, server: &mut KcpStream) {
+    let begun = std::time::Instant::now();
+    while [&*client, &*server].iter().any(|stream| stream.stats().path.ecn == EcnState::Testing) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}, {:?}", client.stats(), server.stats());
+        assert_alive(client, server).await;
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+async fn transfer(configs: [KcpConfig; 2], dscp: u8, change: fn(u8) -> u8) -> Outcome {
+    let [of_client, of_server] = configs;
+    let listener = listen_with(of_server).await;
+    let path = Path::to(listener.local_addr().unwrap(), change);
+    let client = KcpStream::connect(path.addr, of_client).await.unwrap();
+    client.socket().set_dscp(dscp).unwrap();
+    let (mut client, mut server) = accept_session(&listener, client).await;
+    exchange(&mut client, &mut server).await;
     Outcome { path, client, server, _listener: listener }
 }
 
@@ -178,8 +194,11 @@ fn without_ecn() -> KcpConfig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payload_to_a_peer_of_ours_carries_ect0_and_nothing_else_does() {
     for dscp in [0, 46] {
-        let outcome = transfer([default(), default()], dscp, |tos| tos).await;
+        let mut outcome = transfer([default(), default()], dscp, |tos| tos).await;
+        settle(&mut outcome.client, &mut outcome.server).await;
         assert_eq!(outcome.states(), [EcnState::Capable; 2]);
+        // Half of all are sent from here on, at least.
+        exchange(&mut outcome.client, &mut outcome.server).await;
         for from_client in [true, false] {
             let seen = outcome.path.of(from_client);
             // HELLO, ANSWER and what was sent before the peer was known.
@@ -187,7 +206,7 @@ async fn payload_to_a_peer_of_ours_carries_ect0_and_nothing_else_does() {
             assert!(seen.iter().all(|seen| matches!(seen.tos & CE, NOT_ECT | ECT0)));
             let marked = seen.iter().filter(|seen| seen.tos & CE == ECT0).count();
             let payload = seen.iter().filter(|seen| seen.has_payload).count();
-            assert!(marked > payload / 2, "{marked} of {payload} packets, client {from_client}");
+            assert!(marked > payload / 3, "{marked} of {payload} packets, client {from_client}");
             assert!(
                 seen.iter().filter(|seen| seen.tos & CE == ECT0 && !seen.has_payload).count() <= marked / 10,
                 "packets without payload carry none"
@@ -216,7 +235,9 @@ async fn nothing_carries_ect_unless_both_ends_want_it_and_know_the_extensions() 
 /// Every packet that may be marked is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn marks_are_reported_and_answered() {
-    let outcome = transfer([default(), default()], 0, |tos| if tos == ECT0 { CE } else { tos }).await;
+    let mut outcome = transfer([default(), default()], 0, |tos| if tos == ECT0 { CE } else { tos }).await;
+    settle(&mut outcome.client, &mut outcome.server).await;
+    exchange(&mut outcome.client, &mut outcome.server).await;
     assert_eq!(outcome.states(), [EcnState::Capable; 2]);
     let stats = [&outcome.client, &outcome.server].map(|stream| stream.stats().ecn);
     for (own, peers) in [(stats[0], stats[1]), (stats[1], stats[0])] {
@@ -233,13 +254,8 @@ async fn marks_are_reported_and_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_clears_the_marks_is_no_harm() {
     let mut outcome = transfer([default(), default()], 0, |_| NOT_ECT).await;
-    let begun = std::time::Instant::now();
     // It takes three seconds and three RTOs until that is certain.
-    while outcome.states()[0] == EcnState::Testing {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", outcome.client.stats());
-        assert_alive(&mut outcome.client, &mut outcome.server).await;
-        tokio::time::sleep(ms(20)).await;
-    }
+    settle(&mut outcome.client, &mut outcome.server).await;
     assert_eq!(outcome.states()[0], EcnState::Failed);
     let marked = outcome.path.of(true).iter().filter(|seen| seen.tos == ECT0).count();
     assert!((1..100).contains(&marked), "{marked} packets");
@@ -254,17 +270,8 @@ async fn it_works_over_ipv6_and_mapped_addresses() {
         let addr: SocketAddr = addr.parse().unwrap();
         let client = KcpStream::connect(addr, default()).await.unwrap();
         let (mut client, mut server) = accept_session(&listener, client).await;
-        let both = async {
-            let (mut client_reader, mut client_writer) = tokio::io::split(&mut client);
-            let (mut server_reader, mut server_writer) = tokio::io::split(&mut server);
-            tokio::try_join!(
-                write_payload(&mut client_writer, LEN),
-                write_payload(&mut server_writer, LEN),
-                read_payload(&mut client_reader, LEN),
-                read_payload(&mut server_reader, LEN),
-            )
-        };
-        within(30, "a transfer both ways", both).await.unwrap();
+        exchange(&mut client, &mut server).await;
+        settle(&mut client, &mut server).await;
         for stream in [&client, &server] {
             let stats = stream.stats();
             assert_eq!(stats.path.ecn, EcnState::Capable, "{addr}");

@@ -103,7 +103,10 @@ async fn sessions_go_on_when_a_socket_leaves_the_port() {
         let before = each(&listener, |shard| shard.state.sessions);
         assert_eq!(listener.endpoint_stats().driver.handed_over, 0);
         drop(leaving);
-        assert_all_alive(&mut live).await;
+        // The system gives about half of them to another socket, and each of these has a packet or more a time.
+        for _ in 0..8 {
+            assert_all_alive(&mut live).await;
+        }
         assert!(listener.endpoint_stats().driver.handed_over >= 16, "{:?}", listener.shard_stats());
         // One that the socket took may come now.
         let after = each(&listener, |shard| shard.state.sessions);
