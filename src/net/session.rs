@@ -63,9 +63,6 @@ impl Session {
         local_ip: Option<IpAddr>,
     ) -> Self {
         connection.set_buffer_memory(&shared.memory);
-        if connection.reads_ecn() {
-            shared.socket().read_ecn();
-        }
         Self {
             conv: connection.conv(),
             shared,
@@ -165,15 +162,18 @@ impl Session {
         stride: usize,
         ecn: EcnCodepoint,
     ) {
-        let drops = self.handover.locked(|mut state, _| {
+        let (drops, expects_ecn) = self.handover.locked(|mut state, _| {
             let (connection, len) = (&mut state.connection, range.len());
             let drops = connection.handle_batch(now, block, range, stride);
             if ecn != EcnCodepoint::NotEct {
                 let dropped = drops.replayed + drops.malformed;
                 connection.handle_ecn(now, ecn, len.div_ceil(stride.max(1)).saturating_sub(dropped));
             }
-            drops
+            (drops, connection.begins_to_expect_ecn())
         });
+        if expects_ecn {
+            self.shared.socket().read_ecn();
+        }
         let counters = &self.shared.counters;
         if drops.replayed > 0 {
             counters.dropped.replayed.add(drops.replayed);

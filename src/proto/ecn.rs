@@ -50,6 +50,9 @@ pub(in crate::proto) struct EcnCounts {
     pub(in crate::proto) ce: u32,
 }
 
+/// Packets with payload that go without ECT at first. Who sends no more than these has little use for marks, and a server of many such
+/// sessions feels what each packet with ECT costs beyond one without: control messages at both ends, and reports.
+pub(in crate::proto) const UNMARKED_PACKETS: u64 = 32;
 /// Bytes of the body of an ECN segment.
 pub(in crate::proto) const ECN_LEN: usize = 12;
 
@@ -85,6 +88,10 @@ const REPORT_BYTES: u64 = 4 * (HEADER_LEN + ECN_LEN) as u64;
 pub(in crate::proto) struct EcnReceiver {
     /// This end has told the peer that it reports.
     enabled: bool,
+    /// The caller was told that marks are expected.
+    /// The caller was told that marks may come.
+    #[cfg(feature = "tokio")]
+    expected: bool,
     /// A report is to be sent.
     due: bool,
     /// The packet that it was to go with had no room for it.
@@ -108,6 +115,16 @@ impl EcnReceiver {
 
     pub(in crate::proto) const fn is_enabled(&self) -> bool {
         self.enabled
+    }
+
+    /// Whether packets may have marks after so many that were received: true once. To have the system tell of them costs something with
+    /// each packet of the socket, which sessions of a few packets spare it.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(in crate::proto) const fn begins_to_expect(&mut self, packets: u64) -> bool {
+        let begins = packets >= UNMARKED_PACKETS / 2 && self.enabled && !self.expected;
+        self.expected |= begins;
+        begins
     }
 
     pub(in crate::proto) const fn counts(&self) -> EcnCounts {

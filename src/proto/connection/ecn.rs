@@ -71,9 +71,11 @@ impl Connection {
         self.ecn.on_report(now, counters.udp.bytes_received);
     }
 
-    /// Whether the session can make use of the marks that packets come with.
+    /// Whether packets may come with marks from here on: true once.
     #[cfg(feature = "tokio")]
-    pub(crate) const fn reads_ecn(&self) -> bool {
-        self.ecn.is_enabled()
+    #[inline]
+    pub(crate) fn begins_to_expect_ecn(&mut self) -> bool {
+        let packets = self.arq.counters().udp.packets_received;
+        self.ecn.begins_to_expect(packets)
     }
 }

@@ -29,14 +29,11 @@
 use core::time::Duration;
 
 use crate::proto::{
-    ecn::{EcnCodepoint, EcnCounts},
+    ecn::{EcnCodepoint, EcnCounts, UNMARKED_PACKETS},
     seq,
     time::Instant,
 };
 
-/// Packets with payload that go without ECT at first. Who sends no more than these has little use for marks, and a server of many such
-/// sessions feels what each packet with ECT costs beyond one without: control messages at both ends, and reports.
-const UNMARKED_PACKETS: u64 = 32;
 /// Packets that go with ECT(0) before anything is known of the path.
 const TEST_PACKETS: u64 = 10;
 /// While nothing is known, one more run of packets is sent so after this time.

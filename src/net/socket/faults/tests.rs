@@ -477,7 +477,7 @@ async fn sessions_of_a_dead_socket_end_and_say_why() {
         assert_eq!(os_code, Some(code));
     }
     for (count, stats) in counts.iter().zip(pair.stats()) {
-        assert!((10..5_000).contains(&count.get()), "{} calls in {elapsed:?}", count.get());
+        assert!((5..5_000).contains(&count.get()), "{} calls in {elapsed:?}", count.get());
         let wakeups = stats.driver.wakeups;
         assert!(wakeups < 1_000, "{wakeups} wakeups in {elapsed:?}");
     }
