@@ -298,23 +298,14 @@ impl Arq {
         end + len as usize
     }
 
-    /// Writes the ACKs that wait, as many as fit, into a packet that is sent anyway for something beside the stream. Returns how many
-    /// bytes.
-    pub(in crate::proto) fn fill_acks(&mut self, now: Instant, out: &mut [u8]) -> usize {
-        if self.acks.is_empty() {
-            return 0;
-        }
-        let flush = self.begin_flush(now, false);
-        let len = self.emit_acks(now, out, 0, &flush);
-        if flush.wnd == 0 && len > 0 {
-            self.window_update.on_closed();
-        }
-        len
-    }
-
     /// Writes ACKs, WASK and WINS, as many as fit.
-    fn fill_control(&mut self, now: Instant, out: &mut [u8], at: usize, flush: &Flush) -> usize {
-        let mut at = self.emit_acks(now, out, at, flush);
+    fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+        let mut acks = core::mem::take(&mut self.acks);
+        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
+            self.counters.segments.acks_sent += 1;
+            at = self.emit_header(Command::Ack, self.mark, ack.ts, ack.sn, 0, out, at, flush);
+        });
+        self.acks = acks;
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
             self.note_question(now);
@@ -330,17 +321,6 @@ impl Arq {
             }
             at = self.emit_header(Command::Wins, self.mark, self.ts(now), self.control_sn, 0, out, at, flush);
         }
-        at
-    }
-
-    #[inline]
-    fn emit_acks(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
-        let mut acks = core::mem::take(&mut self.acks);
-        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
-            self.counters.segments.acks_sent += 1;
-            at = self.emit_header(Command::Ack, self.mark, ack.ts, ack.sn, 0, out, at, flush);
-        });
-        self.acks = acks;
         at
     }
 

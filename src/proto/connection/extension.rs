@@ -1,6 +1,6 @@
 //! What a connection does with its extensions: it begins them, hands them what comes in, and sends what they have to say.
 
-use super::{Connection, State, Transmit};
+use super::{Connection, Transmit};
 use crate::proto::{
     config::KcpConfig,
     error::CloseReason,
@@ -8,9 +8,6 @@ use crate::proto::{
     time::{Instant, earliest},
     timer::Timer,
 };
-
-/// Bytes that ACKs leave to an extension segment behind them. A HELLO has at least as much, and no answer is longer than its HELLO.
-const ROOM_BEHIND_ACKS: usize = 128;
 
 impl Connection {
     /// A session that is begun here, of the conversation `conv`, which is chosen at random
@@ -259,8 +256,7 @@ impl Connection {
         self.pipeline.crypto_head() + self.pipeline.tail()
     }
 
-    /// Writes the next extension segment that has a packet of its own, of `mtu` bytes at most. To a peer that knows the extensions
-    /// it takes waiting ACKs along.
+    /// Writes the next extension segment that has a packet of its own, of `mtu` bytes at most.
     #[cold]
     pub(super) fn transmit_extension(
         &mut self,
@@ -270,39 +266,27 @@ impl Connection {
     ) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
         let out = buf.get_mut(head..mtu.saturating_sub(tail))?;
+        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
         let extension = self.extension.as_mut()?;
         if self.arq.take_ping_due() {
             extension.ask_peer();
         }
-        if !extension.is_urgent() {
-            return None;
-        }
-        let takes_acks = !matches!(self.state, State::Closed(_)) && extension.is_peer_known();
-        let acks = out.len().saturating_sub(ROOM_BEHIND_ACKS);
-        let acks = if takes_acks { self.arq.fill_acks(now, &mut out[..acks]) } else { 0 };
-        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
-        let mut len = acks;
-        let mut begins = false;
-        while extension.is_urgent() {
-            // What does not fit, or may not be sent, is given up: the next one's turn.
-            if let Some(written) =
-                extension.write(now, envelope, &mut out[acks..], head + acks + tail, &conditions)
-            {
-                if written.owed {
-                    self.arq.owe_answer(now);
-                }
-                self.arq.counters_mut().segments.sent += 1;
-                len += written.len;
-                begins = written.begins;
-                break;
+        let written = loop {
+            if !extension.is_urgent() {
+                return None;
             }
+            // What does not fit, or may not be sent, is given up: the next one's turn.
+            if let Some(written) = extension.write(now, envelope, out, head + tail, &conditions) {
+                break written;
+            }
+        };
+        if written.owed {
+            self.arq.owe_answer(now);
         }
-        if len == 0 {
-            return None;
-        }
-        let len = head + len + tail;
+        let len = head + written.len + tail;
         self.arq.charge(now, len);
-        self.encrypt(&mut buf[..len], len, begins)
+        self.arq.counters_mut().segments.sent += 1;
+        self.encrypt(&mut buf[..len], len, written.begins)
     }
 
     /// Writes extension segments behind those of the stream. Returns how many bytes.

@@ -440,11 +440,6 @@ impl Extension {
         self.ping.ask();
     }
 
-    /// Whether the peer has said that it knows the extensions: by its HELLO, which anybody may have sent in its name, or since.
-    pub(in crate::proto) fn is_peer_known(&self) -> bool {
-        self.handshake.peer_tag().is_some()
-    }
-
     /// Whether KCP's segments tell nothing about the peer that is not known.
     #[inline]
     pub(in crate::proto) const fn is_settled(&self) -> bool {

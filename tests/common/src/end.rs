@@ -210,17 +210,16 @@ impl End {
     }
 
     /// A packet holds whole segments of this conversation and nothing else, and `una` never goes back. An extension segment
-    /// is the last of its packet. Before the peer is known to understand it, nothing but ACKs stands before it.
+    /// is the last of its packet, and the only one before the peer is known to understand it.
     fn check_packet(&mut self, packet: &[u8]) {
         let mut len = 0;
         let mut extends = false;
-        let mut only_acks = true;
         for segment in Segments::new(packet) {
             let (header, payload) = segment.expect("a segment that parses");
             let is_extension = header.cmd == Command::Extension;
             assert!(is_extension || !extends, "{header:?} behind an extension segment");
-            let may_share = only_acks || self.connection.is_peer_confirmed();
-            only_acks &= header.cmd == Command::Ack;
+            let alone = HEADER_LEN + payload.len() == packet.len();
+            let may_share = alone || self.connection.is_peer_confirmed();
             assert!(!is_extension || may_share, "{header:?} shares a packet");
             extends |= is_extension;
             len += HEADER_LEN + payload.len();
