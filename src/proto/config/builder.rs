@@ -366,7 +366,8 @@ impl KcpConfigBuilder {
     /// Notification (RFC 3168). Default on: where a queue on the way would drop packets, it marks them instead, if it can. The peer
     /// reports the marks, and congestion control answers them as it answers losses, but nothing has to be sent again.
     ///
-    /// Packets with payload are then sent with ECT(0), as TCP's and QUIC's are. Paths that clear the marks, change them or drop such
+    /// Packets with payload are then sent with ECT(0), as TCP's and QUIC's are, but for the first 32 of a session: who sends no more than
+    /// these has little use for it. Paths that clear the marks, change them or drop such
     /// packets are found out as RFC 9000 (appendix A.4) has it, and get none: [`PathState::ecn`](crate::proto::PathState::ecn) tells,
     /// [`EcnStats`](crate::proto::EcnStats) counts. Peers without the extensions get none either, nor does anybody while
     /// [`nc`](crate::NoDelay::nc) is on, or with a controller that does not
