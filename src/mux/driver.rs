@@ -7,13 +7,13 @@ use core::{
 };
 use std::{boxed::Box, collections::VecDeque, io, sync::Arc, vec::Vec};
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     time::{Instant as TokioInstant, Sleep},
 };
 
-use super::{MuxError, shared::Shared};
+use super::{MuxError, frame::HEADER_LEN, shared::Shared};
 use crate::proto::Instant;
 
 pub(super) struct Driver<T> {
@@ -24,6 +24,8 @@ pub(super) struct Driver<T> {
     /// Bytes of it that it has.
     written: usize,
     flush_due: bool,
+    /// A stream waits for a flush, and there was something to write before.
+    flush_awaited: bool,
     /// Buffers that are read into, in turn: while streams have slices of one, there is another.
     input: VecDeque<BytesMut>,
     /// Bytes that one read asks for: more where much comes.
@@ -56,6 +58,7 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             output: Vec::new(),
             written: 0,
             flush_due: false,
+            flush_awaited: false,
             input: VecDeque::new(),
             read_size: MIN_READ,
             timer: Box::pin(tokio::time::sleep_until(TokioInstant::now())),
@@ -69,12 +72,13 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, io::Error> {
         if self.written == self.output.len() {
             let now = self.shared.now();
-            let (took, waiting) = self.shared.locked(|state, _| {
+            let (took, waiting, flush_awaited) = self.shared.locked(|state, _| {
                 let took = state.core.take_output(now, &mut self.output);
                 state.driver_writes = took;
                 state.register_driver(cx);
-                (took, state.core.has_waiting_writers())
+                (took, state.core.has_waiting_writers(), state.awaits_flush())
             });
+            self.flush_awaited = flush_awaited;
             self.written = 0;
             self.flush_due |= took;
             if !took {
@@ -82,7 +86,10 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
                     // Some have their turn. The others get theirs when these had the time to use it.
                     cx.waker().wake_by_ref();
                 }
-                self.flush(cx)?;
+                // Else more is to come at once, and the transport may send what it has together with that.
+                if !waiting || flush_awaited {
+                    self.flush(cx)?;
+                }
                 return Ok(false);
             }
         }
@@ -94,8 +101,10 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
                 Poll::Pending => return Ok(false),
             }
         }
-        // Not only when there is nothing more: a stream may wait for its own bytes while others write on.
-        self.flush(cx)?;
+        // Else it is done when there is nothing more: a flush of a KCP stream sends packets that the next bytes would have filled.
+        if self.flush_awaited {
+            self.flush(cx)?;
+        }
         Ok(true)
     }
 
@@ -113,16 +122,16 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
 
     /// Reads once. Whether it should be called again.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, io::Error> {
-        let wanted = self.shared.locked(|state, _| {
+        let (wanted, one_piece) = self.shared.locked(|state, _| {
             let wanted = state.core.wants_input();
             state.input_paused = !wanted;
             state.register_driver(cx);
-            wanted
+            (wanted, state.core.rest_of_large_frame())
         });
         if !wanted {
             return Ok(false);
         }
-        let Some(count) = self.poll_read(cx)? else { return Ok(false) };
+        let Some(count) = self.poll_read(cx, one_piece)? else { return Ok(false) };
         let (bytes, now) = (self.input[0].split().freeze(), self.shared.now());
         self.shared.locked(|state, _| match count {
             0 => state.core.receive_end(),
@@ -131,20 +140,28 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
         Ok(true)
     }
 
-    /// How many bytes are in the first buffer now; `None` when nothing comes yet.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Option<usize>, io::Error> {
-        // The whole of one each time: what comes in small pieces is copied. It is free again, unless a stream has a slice of it.
-        match self.input.iter_mut().position(|buffer| buffer.try_reclaim(self.read_size)) {
+    /// How many bytes are in the first buffer now; `None` when nothing comes yet. It asks for as many as are wanted in one piece, if
+    /// any are.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        one_piece: Option<usize>,
+    ) -> Result<Option<usize>, io::Error> {
+        if one_piece.is_some() {
+            self.read_size = MAX_READ;
+        }
+        let size = one_piece.unwrap_or(self.read_size);
+        // It is free again, unless a stream has a slice of it.
+        match self.input.iter_mut().position(|buffer| buffer.try_reclaim(size)) {
             Some(free) => self.input.swap(0, free),
             None => {
                 self.input.push_front(BytesMut::with_capacity(self.read_size));
                 self.input.truncate(MAX_BUFFERS);
             }
         }
-        let buffer = &mut self.input[0];
-        let room = buffer.capacity();
-        let Poll::Ready(count) = pin!(self.io.read_buf(buffer)).poll(cx)? else { return Ok(None) };
-        if count == room {
+        let mut buffer = (&mut self.input[0]).limit(size);
+        let Poll::Ready(count) = pin!(self.io.read_buf(&mut buffer)).poll(cx)? else { return Ok(None) };
+        if count == size {
             self.read_size = (2 * self.read_size).min(MAX_READ);
         }
         Ok(Some(count))
@@ -199,6 +216,7 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
     }
 
     fn run(&mut self, cx: &mut Context<'_>) -> Result<Poll<Phase>, io::Error> {
+        let mut reads = 0;
         for _ in 0..BUDGET {
             let wrote = self.write(cx)?;
             let read = self.read(cx)?;
@@ -207,6 +225,10 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
             }
             if !wrote && !read && !self.keep_time(cx) {
                 return Ok(Poll::Pending);
+            }
+            reads += u32::from(read);
+            if reads == READS {
+                break;
             }
         }
         // A session that is always busy has streams that wait, too.
@@ -247,7 +269,7 @@ impl<T: AsyncRead + AsyncWrite> Future for Driver<T> {
             this.phase = Phase::Draining;
         }
         for _ in 0..BUDGET {
-            match this.poll_read(cx) {
+            match this.poll_read(cx, None) {
                 Ok(None) => return Poll::Pending,
                 Ok(Some(0)) | Err(_) => return Poll::Ready(()),
                 Ok(Some(_)) => this.input[0].clear(),
@@ -270,8 +292,12 @@ impl<T> Drop for Driver<T> {
 
 /// Rounds of writing and reading before other tasks of the thread get their turn.
 const BUDGET: usize = 32;
-/// Buffers that are kept to be read into. Readers that keep up need two or three.
-const MAX_BUFFERS: usize = 4;
+/// As many reads are enough: those whose bytes came shall read them while they are in the processor's cache.
+const READS: u32 = 2;
+/// Buffers that are kept to be read into, 1 MiB. Readers that keep up need a few; what is allocated for each read anew costs as much as
+/// a copy of its bytes, since the allocator gives such pieces back to the system.
+const MAX_BUFFERS: usize = 16;
 /// The first reads ask for so much. Most sessions never need more.
 const MIN_READ: usize = 4 << 10;
-const MAX_READ: usize = 64 << 10;
+/// Two payloads of the default `max_frame`, each with the header behind it.
+const MAX_READ: usize = 2 * (32_768 + HEADER_LEN);

@@ -80,7 +80,10 @@
 //! A write copies into the one buffer of the session that goes to the transport next, while the one before is written. So the
 //! transport gets large writes, a stream needs no buffer for sending, and what was written is on its way, whatever becomes of the
 //! handle. Writers that find the buffer full take turns by frames. What comes in stays in the memory that it was received into
-//! until it is read, as far as that wastes none. The driver keeps a few such buffers, and reads into one that is free again.
+//! until it is read, as far as that wastes none. The driver keeps some such buffers, and reads into one that is free again. The rest of a
+//! large frame it reads for itself, with the next header: the payload is one piece then. After two reads it lets the readers have
+//! their turn, while what came is in the processor's cache. It flushes the transport when nothing more is to come at once, or a stream
+//! waits for that: what fills no packet yet goes with what is written next.
 //!
 //! The kept crates were looked at. `async_smux` 0.4 and `tokio_smux` 0.2 speak version 1 only; `smux` 0.2 reads the windows of version 2
 //! and ignores them, and buffers without bound. So this is the crate's own.

@@ -286,6 +286,11 @@ impl State {
         });
     }
 
+    /// Whether a stream waits until the transport has flushed its bytes.
+    pub(super) fn awaits_flush(&self) -> bool {
+        !self.flushing.is_empty()
+    }
+
     /// The driver waits for this task's wake-up.
     pub(super) fn register_driver(&mut self, cx: &mut Context<'_>) {
         register(&mut self.driver, cx);

@@ -1,7 +1,10 @@
 //! Sessions with Tokio, over a duplex pipe in memory.
 
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -9,7 +12,10 @@ use futures_util::StreamExt;
 use kcp9::mux::{MuxConfig, MuxError, MuxSession, MuxStream, MuxVersion};
 use kcp9_simulator::payload::Payload;
 use kcp9_tests::{spawn, within};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex, split},
+    task::JoinSet,
+};
 
 const VERSIONS: [MuxVersion; 2] = [MuxVersion::V1, MuxVersion::V2];
 const PIPE: usize = 64 << 10;
@@ -30,7 +36,7 @@ async fn stream_pair(client: &MuxSession, server: &MuxSession) -> (MuxStream, Mu
     (one, other)
 }
 
-fn find(error: &std::io::Error) -> &MuxError {
+fn find(error: &io::Error) -> &MuxError {
     MuxError::find(error).unwrap_or_else(|| panic!("{error:?}"))
 }
 
@@ -199,6 +205,100 @@ async fn a_flush_ends_while_others_write_on() {
     writing.await.unwrap();
     server.abort();
     reading.await.unwrap();
+}
+
+/// A transport with fixed bytes to be read, which notes what is asked of it.
+struct Noted {
+    bytes: Vec<u8>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// With room for so many bytes.
+    Read(usize),
+    Write,
+    Flush,
+}
+
+impl Noted {
+    fn new(bytes: Vec<u8>) -> (Self, Arc<Mutex<Vec<Call>>>) {
+        let calls = Arc::default();
+        (Self { bytes, calls: Arc::clone(&calls) }, calls)
+    }
+
+    fn note(&self, call: Call) {
+        self.calls.lock().unwrap().push(call);
+    }
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.bytes.is_empty() {
+            return Poll::Pending;
+        }
+        self.note(Call::Read(buf.remaining()));
+        let count = buf.remaining().min(self.bytes.len());
+        buf.put_slice(&self.bytes[..count]);
+        self.bytes.drain(..count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.note(Call::Write);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.note(Call::Flush);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The rest of a large frame is read with the next header: each payload is one piece of memory, and wakes its reader once.
+#[tokio::test]
+async fn large_frames_are_read_one_by_one() {
+    const LEN: usize = 32_768;
+    let mut frames = vec![1, 0, 0, 0, 3, 0, 0, 0];
+    for _ in 0..4 {
+        frames.extend([1, 2, 0, 0x80, 3, 0, 0, 0]);
+        frames.extend([7; LEN]);
+    }
+    let (transport, calls) = Noted::new(frames);
+    let session = MuxSession::server(transport, config(MuxVersion::V1));
+    let mut stream = within(10, "a stream", session.accept()).await.unwrap();
+    within(10, "its bytes", stream.read_exact(&mut [0; 4 * LEN])).await.unwrap();
+    let reads = [4_096, LEN + 16 - 4_096 + 8, LEN + 8, LEN + 8, LEN + 8];
+    assert_eq!(*calls.lock().unwrap(), reads.map(Call::Read));
+}
+
+/// While writers wait for their turn, more is to come, and what was written so far may go with it.
+#[tokio::test]
+async fn a_busy_session_is_flushed_at_its_end() {
+    let (transport, calls) = Noted::new(Vec::new());
+    let session = MuxSession::client(transport, config(MuxVersion::V1));
+    let mut writers = JoinSet::new();
+    for _ in 0..10 {
+        let mut stream = session.open().await.unwrap();
+        writers.spawn(async move { stream.write_all(&vec![7; 4_000_000]).await.unwrap() });
+    }
+    within(10, "the writers", writers.join_all()).await;
+    within(10, "closing", session.close()).await.unwrap();
+    let calls = calls.lock().unwrap();
+    let count = |kind| calls.iter().filter(|call| **call == kind).count();
+    let (writes, flushes) = (count(Call::Write), count(Call::Flush));
+    assert_eq!(calls.last(), Some(&Call::Flush), "{writes} writes, {flushes} flushes");
+    assert!(writes > 50 && flushes < writes / 10, "{writes} writes, {flushes} flushes");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 
 use super::{
     Command, Header, Instant, MuxCore, MuxError, MuxEvent, MuxRole, MuxVersion, Stream, StreamKey,
-    WriteFailure,
+    WriteFailure, recv_queue::MIN_SLICE,
 };
 use crate::mux::{
     error::ProtocolError,
@@ -27,6 +27,8 @@ pub(super) enum Decoder {
     Payload {
         stream: Option<StreamKey>,
         left: usize,
+        /// As a whole it is long enough to stay where it was read to.
+        is_large: bool,
     },
 }
 
@@ -41,6 +43,15 @@ impl MuxCore {
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.end.is_none() && self.unread < self.config.receive_buffer
+    }
+
+    /// How many bytes to read next where they should be one piece: the rest of a large payload that is coming in, with the header
+    /// behind it.
+    pub(in crate::mux) fn rest_of_large_frame(&self) -> Option<usize> {
+        match self.decoder {
+            Decoder::Payload { left, is_large: true, .. } => Some(left + HEADER_LEN),
+            _ => None,
+        }
     }
 
     /// Bytes from the transport, cut anywhere. Payload of some length stays in their memory, so hand in buffers of at most 64 KiB.
@@ -80,12 +91,12 @@ impl MuxCore {
                     self.decoder = Decoder::Update { id, bytes: update, have };
                 }
             }
-            Decoder::Payload { stream, left } => {
+            Decoder::Payload { stream, left, is_large } => {
                 let count = left.min(bytes.len());
                 let piece = bytes.split_to(count);
                 self.decoder = match left - count {
                     0 => Decoder::default(),
-                    left => Decoder::Payload { stream, left },
+                    left => Decoder::Payload { stream, left, is_large },
                 };
                 if let Some(stream) = stream {
                     self.deliver(stream, piece)?;
@@ -113,7 +124,8 @@ impl MuxCore {
             Command::Psh => {
                 if len > 0 {
                     let stream = self.streams.find(id);
-                    self.decoder = Decoder::Payload { stream, left: len.into() };
+                    let left = usize::from(len);
+                    self.decoder = Decoder::Payload { stream, left, is_large: left >= MIN_SLICE };
                 }
             }
             Command::Upd => self.decoder = Decoder::Update { id, bytes: [0; UPD_LEN], have: 0 },
@@ -200,3 +212,26 @@ fn fill<const N: usize>(into: &mut [u8; N], have: &mut usize, bytes: &mut Bytes)
 
 /// No more streams are let in while so much waits to be sent, beyond what writers may have waiting.
 const MAX_UNSENT: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mux::MuxConfig;
+
+    #[test]
+    fn the_rest_of_a_large_frame_is_one_piece() {
+        let mut core = MuxCore::new(MuxConfig::default(), MuxRole::Server, Instant::ZERO);
+        let mut receive = |bytes: &[u8]| {
+            core.receive(Instant::ZERO, Bytes::copy_from_slice(bytes));
+            assert!(core.end().is_none());
+            core.rest_of_large_frame()
+        };
+        // A SYN, and the beginning of a PSH of 16,384 bytes.
+        assert_eq!(receive(&[1, 0, 0, 0, 3, 0, 0, 0, 1, 2, 0, 0x40]), None);
+        assert_eq!(receive(&[3, 0, 0, 0]), Some(16_384 + HEADER_LEN));
+        assert_eq!(receive(&[7; 16_383]), Some(1 + HEADER_LEN));
+        // Its end, and one of a byte less.
+        assert_eq!(receive(&[7, 1, 2, 0xff, 0x3f, 3, 0, 0, 0]), None);
+        assert_eq!(receive(&[7; 16_383]), None);
+    }
+}

@@ -77,7 +77,7 @@ impl RecvQueue {
 }
 
 /// A slice of fewer bytes is copied. Buffers have 64 KiB: what is kept of one is a quarter of it or more.
-const MIN_SLICE: usize = 16 << 10;
+pub(super) const MIN_SLICE: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
