@@ -173,8 +173,11 @@ where
             let stream: io::Result<S> = exchange.await;
             barrier.wait().await;
             barrier.wait().await;
-            let mut stream = stream?;
-            let outcome = once(&mut stream, !(number as u8)).await;
+            // Who has failed keeps nobody waiting.
+            let outcome = match stream {
+                Ok(mut stream) => once(&mut stream, !(number as u8)).await,
+                Err(error) => Err(error),
+            };
             barrier.wait().await;
             outcome
         });

@@ -87,7 +87,9 @@
 //! | `mux` | no | `mux`: many streams in one, as Go's smux; implies `tokio` |
 //! | `axum` | no | `axum::serve` takes a [`KcpListener`], and handlers a `ConnectInfo` of [`KcpHandle`]; implies `tokio` |
 //! | `tonic` | no | tonic's servers take [`KcpStream`]s, and requests know their [`KcpHandle`]; implies `tokio` |
+//! | `metrics` | no | `KcpMetrics`: counters for Prometheus and others, over the facade `metrics`; implies `tokio` |
 //! | `password` | yes | keys from passwords: Argon2id, and kcptun's |
+//! | `tracing` | no | spans and events for `tracing`, in the core too: `docs/tracing.md` has the table |
 //!
 //! With none of them the crate needs only `core` and `alloc`.
 //!
@@ -123,6 +125,8 @@ pub mod mux;
 mod net;
 pub mod proto;
 
+#[cfg(feature = "metrics")]
+pub use net::KcpMetrics;
 #[cfg(feature = "tokio")]
 pub use net::{
     DriverStats, DropStats, EndpointState, EndpointStats, IntoUdpSocket, KcpDatagrams, KcpEndpoint, KcpError,

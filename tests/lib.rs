@@ -3,6 +3,9 @@
 //! A task and a wait are compiled once for each type of outcome, not once for each place: nothing else takes a test of real
 //! sockets as long to build.
 
+#[cfg(feature = "tracing")]
+pub mod collector;
+
 use std::{
     path::{Path, PathBuf},
     pin::{Pin, pin},
@@ -65,4 +68,12 @@ mod pages {
 
     #[doc = include_str!("../docs/tuning.md")]
     struct Tuning;
+
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../docs/metrics.md")]
+    struct Metrics;
+
+    #[cfg(feature = "tracing")]
+    #[doc = include_str!("../docs/tracing.md")]
+    struct Tracing;
 }

@@ -17,6 +17,8 @@ use kcp9_simulator::{LinkSettings, Nonces, Rng, link::Link, ms};
 const DELAY: Duration = ms(5);
 const LOSS: f64 = 0.01;
 const SEED: u64 = 0x6b63_7039;
+/// Room for a packet of any transfer. A search of the path's MTU makes later ones longer, which is not to move those that are here.
+const MAX_PACKET: usize = 1_500;
 /// One GSO send.
 const BUFFER: usize = 65_536;
 /// Virtual time in which the slowest of them is long done.
@@ -187,7 +189,7 @@ impl Session {
             for sent in self.buffer[..transmit.len].chunks(transmit.stride) {
                 // The link doubles nothing.
                 let [Some(arrival), None] = self.links[from].send(self.now, sent) else { continue };
-                let mut packet = self.spare.pop().unwrap_or_default();
+                let mut packet = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(MAX_PACKET));
                 packet.clear();
                 packet.extend_from_slice(sent);
                 self.under_way.push_back((arrival, 1 - from, packet));

@@ -162,6 +162,7 @@ add_expert("analysis.zero_window", "Zero window", expert.group.SEQUENCE, expert.
 add_expert("analysis.window_reopened", "Window open again", expert.group.SEQUENCE, expert.severity.CHAT)
 add_expert("analysis.window_probe", "Window probe", expert.group.SEQUENCE, expert.severity.NOTE)
 add_expert("analysis.address_probe", "Empty PUSH: it only asks for an ACK", expert.group.SEQUENCE, expert.severity.CHAT)
+add_expert("analysis.mtu_probe", "PUSH that fills a probe of the path's MTU", expert.group.SEQUENCE, expert.severity.CHAT)
 add_expert("analysis.fin", "End of the stream", expert.group.SEQUENCE, expert.severity.CHAT)
 add_expert("analysis.past_end", "PUSH at or behind the end that FIN has told", expert.group.SEQUENCE, expert.severity.WARN)
 add_expert("analysis.another_end", "FIN with another end than before", expert.group.SEQUENCE, expert.severity.WARN)
@@ -387,8 +388,10 @@ forget()
 -- For each capture that is opened, and where it is read anew.
 kcp.init = forget
 
+-- What fills a probe of the path's MTU lies so far before the first segment in flight (R75 of the extensions).
+local FILLER_BEHIND = 131072
 -- Numbers that are so far apart are no gap: the session began anew. Windows have 65,535 segments at most.
-local MAX_JUMP = 65536
+local MAX_JUMP = FILLER_BEHIND + 65536
 -- Segments older than that are forgotten.
 local KEPT = 2 * MAX_JUMP
 -- Requests that wait for their answers, in each direction of a stream.
@@ -441,6 +444,7 @@ local function on_push(mine, peer, segment, here, facts)
   -- R62 of the extensions: an empty PUSH of a number that is no longer needed.
   local is_probe = segment.len == 0 and not (was_sent and entry.empty) and
     (was_sent or (mine.next and distance(sn, mine.next) < 0) or (not mine.next and sn == MODULUS - 1))
+  local is_filler = segment.len > 0 and not was_sent and mine.next and distance(sn, mine.next) <= -FILLER_BEHIND
   if not entry then
     entry = { times = {} }
     mine.sent[sn] = entry
@@ -448,6 +452,8 @@ local function on_push(mine, peer, segment, here, facts)
   end
   if is_probe then
     facts.address_probe = true
+  elseif is_filler then
+    facts.mtu_probe = true
   elseif was_sent then
     entry.resends = (entry.resends or 0) + 1
     facts.resend = { frame = entry.first.frame, after = here.time - entry.first.time, number = entry.resends }
@@ -720,6 +726,10 @@ local function show_facts(tree, facts, marks)
     note(tree, "analysis.address_probe")
     mark("Address probe")
   end
+  if facts.mtu_probe then
+    note(tree, "analysis.mtu_probe")
+    mark("MTU probe")
+  end
   if facts.in_flight then generated(tree, "analysis.in_flight", facts.in_flight) end
   if facts.past_end then
     note(tree, "analysis.past_end", "PUSH at or behind the end that FIN has told: %d", facts.past_end)
@@ -789,7 +799,7 @@ local function show_segment(tree, tvb, segment, facts, marks)
     item:add(f["ext.subtype"], tvb(at + 5, 1))
   else
     local frg = item:add(f.frg, tvb(at + 5, 1))
-    if segment.cmd ~= PUSH and segment.frg == MARK then
+    if segment.frg == MARK and (segment.cmd ~= PUSH or segment.len == 0) then
       frg:append_text(" (mark)")
       item:add(f["ext.mark"], tvb(at + 5, 1), true)
     elseif segment.cmd ~= PUSH and segment.frg ~= 0 then

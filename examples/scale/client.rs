@@ -125,7 +125,9 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
 
     time::sleep(SETTLE).await;
     let (server_idle, client_idle) = (server.figures().await?, process::resident());
+    let echoed_before = crowd.echoed.load(Ordering::Relaxed);
     time::sleep(Duration::from_secs(options.hold)).await;
+    let echoes = crowd.echoed.load(Ordering::Relaxed) - echoed_before;
     let server_held = server.figures().await?;
     let cpu = (server_idle.cpu_s - server_before.cpu_s) / options.sessions.max(1) as f64;
     let held = (server_held.cpu_s - server_idle.cpu_s, server_held.wakeups - server_idle.wakeups);
@@ -134,6 +136,13 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let missing = server_held.sessions.abs_diff(options.sessions as u64);
     if missing > 0 {
         eprintln!("scale: the server has {} sessions", server_held.sessions);
+    }
+    // What is not done costs nothing: the figures say something only if most is.
+    let expected =
+        options.every.map(|every| (options.sessions as u64 * options.hold).checked_div(every).unwrap_or(0));
+    let all_echoed = expected.is_none_or(|expected| echoes as u64 >= expected * 9 / 10);
+    if !all_echoed {
+        eprintln!("scale: {echoes} echoes while held");
     }
     let failed = (crowd.failed.load(Ordering::Relaxed) as u64).max(missing);
     for task in tasks {
@@ -150,6 +159,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         "server_rss_bytes_per_session": per_session(server_idle.rss, server_before.rss),
         "client_rss_bytes_per_session": per_session(client_idle, client_before),
         "server_cpu_us_per_session": cpu * 1e6,
+        "echoes_while_held": options.every.map(|_| echoes),
         "server_cpu_percent_idle": per_second(held.0 * 100.0),
         "server_wakeups_per_s_idle": per_second(held.1 as f64),
         "limits": {
@@ -159,7 +169,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         },
     });
     println!("{report}");
-    Ok(failed == 0)
+    Ok(failed == 0 && all_echoed)
 }
 
 /// One session: opened, echoed once more, and held.

@@ -23,6 +23,7 @@
 //! | `server_pid` | the server, for `perf top -p` and the like, while this runs |
 //! | `server_rss_bytes_per_session`, `client_rss_bytes_per_session` | resident memory more than before the first session, once all are idle, with the tasks of this program: one for each session, but none at a server that has nothing to echo |
 //! | `server_cpu_us_per_session` | processor time of the server until all are idle |
+//! | `echoes_while_held` | with `--every`, how many there were during `--hold`. Where a tenth of them is missing, this program fails |
 //! | `server_cpu_percent_idle`, `server_wakeups_per_s_idle` | of one core, and of the socket's task, during `--hold` |
 //! | `limits` | what the listener was configured with: `max_sessions`, `max_half_open`, `accept_backlog` |
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -20,7 +20,9 @@ use super::{
     options,
     progress::{Screen, Tally, fec_report, session_report},
     protocol::{Hash, digest},
+    qlog::Recorder,
     receive::Receiver,
+    record::Records,
     source,
     stop::Stop,
     store::{Store, hash_up_to},
@@ -54,9 +56,13 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
         timeout: options.session.timeout(),
     };
     let timeout = options.session.timeout();
+    let records = Records::of(options, folder.path())?;
+    let record = records.clone();
     let serving = task::spawn(async move {
         let (stream, _) = listener.accept().await?;
+        let recorder = record.map(|records| records.receiver(stream.handle())).transpose()?;
         let (_, outcome, channel) = receiver.serve(open_channel(stream, timeout)).await;
+        recorder.map_or(Ok(()), Recorder::finish)?;
         outcome.map(|()| channel.incoming.reader.stats())
     });
 
@@ -68,6 +74,8 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     screen.line(format_args!("network   {}", options.describe_path()));
     screen.line(format_args!("cipher    {}, FEC {}", options.session.crypt(), options.session.demo_fec()));
     let mut sender = connect(&relay.addr().to_string(), &config, screen, stop).await?;
+    let session = sender.channel().incoming.reader.handle();
+    let recorder = records.as_ref().map(|records| records.sender(session)).transpose()?;
     let (mut tally, started) = (Tally::default(), Instant::now());
     sender.send_files(&sources, &mut tally).await?;
     let time = started.elapsed();
@@ -75,6 +83,7 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     let stats = channel.incoming.reader.stats();
     wait_for_quiet(&channel).await;
     let at_receiver = serving.await??;
+    recorder.map_or(Ok(()), Recorder::finish)?;
     if tally.failed > 0 {
         return Ok(false);
     }
@@ -94,6 +103,10 @@ pub(crate) async fn run(options: &options::Demo, screen: &Screen, stop: Stop) ->
     }
     screen.line(format_args!("relay ->  {}", relay_report(&relay.to_server())));
     screen.line(format_args!("relay <-  {}", relay_report(&relay.to_client())));
+    if let (Some(records), Some(plot)) = (&records, &options.plot) {
+        records.draw(plot, &options.describe_path())?;
+        screen.line(format_args!("plot      {}", plot.display()));
+    }
     Ok(sent == arrived)
 }
 

@@ -14,7 +14,9 @@ use super::{
     channel::Channel,
     options,
     progress::{Screen, Tally, fec_report, session_report},
+    qlog::Recorder,
     receive::Receiver,
+    record,
     send::Sender,
     source,
     stop::Stop,
@@ -30,6 +32,8 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
     let mut tally = Tally { failed: errors.len(), ..Tally::default() };
     let started = Instant::now();
     let mut sender = connect(&options.to, &options.session.config()?, screen, stop).await?;
+    let session = sender.channel().incoming.reader.handle();
+    let recorder = options.qlog.as_deref().map(|path| record::sender(path, session)).transpose()?;
     let outcome = sender.send_files(&sources, &mut tally).await;
     let time = started.elapsed();
     // Files that were not sent, or not completely.
@@ -42,6 +46,7 @@ pub(crate) async fn send(options: &options::Send, screen: &Screen, stop: Stop) -
         screen.line(session_report(&channel.incoming.reader.stats()));
         wait_for_quiet(&channel).await;
     }
+    recorder.map_or(Ok(()), Recorder::finish)?;
     outcome?;
     Ok(tally.failed == 0)
 }

@@ -19,8 +19,11 @@
 //! | `fec` | the flag that says how much parity is sent |
 //! | `endpoints` | both as KCP sessions |
 //! | `demo` | the demonstration; its bad network is `tests/relay` |
+//! | `record`, `qlog`, `chart` | records of sessions, and pictures of them; `chart` is that of the example `plot` |
 
 pub(crate) mod channel;
+#[path = "../plot/chart.rs"]
+mod chart;
 mod demo;
 #[path = "../common/encryption.rs"]
 mod encryption;
@@ -31,7 +34,10 @@ mod names;
 mod options;
 mod progress;
 pub(crate) mod protocol;
+#[path = "../common/qlog.rs"]
+mod qlog;
 mod receive;
+mod record;
 mod send;
 mod source;
 mod stop;

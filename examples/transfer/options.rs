@@ -56,6 +56,12 @@ pub(crate) struct Demo {
     /// What the delay swings by, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=1_000))]
     pub(crate) jitter: u64,
+    /// Draw the session, as both ends saw it
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Keep the records of both ends (qlog) in this folder; made when it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) session: Session,
 }
@@ -99,6 +105,9 @@ pub(crate) struct Send {
     /// The receiver
     #[arg(value_name = "HOST:PORT")]
     pub(crate) to: String,
+    /// Record the session (qlog), for the example `plot`
+    #[arg(long, value_name = "FILE.sqlog")]
+    pub(crate) qlog: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) session: Session,
 }

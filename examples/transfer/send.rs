@@ -61,6 +61,11 @@ where
         }
     }
 
+    /// The channel, which has the session's statistics.
+    pub(crate) const fn channel(&self) -> &Channel<R, W> {
+        &self.channel
+    }
+
     /// Sends the files one after the other, prints a line about each, and counts them in `tally`.
     ///
     /// # Errors

@@ -293,11 +293,17 @@ impl Session {
     /// A packet of the session's own.
     fn sent(&mut self, packet: &[u8]) {
         let mut len = 0;
+        let mut only_acks = true;
         for segment in Segments::new(packet) {
             let (header, body) = segment.expect("a whole segment");
             len += HEADER_LEN + body.len();
             assert_eq!(header.conv, CONV);
             self.times.push(header.ts);
+            if header.cmd == Command::Extension {
+                let is_last = len == packet.len();
+                assert!(self.confirmed || (only_acks && is_last), "{header:?} shares a packet");
+            }
+            only_acks &= header.cmd == Command::Ack;
             match header.cmd {
                 Command::Push => {
                     let next = header.sn.wrapping_add(1);
@@ -305,7 +311,7 @@ impl Session {
                         self.next_sn = next;
                     }
                 }
-                Command::Extension => self.sent_extension(packet, &header, body),
+                Command::Extension => self.sent_extension(&header, body),
                 _ => assert_eq!(header.frg, MARK, "{header:?}"),
             }
             if header.cmd != Command::Extension {
@@ -317,17 +323,15 @@ impl Session {
         self.times.drain(..keep);
     }
 
-    fn sent_extension(&mut self, packet: &[u8], header: &SegmentHeader, body: &[u8]) {
+    fn sent_extension(&mut self, header: &SegmentHeader, body: &[u8]) {
         assert_ne!(header.sn, 0, "{header:?}");
-        let alone = HEADER_LEN + body.len() == packet.len();
-        assert!(alone || self.confirmed, "{header:?} shares a packet");
         assert!(!self.legacy, "{header:?} to a peer without extensions");
         match header.frg {
             HELLO => assert!(self.connects && body[12..20] == self.id),
             ANSWER => {
                 assert_eq!(body[12..20], self.id);
                 if !self.confirmed {
-                    self.answer_bytes += packet.len();
+                    self.answer_bytes += HEADER_LEN + body.len();
                     assert!(self.answer_bytes <= 3 * self.hello_bytes, "{} bytes", self.answer_bytes);
                 }
                 if let [3, 8, 0, token @ ..] = &body[HELLO_LEN..]

@@ -31,6 +31,7 @@ use super::{
     socket::Socket,
     stats::EndpointStats,
     stream::KcpStream,
+    trace::Role,
     udp_socket::{IntoUdpSocket, KcpSocket},
 };
 use crate::{
@@ -157,6 +158,12 @@ impl KcpEndpoint {
         let endpoint = Self { inner: Arc::new(inner) };
         endpoint.inner.next_conv.store(entropy::conv()?, Ordering::Relaxed);
         Ok(endpoint)
+    }
+
+    /// Those of all sockets.
+    #[cfg(feature = "metrics")]
+    pub(super) fn shards(&self) -> &[Arc<Shared>] {
+        &self.inner.shards
     }
 
     /// That of the first socket, which mostly is the only one.
@@ -446,11 +453,13 @@ pub(super) fn connect(
     }
     let peer = reachable(shared.socket().local_addr(), peer)?;
     let connection = Connection::connect(conv, config, clock::now(), shared.seed());
-    let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None));
+    let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None, Role::Connects));
     if shared.sharing == Sharing::Many {
         // The driver lets it begin: at once, unless thousands do.
         session.hold();
     }
+    #[cfg(feature = "metrics")]
+    shared.registry.insert(&session, super::metrics::Side::Connected);
     shared.schedule(&session);
     Ok(KcpStream::new(session))
 }

@@ -6,6 +6,7 @@
 //! listener           accepts sessions that peers begin
 //! datagrams          the unreliable messages beside a stream
 //! axum, tonic        traits of these two, for the types above
+//! metrics            exports what sockets and sessions count
 //! endpoint           connects and accepts many sessions over one socket
 //! udp_socket         the socket as the application sees it
 //! error              why calls fail
@@ -43,6 +44,8 @@ mod error;
 mod handle;
 mod handover;
 mod listener;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod sendmsg;
 mod session;
 mod shards;
@@ -55,10 +58,13 @@ mod stream_handle;
 mod sync;
 #[cfg(feature = "tonic")]
 mod tonic;
+mod trace;
 mod udp_socket;
 mod waiters;
 mod wake_list;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::KcpMetrics;
 pub use self::{
     datagrams::KcpDatagrams,
     endpoint::KcpEndpoint,

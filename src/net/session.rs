@@ -7,6 +7,8 @@
 mod control;
 mod datagrams;
 mod moves;
+#[cfg(feature = "metrics")]
+mod registered;
 mod state;
 mod stream_side;
 mod transmit;
@@ -30,6 +32,7 @@ use super::{
     error::KcpError,
     handover::{Handover, Look, Next, Scheduled},
     shared::Shared,
+    trace::{Role, SessionTrace},
     wake_list::WakeList,
 };
 use crate::{
@@ -49,7 +52,11 @@ pub(super) struct Session {
     released: AtomicBool,
     /// The driver's name for it, once the driver knows it.
     handle: OnceLock<Handle>,
+    /// Its number in the registry, or [`registered::NOWHERE`].
+    #[cfg(feature = "metrics")]
+    registered: std::sync::atomic::AtomicU32,
     handover: Handover<State>,
+    trace: SessionTrace,
 }
 
 /// The lock of a session's state.
@@ -61,16 +68,22 @@ impl Session {
         mut connection: Connection,
         peer: SocketAddr,
         local_ip: Option<IpAddr>,
+        role: Role,
     ) -> Self {
         connection.set_buffer_memory(&shared.memory);
+        let trace = shared.trace.session(&connection, peer, role);
+        let state = State::new(connection, PeerAddress { peer, local_ip }, shared.trace.state());
         Self {
-            conv: connection.conv(),
+            conv: state.connection.conv(),
             shared,
             scheduled: Scheduled::new(),
             is_waiting: AtomicBool::new(false),
             released: AtomicBool::new(false),
             handle: OnceLock::new(),
-            handover: Handover::new(State::new(connection, PeerAddress { peer, local_ip })),
+            #[cfg(feature = "metrics")]
+            registered: registered::NOWHERE.into(),
+            handover: Handover::new(state),
+            trace,
         }
     }
 
@@ -86,6 +99,7 @@ impl Session {
     /// Runs `work` under the lock, in a task of the application. Then, without the lock, wakes the tasks that `work` listed,
     /// and leaves to the driver what `work` says is to be done next.
     fn act<R>(self: &Arc<Self>, work: impl FnOnce(Guard<'_>, &mut WakeList) -> (R, Next)) -> R {
+        let _entered = self.trace.enter();
         self.handover.act(work, || self.shared.schedule(self))
     }
 
@@ -136,6 +150,7 @@ impl Session {
 
     /// Gives up what is still to be delivered after the stream was dropped.
     pub(super) fn abandon(&self) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, wakes| {
             state.connection.abort(clock::now(), AbortReason::TimedOut);
             state.collect_events(wakes);
@@ -144,6 +159,7 @@ impl Session {
 
     /// Ends the session: everything pending fails with `failure`.
     pub(super) fn fail(&self, failure: KcpError) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, wakes| {
             state.fail(failure);
             state.collect_events(wakes);
@@ -162,6 +178,7 @@ impl Session {
         stride: usize,
         ecn: EcnCodepoint,
     ) {
+        let _entered = self.trace.enter();
         let (drops, expects_ecn) = self.handover.locked(|mut state, _| {
             let (connection, len) = (&mut state.connection, range.len());
             let drops = connection.handle_batch(now, block, range, stride);
@@ -195,6 +212,7 @@ impl Session {
 
     /// Does what is due, wakes the tasks that it concerns, and sends.
     pub(super) fn serve(&self, look: Look) -> Next {
+        let _entered = self.trace.enter();
         self.handover.serve(look, |state| self.send_batches(state, clock::now(), false))
     }
 
@@ -205,6 +223,7 @@ impl Session {
 
     /// Gives back the memory kept for further traffic.
     pub(super) fn trim(&self) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, _| state.trim());
     }
 }

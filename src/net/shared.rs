@@ -10,6 +10,8 @@ use std::{
     vec::Vec,
 };
 
+#[cfg(feature = "metrics")]
+use super::metrics::Registry;
 use super::{
     accept_queue::AcceptQueue,
     control::Control,
@@ -21,6 +23,7 @@ use super::{
     shards::Place,
     socket::{Progress, Socket},
     stats::{Counters, EndpointStats},
+    trace::EndpointTrace,
 };
 use crate::proto::{BufferMemory, SessionSeed, Transmit};
 
@@ -50,6 +53,10 @@ pub(super) struct Shared {
     /// Whether there are any. The driver reads it for every batch that it receives, so it is not under the lock.
     has_sent_first: AtomicBool,
     seeds: entropy::Seeds,
+    /// The sessions, to add up what they count.
+    #[cfg(feature = "metrics")]
+    pub(super) registry: Arc<Registry>,
+    pub(super) trace: EndpointTrace,
 }
 
 /// How many streams a socket has.
@@ -75,6 +82,7 @@ impl Shared {
         shard: Option<Place>,
     ) -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        let trace = EndpointTrace::new(socket.local_addr());
         let shared = Arc::new(Self {
             socket: RwLock::new(Arc::new(socket)),
             is_socket_new: AtomicBool::new(false),
@@ -89,8 +97,11 @@ impl Shared {
             sent_first: Mutex::default(),
             has_sent_first: AtomicBool::new(false),
             seeds: entropy::Seeds::new()?,
+            #[cfg(feature = "metrics")]
+            registry: Arc::default(),
+            trace,
         });
-        runtime.spawn(Driver::new(Arc::clone(&shared))?);
+        runtime.spawn(shared.trace.around(Driver::new(Arc::clone(&shared))?));
         Ok(shared)
     }
 
@@ -183,13 +194,31 @@ impl Shared {
         bytes: &[u8],
         progress: &mut Progress,
     ) -> io::Result<()> {
-        let outcome = self.socket().try_send(peer, local_ip, transmit, bytes, progress);
+        let outcome = if transmit.may_fragment {
+            self.send_as_fragments(peer, local_ip, transmit, bytes, progress)
+        } else {
+            self.socket().try_send(peer, local_ip, transmit, bytes, progress)
+        };
         self.counters.socket.send_calls.add(progress.calls);
         self.counters.socket.packets_sent.add(progress.done.div_ceil(transmit.stride) - progress.lost);
         if progress.done < transmit.len || progress.errors > 0 {
             self.count_unsent(progress, transmit);
         }
         outcome
+    }
+
+    /// DF is an option of the socket. So nobody else sends meanwhile: a probe of the path's MTU without DF would prove nothing.
+    #[cold]
+    fn send_as_fragments(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        transmit: Transmit,
+        bytes: &[u8],
+        progress: &mut Progress,
+    ) -> io::Result<()> {
+        let socket = self.socket.write().unwrap_or_else(PoisonError::into_inner);
+        socket.try_send_as_fragments(peer, local_ip, transmit, bytes, progress)
     }
 
     #[cold]
@@ -227,6 +256,13 @@ impl Shared {
         let mut sent = lock(&self.sent_first);
         self.has_sent_first.store(false, Ordering::Relaxed);
         std::mem::take(&mut sent)
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.registry.close(self.stats());
     }
 }
 

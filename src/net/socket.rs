@@ -9,7 +9,8 @@
 //! send     full (EAGAIN)              the packets wait until the socket has room
 //!          GSO refused (EIO, EINVAL)  the packets go one by one; if that works, so do all later ones
 //!          ECN refused (EINVAL)       the packets go without; if that works, so do all later ones
-//!          too long (EMSGSIZE)        lost; a stream that stands still for it ends after dead_timeout, with this error
+//!          too long (EMSGSIZE)        lost, and later ones are shorter; what has its size already goes as fragments. A stream that
+//!                                     stands still all the same ends after dead_timeout, with this error
 //!          anything else              lost, and resent as other lost packets are
 //! receive  anything but EAGAIN        tried again; after many in a row the driver pauses
 //! ```
@@ -21,8 +22,10 @@
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) mod faults;
+mod fragments;
 mod lost;
 mod slots;
+mod tos;
 
 use std::{
     boxed::Box,
@@ -32,7 +35,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
     vec,
@@ -42,7 +45,7 @@ use std::{
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
-use self::slots::Slots;
+use self::{slots::Slots, tos::Tos};
 use super::{async_socket::AsyncSocket, sendmsg};
 use crate::proto::{Block, EcnCodepoint, Transmit};
 
@@ -71,8 +74,7 @@ pub(super) struct Socket {
     refusals_told: bool,
     /// The last receive call received a single packet.
     was_single: AtomicBool,
-    /// The `TOS` that packets have, without its ECN field. Those that are sent with ECN need to be told it.
-    tos: AtomicU8,
+    tos: Tos,
     /// Packets are sent without ECN: the system refused those that had it.
     without_ecn: AtomicBool,
     /// Received packets come with their ECN fields.
@@ -109,6 +111,8 @@ pub(super) struct Progress {
     pub(super) errors: usize,
     /// The packets lost.
     pub(super) lost: usize,
+    /// One of them was lost because it was too long.
+    pub(super) too_long: bool,
 }
 
 impl Received<'_> {
@@ -202,37 +206,23 @@ fn may_be_gso(_: &io::Error) -> bool {
     false
 }
 
+/// Whether a packet was too long to be sent.
+pub(super) fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EMSGSIZE)
+}
+
+/// The system's number for "message too long".
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) const EMSGSIZE: i32 = nix::errno::Errno::EMSGSIZE as i32;
+#[cfg(windows)]
+pub(super) const EMSGSIZE: i32 = 10_040;
+/// That of BSD and macOS.
+#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
+pub(super) const EMSGSIZE: i32 = 40;
+
 /// Whether the system has refused a control message, perhaps, or an address.
 fn is_invalid(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
-}
-
-/// The `TOS` that an application has given to a socket, without its ECN field.
-fn tos_of(options: &SockRef<'_>, is_ipv6: bool) -> u8 {
-    let tos = if is_ipv6 { tclass_v6(options) } else { options.tos_v4() };
-    tos.map_or(0, |tos| tos as u8 & !0b11)
-}
-
-#[cfg(unix)]
-fn tclass_v6(options: &SockRef<'_>) -> io::Result<u32> {
-    options.tclass_v6()
-}
-
-/// Windows does not have this option.
-#[cfg(not(unix))]
-fn tclass_v6(_: &SockRef<'_>) -> io::Result<u32> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(unix)]
-fn set_tclass_v6(options: &SockRef<'_>, tclass: u32) -> io::Result<()> {
-    options.set_tclass_v6(tclass)
-}
-
-/// Windows does not have this option.
-#[cfg(not(unix))]
-fn set_tclass_v6(_: &SockRef<'_>, _: u32) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl Socket {
@@ -281,7 +271,7 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local_addr = socket.local_addr()?;
         let any_ip = local_addr.ip().is_unspecified();
-        let tos = tos_of(&SockRef::from(&socket), local_addr.is_ipv6());
+        let tos = Tos::of(&SockRef::from(&socket), local_addr.is_ipv6());
         turn_off_unread_messages(&socket, any_ip);
         Ok(Self {
             local_addr,
@@ -290,7 +280,7 @@ impl Socket {
             io: AsyncSocket::new(socket)?,
             state,
             was_single: AtomicBool::new(false),
-            tos: AtomicU8::new(tos),
+            tos,
             without_ecn: AtomicBool::new(false),
             reads_ecn: AtomicBool::new(false),
             without_gso: AtomicBool::new(false),
@@ -337,17 +327,7 @@ impl Socket {
             let message = format!("dscp is {dscp}, outside 0..=63");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let tos = u32::from(dscp) << 2;
-        let options = self.options();
-        if self.local_addr.is_ipv6() {
-            set_tclass_v6(&options, tos)?;
-            // For the IPv4 peers of a dual-stack socket. A socket of IPv6 only refuses it.
-            let _ = options.set_tos_v4(tos);
-        } else {
-            options.set_tos_v4(tos)?;
-        }
-        self.tos.store(dscp << 2, Ordering::Relaxed);
-        Ok(())
+        self.tos.set_dscp(&self.options(), dscp)
     }
 
     /// Has received packets come with their ECN fields from here on, as far as the system can tell them. This costs a system call or
@@ -368,19 +348,15 @@ impl Socket {
     /// The codepoint that packets are sent with which are to have `ecn`. Elsewhere than on Linux, those of a socket with a DSCP have
     /// none: `quinn-udp` would clear the DSCP.
     fn sent_codepoint(&self, ecn: EcnCodepoint) -> EcnCodepoint {
-        if self.without_ecn.load(Ordering::Relaxed) || (!sendmsg::HAS_GSO && self.has_dscp()) {
+        if self.without_ecn.load(Ordering::Relaxed) || (!sendmsg::HAS_GSO && self.tos.has_dscp()) {
             return EcnCodepoint::NotEct;
         }
         ecn
     }
 
-    fn has_dscp(&self) -> bool {
-        self.tos.load(Ordering::Relaxed) != 0
-    }
-
     /// Packets that one system call can send.
     fn max_packets(&self) -> usize {
-        let never = !sendmsg::HAS_GSO && self.has_dscp();
+        let never = !sendmsg::HAS_GSO && self.tos.has_dscp();
         if never || self.without_gso.load(Ordering::Relaxed) {
             return 1;
         }
@@ -401,12 +377,15 @@ impl Socket {
         progress: &mut Progress,
     ) -> io::Result<()> {
         let local_ip = local_ip.filter(|_| self.any_ip);
-        if transmit.len <= transmit.stride && local_ip.is_none() && transmit.ecn == EcnCodepoint::NotEct {
+        if transmit.len <= transmit.stride && local_ip.is_none() && self.tos.is_default(transmit.ecn) {
             let outcome = self.send_plain(peer, &bytes[..transmit.len]);
             match &outcome {
-                Ok(()) => *progress = Progress { done: transmit.len, calls: 1, errors: 0, lost: 0 },
+                Ok(()) => *progress = Progress { done: transmit.len, calls: 1, ..Progress::default() },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => *progress = Progress { done: transmit.len, calls: 0, errors: 1, lost: 1 },
+                Err(error) => {
+                    let too_long = is_too_long(error);
+                    *progress = Progress { done: transmit.len, calls: 0, errors: 1, lost: 1, too_long };
+                }
             }
             return outcome;
         }
@@ -434,7 +413,8 @@ impl Socket {
                     progress.done += part.len();
                     if ecn_refused {
                         self.without_ecn.store(true, Ordering::Relaxed);
-                    } else if refused {
+                    } else if refused && !progress.too_long {
+                        // Where the others were too long, so was the batch.
                         self.without_gso.store(true, Ordering::Relaxed);
                     }
                 }
@@ -454,6 +434,7 @@ impl Socket {
                 }
                 // These are lost. The packets behind them may still be sent.
                 Err(error) => {
+                    progress.too_long |= is_too_long(&error);
                     outcome = Err(error);
                     progress.errors += 1;
                     progress.lost += part.len().div_ceil(transmit.stride);
@@ -464,11 +445,39 @@ impl Socket {
         if progress.calls > 0 { Ok(()) } else { outcome }
     }
 
+    /// As [`try_send`](Self::try_send), without DF. Nobody else may send meanwhile.
+    pub(super) fn try_send_as_fragments(
+        &self,
+        peer: SocketAddr,
+        local_ip: Option<IpAddr>,
+        transmit: Transmit,
+        bytes: &[u8],
+        progress: &mut Progress,
+    ) -> io::Result<()> {
+        let _allowed = fragments::Allowed::on(SockRef::from(self.io.socket()));
+        let local_ip = local_ip.filter(|_| self.any_ip);
+        let mut outcome = Ok(());
+        // GSO makes no packets that need fragments.
+        for packet in bytes[progress.done..transmit.len].chunks(transmit.stride) {
+            match self.send_batch(peer, local_ip, EcnCodepoint::NotEct, packet.len(), packet) {
+                Ok(()) => progress.calls += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                Err(error) => {
+                    outcome = Err(error);
+                    progress.errors += 1;
+                    progress.lost += 1;
+                }
+            }
+            progress.done += packet.len();
+        }
+        if progress.calls > 0 { Ok(()) } else { outcome }
+    }
+
     /// Sends a single packet without control messages.
     fn send_plain(&self, peer: SocketAddr, packet: &[u8]) -> io::Result<()> {
         self.io.try_send(|| {
             #[cfg(all(test, target_os = "linux"))]
-            self.faults.strike(faults::Call::Send { len: packet.len(), stride: None, has_ecn: false })?;
+            self.faults.strike(faults::Call::Send { len: packet.len(), stride: None, has_tos: false })?;
             self.io.send_to(packet, peer).map(drop)
         })
     }
@@ -482,15 +491,15 @@ impl Socket {
         contents: &[u8],
     ) -> io::Result<()> {
         let stride = (contents.len() > stride).then_some(stride);
-        let has_ecn = ecn != EcnCodepoint::NotEct;
-        if stride.is_none() && local_ip.is_none() && !has_ecn {
+        let has_tos = self.tos.needs_message(&self.options(), ecn);
+        if stride.is_none() && local_ip.is_none() && !has_tos {
             return self.send_plain(peer, contents);
         }
         let send = || {
             #[cfg(all(test, target_os = "linux"))]
-            self.faults.strike(faults::Call::Send { len: contents.len(), stride, has_ecn })?;
-            if sendmsg::HAS_GSO || self.has_dscp() {
-                let tos = has_ecn.then(|| self.tos.load(Ordering::Relaxed) | ecn as u8);
+            self.faults.strike(faults::Call::Send { len: contents.len(), stride, has_tos })?;
+            if sendmsg::HAS_GSO || self.tos.has_dscp() {
+                let tos = has_tos.then(|| self.tos.with(ecn));
                 return sendmsg::send(self.options(), peer, local_ip, tos, stride, contents);
             }
             let transmit = quinn_udp::Transmit {

@@ -79,6 +79,11 @@ impl KcpStream {
         Self { handle: Arc::new(StreamHandle::new(session)) }
     }
 
+    #[cfg(feature = "metrics")]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.session().shared
+    }
+
     pub(super) const fn from_handle(handle: Arc<StreamHandle>) -> Self {
         Self { handle }
     }

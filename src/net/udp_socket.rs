@@ -120,8 +120,8 @@ impl KcpSocket {
     /// Sets the DSCP of every packet that the socket sends: 0 to 63, where 46 asks for expedited forwarding.
     ///
     /// Set it here, or before the socket is handed over. Packets with [ECN](crate::KcpConfigBuilder::ecn) are sent with the DSCP that is
-    /// known here, and not with one that was set by the descriptor since. Elsewhere than on Linux and Android, a socket with a DSCP sends
-    /// none with ECN.
+    /// known here, and not with one that was set by the descriptor since. On Linux and Android the ECN bits of the socket's option become
+    /// those that most packets have; elsewhere a socket with a DSCP sends none with ECN.
     ///
     /// # Errors
     /// `InvalidInput` for a larger one; those of the socket.

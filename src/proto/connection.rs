@@ -36,6 +36,7 @@ use super::{
     pipeline::Pipeline,
     stats::{Counters, Stats},
     time::{Instant, Micros},
+    trace::tell,
 };
 use crate::crypto::PacketCrypto;
 
@@ -92,7 +93,8 @@ enum State {
 /// 2. **Application**: [`write`](Self::write), [`send`](Self::send), [`read`](Self::read), [`recv`](Self::recv),
 ///    [`send_datagram`](Self::send_datagram), [`recv_datagram`](Self::recv_datagram), [`shutdown`](Self::shutdown),
 ///    [`drop_reader`](Self::drop_reader), [`abort`](Self::abort), [`update_settings`](Self::update_settings).
-/// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns.
+/// 3. **Output**: [`poll_transmit`](Self::poll_transmit) until it returns `None`, and send what it returns, with *don't fragment* or
+///    without as it says. [`handle_too_long`](Self::handle_too_long) where the system refuses a packet for its length.
 /// 4. **Waiting**: [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_timeout`](Self::poll_timeout)
 ///    for how long to wait. An idle session returns `None`: it needs no wakeup at all.
 ///
@@ -127,8 +129,6 @@ pub struct Connection {
     extension: ExtensionSlot,
     ecn: EcnReceiver,
     state: State,
-    /// The largest packet that is sent.
-    mtu: usize,
     dead_timeout: Micros,
     dead_link: u32,
     linger: Micros,
@@ -177,7 +177,6 @@ impl Connection {
             extension: ExtensionSlot::empty(),
             ecn: EcnReceiver::default(),
             state: State::Established,
-            mtu: config.settings.mtu,
             dead_timeout: config.dead_timeout.into(),
             dead_link: config.dead_link,
             linger: config.linger.into(),
@@ -217,7 +216,7 @@ impl Connection {
     /// Largest packet that [`poll_transmit`](Self::poll_transmit) writes, in bytes.
     #[must_use]
     pub const fn mtu(&self) -> usize {
-        self.mtu
+        self.arq.max_plpmtu()
     }
 
     // ---- Progress ----
@@ -394,6 +393,7 @@ impl Connection {
             return Some(Event::Writable);
         }
         if let Some(event) = self.pipeline.take_fec_event() {
+            tell!(peer_fec(event));
             return Some(Event::Fec(event));
         }
         if self.end_events == EndEvents::NONE { None } else { self.next_end_event() }
@@ -428,6 +428,7 @@ impl Connection {
             datagrams: self.datagrams.stats(),
             extensions: self.extension.as_ref().map(|extension| *extension.stats()).unwrap_or_default(),
             ecn,
+            mtu: self.arq.mtu_stats(),
             path: self.arq.path_state(),
             queues: self.arq.queue_state(),
             fec_state: self.pipeline.fec_state(),

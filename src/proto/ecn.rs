@@ -88,7 +88,6 @@ const REPORT_BYTES: u64 = 4 * (HEADER_LEN + ECN_LEN) as u64;
 pub(in crate::proto) struct EcnReceiver {
     /// This end has told the peer that it reports.
     enabled: bool,
-    /// The caller was told that marks are expected.
     /// The caller was told that marks may come.
     #[cfg(feature = "tokio")]
     expected: bool,

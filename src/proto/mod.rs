@@ -40,10 +40,13 @@ mod seq;
 mod stats;
 pub(crate) mod time;
 mod timer;
+pub(crate) mod trace;
 mod wire;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::endpoint::FirstPackets;
+#[cfg(all(feature = "tracing", feature = "tokio"))]
+pub(crate) use self::endpoint::WarningLimit;
 pub use self::fec::packet::peek_conv;
 pub use self::{
     arq::Block,
@@ -64,7 +67,7 @@ pub use self::{
     path::EcnState,
     random::{Random, random_conv},
     stats::{
-        DatagramQueueState, DatagramStats, EcnStats, ExtensionStats, FecState, FecStats, PathState,
+        DatagramQueueState, DatagramStats, EcnStats, ExtensionStats, FecState, FecStats, MtuStats, PathState,
         QueueState, RecoveryStats, SegmentStats, Stats, StreamStats, UdpStats,
     },
     time::Instant,

@@ -27,7 +27,9 @@ pub struct Stats {
     pub extensions: ExtensionStats,
     /// Counters of ECN marks.
     pub ecn: EcnStats,
-    /// Gauges of the path: round-trip times, rate, congestion window.
+    /// Counters of packets that are too long for the path.
+    pub mtu: MtuStats,
+    /// Gauges of the path: round-trip times, rate, congestion window, the size of packets.
     pub path: PathState,
     /// Gauges of the windows and queues of the stream.
     pub queues: QueueState,
@@ -178,6 +180,9 @@ pub struct PathState {
     pub rto: Duration,
     /// Congestion window, in segments; `u32::MAX` without congestion control.
     pub congestion_window: u32,
+    /// Bytes of UDP payload that new packets have at most: what the path carries, as far as that is known, and no more than the
+    /// [`mtu`](crate::KcpConfigBuilder::mtu). See there.
+    pub plpmtu: u32,
     /// Rate at which the path has delivered lately, in bytes of segments with their headers per second; 0 where congestion
     /// control does not measure it.
     pub delivery_rate: u64,
@@ -268,6 +273,18 @@ pub struct EcnStats {
     pub ce_reported: u64,
     /// How often the congestion controller was told of them: once in a round trip, at most.
     pub congestion_events: u64,
+}
+
+/// What was too long for the path; see [`KcpConfigBuilder::mtu`](crate::KcpConfigBuilder::mtu).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MtuStats {
+    /// How often a path of this session was found to drop packets without a word that are as long as it carried before, or as the
+    /// [`mtu`](crate::KcpConfigBuilder::mtu) allows. [`plpmtu`](PathState::plpmtu) was smaller from then on.
+    pub black_holes: u64,
+    /// Packets built for sending that [may be fragmented](super::Transmit::may_fragment), because they are longer than what the path
+    /// carries as far as is known.
+    pub fragmentable: u64,
 }
 
 /// How full the queues of datagrams are.

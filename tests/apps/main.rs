@@ -8,11 +8,17 @@ mod exchanges;
 mod grpc;
 #[cfg(feature = "axum")]
 mod http;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(unix)]
 mod processes;
 #[cfg(target_os = "linux")]
 mod proxy;
+#[cfg(feature = "metrics")]
+mod records;
 mod support;
+#[cfg(all(unix, feature = "top"))]
+mod top;
 mod websocket;
 #[cfg(feature = "websocket")]
 mod websocket_example;

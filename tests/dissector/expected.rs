@@ -1,7 +1,7 @@
 //! What there is to be seen in the packets of one session, computed here from the packets alone: an oracle for the dissector's
 //! analysis, in the words of its fields.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use kcp9::proto::{Command, SegmentHeader, Segments};
 use kcp9_relay::Direction;
@@ -11,6 +11,9 @@ use crate::{capture::Packet, tshark};
 
 pub const FEC_HEADER_LEN: usize = 8;
 pub const MARK: u8 = 0x60;
+
+/// What fills a probe of the path's MTU lies so far before the next segment.
+const FILLERS: Range<u32> = 1 << 17..1 << 18;
 
 pub mod subtype {
     pub const HELLO: u8 = 1;
@@ -67,6 +70,8 @@ pub struct Segment {
     pub in_flight: Option<u32>,
     pub is_out_of_order: bool,
     pub is_address_probe: bool,
+    /// It fills a probe of the path's MTU.
+    pub is_mtu_probe: bool,
     /// The transmission that it answers and how long ago that was. Without the time, the last one of the same segment: FEC has
     /// restored the one that is answered, and the capture does not have it.
     pub acks: Option<(u32, Option<u64>)>,
@@ -114,6 +119,7 @@ impl Segment {
             in_flight: analysis("in_flight"),
             is_out_of_order: is("analysis.out_of_order"),
             is_address_probe: is("analysis.address_probe"),
+            is_mtu_probe: is("analysis.mtu_probe"),
             acks: analysis("acks_frame").map(|frame| (frame, tshark::micros(node, "kcp.analysis.ack_rtt"))),
             first_ack: analysis("duplicate_ack_frame"),
             is_ack_unseen: is("analysis.ack_unseen"),
@@ -164,12 +170,13 @@ fn one(ends: &mut [End; 2], way: Direction, here: Reference, header: &SegmentHea
     let since = |(frame, at): Reference| (frame, here.1 - at);
     let mut said = Segment {
         header: [cmd as u32, frg.into(), wnd.into(), ts, sn, una, len],
-        is_marked: matches!(cmd, Command::Ack | Command::Wask | Command::Wins) && frg == MARK,
+        is_marked: frg == MARK && cmd != Command::Extension && (cmd != Command::Push || len == 0),
         resend: None,
         missing: None,
         in_flight: None,
         is_out_of_order: false,
         is_address_probe: false,
+        is_mtu_probe: false,
         acks: None,
         first_ack: None,
         is_ack_unseen: false,
@@ -182,6 +189,8 @@ fn one(ends: &mut [End; 2], way: Direction, here: Reference, header: &SegmentHea
             if len == 0 {
                 // Ends of this crate send an empty PUSH for its ACK only.
                 said.is_address_probe = true;
+            } else if mine.next.is_some_and(|next| FILLERS.contains(&next.wrapping_sub(sn))) {
+                said.is_mtu_probe = true;
             } else if let Some((first, resends)) = &mut pushed.first {
                 *resends += 1;
                 said.resend = Some((since(*first), *resends));

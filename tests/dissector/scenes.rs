@@ -126,6 +126,26 @@ fn tshark_marks_probes_and_what_lies_behind_an_end() {
     assert_eq!(said(&frames), expected);
 }
 
+/// Its second PUSH has a number that no window reaches. It is acknowledged, as all are that came before.
+#[test]
+#[ignore = "needs tshark: cargo test --test dissector -- --ignored"]
+fn tshark_marks_what_fills_a_probe_of_the_mtu() {
+    let filler = |una: u32| una.wrapping_sub(1 << 17);
+    let probe = |sn, una| [push(sn), push(filler(una))].concat();
+    let frames = show(&[
+        (ToServer, push(0)),
+        (ToServer, probe(1, 0)),
+        (ToServer, push(2)),
+        (ToServer, probe(3, 0)),
+        (ToServer, probe(4, 2)),
+        (ToClient, ack(filler(2))),
+        (ToServer, push(5)),
+    ]);
+    let filled: &[&str] = &["mtu_probe"];
+    assert_eq!(said(&frames), [&[], filled, &[], filled, filled, &[], &[]]);
+    assert_eq!(number(&frames[5], "acks_frame"), Some(5));
+}
+
 /// What an ICMP message quotes of a packet is the beginning of one that was sent elsewhere in the capture: no damage, no resend.
 #[test]
 #[ignore = "needs tshark: cargo test --test dissector -- --ignored"]

@@ -2,7 +2,7 @@
 
 use kcp9::{
     KcpConfig,
-    proto::{Extensions, Instant},
+    proto::{Command, Extensions, Instant, Segments},
 };
 use kcp9_simulator::ms;
 
@@ -14,6 +14,8 @@ use crate::{
 
 const NOW: Instant = Instant::ZERO;
 const KEY: &[u8; 16] = b"the key of both.";
+const ANSWER: u8 = 2;
+const MARK: u8 = 0x60;
 
 fn config(extensions: Extensions) -> KcpConfig {
     KcpConfig::builder().extensions(extensions).build().unwrap()
@@ -192,6 +194,30 @@ fn a_hello_of_another_conversation_ends_the_session_of_its_address() {
     let new = begin(&mut server, 2);
     assert_eq!(server.replaced, [old]);
     assert_eq!(server.endpoint.find(client(1), 2), Some(new));
+}
+
+/// Where thousands of sessions begin at once, each packet less counts.
+#[test]
+fn the_answer_to_a_hello_takes_the_ack_of_the_first_push_along() {
+    let config = preferred();
+    let mut server = server(&config);
+    let (mut host, sent) = begun(1, &server, &config, b"request");
+    for batch in &sent {
+        receive(&mut server, NOW, 1, batch);
+    }
+    let answers = server.drive(NOW);
+    let segments: Vec<_> = answers
+        .iter()
+        .map(|batch| {
+            let headers = Segments::new(&batch.bytes).map(|segment| segment.unwrap().0);
+            headers.map(|header| (header.cmd, header.frg)).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(segments, [[(Command::Ack, MARK), (Command::Extension, ANSWER)]]);
+    host.receive(NOW, server.address, answers[0].bytes.clone(), answers[0].stride);
+    let handle = host.endpoint.find(server.address, 7).unwrap();
+    let client = host.connection(handle);
+    assert!(client.is_peer_confirmed());
 }
 
 /// The record of a session that began with a HELLO knows its first PUSH all the same.

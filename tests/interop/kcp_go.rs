@@ -5,14 +5,22 @@
 //! Ours assumes a window of 31 until the peer has announced one, so its first flight never fills kcp-go's.
 
 use std::{
+    net::SocketAddr,
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use kcp9::{KcpConfig, KcpListener, KcpStream, proto::Extensions};
+use kcp9::{KcpConfig, KcpListener, KcpStream, Stats, proto::Extensions};
 use kcp9_relay::Relay;
 use kcp9_tests::spawn;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::oneshot,
+};
 
 use crate::{
     echo::{self, Server, payload, within},
@@ -121,6 +129,78 @@ async fn kcp_go_connects_to_a_sink() {
             );
             serving.abort();
         }
+    }
+}
+
+/// A path that drops packets of more than 1,300 bytes without a word.
+struct NarrowPath {
+    relay: Relay,
+    /// Packets that were too long.
+    dropped: Arc<AtomicU64>,
+    /// Those that a search for the path's MTU would end with: no more than 32 bytes shorter than they may be.
+    full: Arc<AtomicU64>,
+}
+
+impl NarrowPath {
+    fn to(server: SocketAddr) -> Self {
+        let (dropped, full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = [Arc::clone(&dropped), Arc::clone(&full)];
+        let rewrite = move |_, packet: &[u8], out: &mut Vec<Vec<u8>>| {
+            if packet.len() > 1_300 {
+                counts[0].fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            if packet.len() > 1_300 - 32 {
+                counts[1].fetch_add(1, Ordering::Relaxed);
+            }
+            out.push(packet.to_vec());
+        };
+        Self { relay: Relay::rewriting(server, Box::new(rewrite)).unwrap(), dropped, full }
+    }
+
+    /// It was found what the path carries, at the price of a few probes, and used for most of what was sent. A burst that the relay had
+    /// no room for may cast a doubt on it for a while, but no black hole is found.
+    fn assert_found_and_used(&self, what: &str, stats: &Stats) {
+        let (dropped, full) = (self.dropped.load(Ordering::Relaxed), self.full.load(Ordering::Relaxed));
+        assert!((1..20).contains(&dropped), "{what}: {dropped} packets were too long: {stats:?}");
+        assert!(full > LEN as u64 / 1_300 / 2, "{what}: {full} packets were full: {stats:?}");
+        assert_eq!(stats.mtu.black_holes, 0, "{what}: {stats:?}");
+    }
+}
+
+/// Probes are ordinary PUSHes, which kcp-go acknowledges, with what fills them, which it takes for a repeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go and Debian's golang-github-xtaci-kcp-dev: cargo test --test interop -- --ignored"]
+async fn the_mtu_of_a_path_to_kcp_go_is_found_in_both_roles() {
+    for peer in go_peer::all() {
+        // With its default mtu, packets of ACKs would be too long.
+        let server = go_peer::serve(&peer, "sink", &["--mtu", "1200"]).await;
+        let path = NarrowPath::to(server.addr);
+        let mut stream = KcpStream::connect(path.relay.addr(), echo::config()).await.unwrap();
+        let what = name(&peer, "serves a sink behind a small MTU");
+        within(&what, drive_sink(&mut stream, LEN)).await;
+        let stats = stream.stats();
+        path.assert_found_and_used(&what, &stats);
+        drop(stream);
+        let report = server.report().await;
+        // It has refused no probe: only HELLOs.
+        let expected = (stats.stream.bytes_written, stats.extensions.sent);
+        assert_eq!((report.bytes(), report.refused()), expected, "{what}");
+
+        let listener = KcpListener::bind("127.0.0.1:0", echo::config()).await.unwrap();
+        let path = NarrowPath::to(listener.local_addr().unwrap());
+        let (tell, session) = oneshot::channel();
+        let serving = spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tell.send(stream.handle()).unwrap();
+            let (mut reader, mut writer) = tokio::io::split(&mut stream);
+            tokio::io::copy(&mut reader, &mut writer).await
+        });
+        let what = name(&peer, "connects to an echo behind a small MTU");
+        go_peer::drive(&peer, "echo", path.relay.addr(), &["--bytes", BYTES, "--mtu", "1200"]).await;
+        let handle = session.await.unwrap();
+        path.assert_found_and_used(&what, &handle.stats());
+        serving.abort();
     }
 }
 

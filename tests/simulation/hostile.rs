@@ -333,7 +333,9 @@ fn old_acks_behind_a_closed_window_are_no_sign_of_life() {
 #[test]
 fn a_window_of_65535_without_acks_fills_the_send_window_and_draws_each_segment_once_in_20_rtos() {
     // Without congestion control, which would let even less.
-    let mut victim = Victim::new(&settings().send_window(64).nodelay(NoDelay::NORMAL));
+    // And for so long that it is not given up as one whose path carries nothing of this size.
+    let patient = settings().dead_timeout(Duration::from_secs(14_400));
+    let mut victim = Victim::new(&patient.send_window(64).nodelay(NoDelay::NORMAL));
     let open = SegmentHeader { wnd: u16::MAX, ..says(Command::Wins) }.to_bytes().to_vec();
     victim.hear(open.clone()).unwrap();
     victim.keeps = false;

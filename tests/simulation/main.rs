@@ -14,6 +14,8 @@ mod goodput;
 mod hostile;
 mod lifetime;
 mod memory;
+#[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod mtu;
 mod outages;
 mod ping;
 mod resends;

@@ -107,7 +107,8 @@ fn a_server_that_was_restarted_is_noticed_by_a_writer_within_a_second() {
     }
 }
 
-/// Its ACKs came, and its ANSWER did not. The new one answers the next HELLO, and waits for what was acknowledged before.
+/// Its ACKs came, and its ANSWER did not, since HELLOs were lost. The new one answers the next HELLO, and waits for what was
+/// acknowledged before.
 #[test]
 fn a_server_that_was_restarted_before_its_answer_came_is_noticed() {
     let mut confirmed = 0;
@@ -115,7 +116,7 @@ fn a_server_that_was_restarted_before_its_answer_came_is_noticed() {
         let config = preferred().keep_alive((seed % 2 == 0).then_some(20 * SECOND)).build().unwrap();
         let loss = f64::from(seed as u32 % 3) / 10.0;
         let mut simulation = begun(seed, [&config; 2], &LinkSettings::delay(ms(1 + seed % 50)).loss(loss));
-        simulation.server().link.lose_if(|_, packet| {
+        simulation.client().link.lose_if(|_, packet| {
             let mut headers = Segments::new(packet).map_while(Result::ok).map(|(header, _)| header);
             headers.any(|header| header.cmd == Command::Extension)
         });
@@ -126,7 +127,7 @@ fn a_server_that_was_restarted_before_its_answer_came_is_noticed() {
         });
         assert!(!simulation.client().connection.is_peer_confirmed(), "seed {seed}");
         restart(&mut simulation, SERVER, &config);
-        simulation.server().link.lose_nothing_more();
+        simulation.client().link.lose_nothing_more();
         simulation.run_until(60 * SECOND, |simulation| {
             let closed = close_reason(simulation, CLIENT).is_some();
             closed || simulation.ends[CLIENT].connection.is_peer_confirmed()

@@ -191,9 +191,8 @@ async fn echo(
 /// says a word.
 pub(crate) async fn kill_some(server: SocketAddr, config: &KcpConfig, tally: &Arc<Tally>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (config, tally) = (config.clone(), Arc::clone(tally));
-    for _ in 0..VICTIMS {
-        let (config, tally) = (config.clone(), Arc::clone(&tally));
+    let victims = (0..VICTIMS).map(|_| {
+        let (config, tally) = (config.clone(), Arc::clone(tally));
         runtime.spawn(async move {
             let mut stream = KcpStream::connect(server, config).await.unwrap();
             let payload = Payload::new(1);
@@ -201,8 +200,12 @@ pub(crate) async fn kill_some(server: SocketAddr, config: &KcpConfig, tally: &Ar
             while let Ok(next) = echo(&tally, &mut stream, payload, at, 4_000).await {
                 at = next;
             }
-        });
-    }
+        })
+    });
+    let victims: Vec<_> = victims.collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
+    for victim in victims.into_iter().filter(|victim| victim.is_finished()) {
+        victim.await.unwrap();
+    }
     runtime.shutdown_background();
 }

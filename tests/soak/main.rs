@@ -115,5 +115,5 @@ async fn soak(length: Duration, mut rng: Rng) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(tasks(), 0, "tasks are left");
-    memory.check();
+    memory.check(length);
 }

@@ -4,12 +4,14 @@ use std::{fmt, time::Duration};
 
 use crate::CYCLE;
 
-/// How much the mean may grow behind the warm-up, in percent. That of a single cycle varies by more.
+/// How much the mean may grow behind the warm-up, in percent. That of a single cycle varies by more, so a run that has few says less.
 const MAX_GROWTH: f64 = 2.0;
 const MAX_GROWTH_OF_FEW: f64 = 6.0;
 const FEW: usize = 9;
-/// Until then memory grows: sessions that have ended are remembered for a minute.
-const WARM_UP: Duration = Duration::from_secs(60);
+/// A cycle counts with as many samples: a machine that is busy, and what is done between them, take some.
+const LEAST_SAMPLES: usize = CYCLE.as_secs() as usize * 2 / 3;
+/// Until then memory grows: sessions that have ended are remembered for a minute, and in the first cycle there are few of them.
+const WARM_UP: Duration = Duration::from_secs(60 + CYCLE.as_secs());
 
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -31,18 +33,20 @@ impl Memory {
             cycles[cycle].0 += bytes;
             cycles[cycle].1 += 1;
         }
-        cycles.retain(|(_, samples)| *samples * 10 >= CYCLE.as_secs() as usize * 9);
+        cycles.retain(|(_, samples)| *samples >= LEAST_SAMPLES);
         cycles.iter().map(|(bytes, samples)| (bytes / samples) as f64 / f64::from(1 << 20)).collect()
     }
 
-    pub(crate) fn check(&self) {
+    /// A run of `length` has let memory grow no further. One that is over before two cycles are behind the warm-up shows nothing.
+    pub(crate) fn check(&self, length: Duration) {
         let cycles = self.cycles();
         let third = cycles.len().div_ceil(3);
         let mean = |cycles: &[f64]| cycles.iter().sum::<f64>() / cycles.len() as f64;
-        let growth = match cycles.len() {
-            0 | 1 => return,
-            count => (mean(&cycles[count - third..]) / mean(&cycles[..third]) - 1.0) * 100.0,
-        };
+        if cycles.len() < 2 {
+            assert!(length < WARM_UP + 2 * CYCLE, "too few samples in {length:?}: {self}");
+            return;
+        }
+        let growth = (mean(&cycles[cycles.len() - third..]) / mean(&cycles[..third]) - 1.0) * 100.0;
         let max = if cycles.len() < FEW { MAX_GROWTH_OF_FEW } else { MAX_GROWTH };
         assert!(growth <= max, "it grew by {growth:.1} %: {self}");
     }
@@ -50,7 +54,7 @@ impl Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MiB in each cycle of {CYCLE:?} behind the first minute: {:.1?}", self.cycles())
+        write!(f, "MiB in each cycle of {CYCLE:?} behind the first {WARM_UP:?}: {:.1?}", self.cycles())
     }
 }
 

@@ -31,6 +31,7 @@ mod listener;
 mod memory;
 mod messages;
 mod moves;
+mod mtu;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod noise;
 mod options;

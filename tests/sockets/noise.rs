@@ -81,15 +81,20 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) {
         }
     }
     let seen = after.socket.packets_received - before.0.socket.packets_received;
-    assert!(seen > noise / 4, "{seen} of {noise} packets came through the kernel");
+    // On a busy machine, what one source sends beyond its share is dropped by its address.
+    let opened = seen - after.dropped.over_share;
+    assert!(
+        opened > noise / 4,
+        "{opened} of {noise} packets were looked into, {seen} came through the kernel"
+    );
     let counted = after.dropped.bad_tag + after.dropped.bad_checksum + after.dropped.short;
-    assert_eq!(counted, seen, "each is counted by its cause: {after:?}");
+    assert_eq!(counted, opened, "each is counted by its cause: {after:?}");
     let wrong = if kind.is_aead() || framing == Framing::Highway {
         after.dropped.bad_tag
     } else {
         after.dropped.bad_checksum
     };
-    assert!(wrong > seen * 9 / 10, "{after:?}");
+    assert!(wrong > opened * 9 / 10, "{after:?}");
     assert_eq!(
         (after.driver.accepted, after.state.sessions, after.dropped.malformed),
         (1, 1, 0),

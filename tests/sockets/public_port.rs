@@ -120,6 +120,48 @@ async fn sessions_that_ended_leave_the_accept_queue() {
     assert_eq!(server.read_u8().await.unwrap(), b'!');
 }
 
+/// With a byte to read or not: anybody can forge it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_sessions_that_gave_way_leave_the_accept_queue() {
+    let config = KcpConfig::builder().accept_backlog(8).max_half_open(3).build().unwrap();
+    let listener = listen_with(config).await;
+    let mut sockets: Vec<_> = (1..=3).map(|conv| knock(&listener, conv)).collect();
+    until(2, "three wait", || listener.endpoint_stats().driver.accepted == 3).await;
+    tokio::time::sleep(ms(1_200)).await;
+    sockets.extend((4..=6).map(|conv| knock(&listener, conv)));
+    until(2, "three others wait", || listener.endpoint_stats().driver.evicted == 3).await;
+    let mut convs = Vec::new();
+    for _ in 0..3 {
+        convs.push(within(5, "one that lives", listener.accept()).await.unwrap().0.conv());
+    }
+    convs.sort_unstable();
+    assert_eq!(convs, [4, 5, 6]);
+}
+
+/// The application accepts nothing meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_sessions_leave_half_of_the_backlog_to_peers_that_return_a_cookie() {
+    let listener = listen_with(KcpConfig::builder().accept_backlog(5).build().unwrap()).await;
+    let sockets: Vec<_> = (1..=6).map(|conv| knock(&listener, conv)).collect();
+    until(2, "three are refused", || listener.endpoint_stats().dropped.backlog == 3).await;
+    assert_eq!(listener.endpoint_stats().driver.accepted, 3);
+    for accepted in 4..=5 {
+        let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+        within(5, "room for a client", client.connected(ms(4_000))).await.unwrap();
+        let driver = listener.endpoint_stats().driver;
+        assert_eq!((driver.accepted, driver.retries), (accepted, accepted - 3));
+        client.abort();
+    }
+    drop(sockets);
+    // Once there is room again, nobody is asked.
+    for conv in 1..=3 {
+        assert_eq!(within(5, "a forged one", listener.accept()).await.unwrap().0.conv(), conv);
+    }
+    let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+    within(5, "a client", client.connected(ms(4_000))).await.unwrap();
+    assert_eq!(listener.endpoint_stats().driver.retries, 2);
+}
+
 /// Its peer has sent something, and nobody has read it. A datagram is as good as a byte of the stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_ended_waits_to_be_accepted_while_a_datagram_or_a_byte_of_it_is_unread() {

@@ -11,17 +11,17 @@ use crate::support::{accept, listen, within};
 const LOSS: f64 = 0.08;
 const BYTES: usize = 600_000;
 
-fn with_fec(data: usize, parity: usize) -> KcpConfig {
+pub(super) fn with_fec(data: usize, parity: usize) -> KcpConfig {
     KcpConfig::builder().send_window(256).recv_window(256).fec(data, parity).build().unwrap()
 }
 
 /// Two ends that have sent each other [`BYTES`] through losses.
-struct Exchange {
+pub(super) struct Exchange {
     client: KcpStream,
     server: KcpStream,
 }
 
-async fn exchange(client: KcpConfig, server: KcpConfig) -> Exchange {
+pub(super) async fn exchange(client: KcpConfig, server: KcpConfig) -> Exchange {
     let listener = listen(server).await;
     let relay = Relay::lossy(listener.local_addr().unwrap(), LOSS).unwrap();
     let client = KcpStream::connect(relay.addr(), client).await.unwrap();

@@ -11,19 +11,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{assert_dead_timeout, connect, failure, impatient, listen, ms};
 
-const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
-const OTHER_KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543211";
+pub(super) const KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543210";
+pub(super) const OTHER_KEY: &[u8; 32] = b"0123456789abcdefFEDCBA9876543211";
 
-fn with_key(kind: CipherKind, framing: Framing, key: &[u8; 32]) -> KcpConfig {
+pub(super) fn with_key(kind: CipherKind, framing: Framing, key: &[u8; 32]) -> KcpConfig {
     let cipher = kind.build(&Key::from_bytes(&key[..kind.key_len()]), framing).unwrap();
     impatient().crypto(PacketCrypto::with_os_nonces(cipher).unwrap()).build().unwrap()
 }
 
-fn with(kind: CipherKind) -> KcpConfig {
+pub(super) fn with(kind: CipherKind) -> KcpConfig {
     with_key(kind, Framing::KcpGo, KEY)
 }
 
-fn clear() -> KcpConfig {
+pub(super) fn clear() -> KcpConfig {
     impatient().build().unwrap()
 }
 

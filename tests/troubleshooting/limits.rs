@@ -47,11 +47,11 @@ async fn nobody_accepts() {
 }
 
 /// The first packet of a client that shows no sign of hearing the answers, as with a forged source.
-fn send_first_packet(listener: &KcpListener, conv: u32) {
+pub fn send_first_packet(client: &UdpSocket, listener: &KcpListener, conv: u32) {
     let (cmd, wnd) = (Command::Push, 32);
     let header = SegmentHeader { conv, cmd, frg: 0, wnd, ts: 0, sn: 0, una: 0, len: 1 };
     let packet = [&header.to_bytes()[..], b"!"].concat();
-    UdpSocket::bind(ANY).unwrap().send_to(&packet, listener.local_addr().unwrap()).unwrap();
+    client.send_to(&packet, listener.local_addr().unwrap()).unwrap();
 }
 
 #[tokio::test]
@@ -59,8 +59,9 @@ async fn too_many_half_open_sessions() {
     let all = listen(KcpConfig::builder().max_half_open(2).build().unwrap()).await;
     let network = listen(KcpConfig::builder().max_half_open_of_network(2).build().unwrap()).await;
     for conv in 1..=6 {
-        send_first_packet(&all, conv);
-        send_first_packet(&network, conv);
+        let client = UdpSocket::bind(ANY).unwrap();
+        send_first_packet(&client, &all, conv);
+        send_first_packet(&client, &network, conv);
     }
     until(5, "four are turned away", || {
         all.endpoint_stats().dropped.max_half_open == 4
@@ -72,7 +73,7 @@ async fn too_many_half_open_sessions() {
     let (mut oldest, _) = within(5, "the oldest", all.accept()).await.unwrap();
     assert_eq!(oldest.read_u8().await.unwrap(), b'!');
     tokio::time::sleep(ms(1_200)).await;
-    send_first_packet(&all, 7);
+    send_first_packet(&UdpSocket::bind(ANY).unwrap(), &all, 7);
     let (kind, reason, _) = failure(5, "the oldest gives way", oldest.read_u8()).await;
     assert_eq!((kind, reason), (ErrorKind::ConnectionReset, Some(KcpError::Evicted)));
     assert_eq!(all.endpoint_stats().driver.evicted, 1);

@@ -13,3 +13,5 @@ mod path;
 mod peers;
 mod streams;
 mod support;
+#[cfg(all(feature = "tracing", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod warnings;

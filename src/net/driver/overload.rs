@@ -3,6 +3,11 @@
 //! That takes two signs. The socket was never empty for [`LOOK`] turns in a row, or for [`LOOK_TIME`], so that the driver was not only
 //! kept from its work for a moment. And in as long again, the system dropped packets for want of room. Where it does not tell, the
 //! socket must not have been empty for [`STANDING`] instead, as a queue that stands for that long is not one that a burst has left.
+//!
+//! One burst is no overload, however large: all clients of a server that was restarted come at once, more than the socket holds, and
+//! what was lost of it comes again. With shares, most of them would be turned away as strangers until they have come many times. So
+//! both signs must have been there for [`PATIENCE`]. A pause counts against that for a quarter of its length: a flood in bursts is a
+//! flood. From then on every loss counts at once, until there were none for [`MEMORY`].
 
 use std::time::Duration;
 
@@ -15,6 +20,10 @@ const LOOK: u32 = 64;
 const LOOK_TIME: Duration = Duration::from_millis(20);
 /// How long a queue may stand: the interval of CoDel (RFC 8289).
 const STANDING: Duration = Duration::from_millis(100);
+/// For how long packets must be lost before that is overload: 8,192 clients that open at once are served in less.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After an overload, losses count at once for so long: while a flood lasts, shares grow every second or two until packets are lost again.
+const MEMORY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Overload {
@@ -24,6 +33,12 @@ pub(super) struct Overload {
     since: Instant,
     /// The first look since the socket was empty, and how many packets it had lost at the last one.
     looked: Option<(Instant, u32)>,
+    /// For how long packets have been lost, less a quarter of the time in which none were. `PATIENCE` at the most.
+    losing: Duration,
+    /// Up to when that is counted.
+    counted_to: Instant,
+    /// The last overload.
+    overloaded_at: Option<Instant>,
 }
 
 impl Overload {
@@ -51,11 +66,24 @@ impl Overload {
         let before = self.looked;
         let first = before.map_or(now, |(first, _)| first);
         self.looked = Some((first, lost.unwrap_or(0)));
-        match (lost, before) {
+        let is_losing = match (lost, before) {
             (None, _) => now - first >= STANDING,
             (Some(_), None) => false,
             (Some(lost), Some((_, before))) => lost != before && lost > 0,
+        };
+        let passed = now - self.counted_to;
+        self.counted_to = now;
+        if is_losing {
+            self.losing = (self.losing + passed).min(PATIENCE);
+        } else {
+            self.losing = self.losing.saturating_sub(passed / 4);
         }
+        let was_overloaded = self.overloaded_at.is_some_and(|at| now - at < MEMORY);
+        let is_overload = is_losing && (was_overloaded || self.losing == PATIENCE);
+        if is_overload {
+            self.overloaded_at = Some(now);
+        }
+        is_overload
     }
 }
 
@@ -75,9 +103,14 @@ mod tests {
 
     const NOW: Instant = Instant::from_millis(1_000);
 
-    /// Looks until the socket is empty, each of which finds what is given; returns what they say.
-    fn looks<const N: usize>(overload: &mut Overload, lost: [Option<u32>; N]) -> [bool; N] {
-        let mut at = NOW;
+    /// Packets were lost for so long before that a little more is overload.
+    fn losing() -> Overload {
+        Overload { losing: PATIENCE, counted_to: NOW, ..Overload::default() }
+    }
+
+    /// Looks after a pause, each 50 ms until the socket is empty, each of which finds what is given; returns what they say.
+    fn looks<const N: usize>(overload: &mut Overload, pause: Duration, lost: [Option<u32>; N]) -> [bool; N] {
+        let mut at = overload.counted_to + pause;
         let outcome = lost.map(|lost| {
             at += STANDING / 2;
             while !overload.note(at) {}
@@ -89,16 +122,35 @@ mod tests {
 
     #[test]
     fn losses_while_the_socket_is_never_empty_are_overload_and_those_before_are_not() {
-        let mut overload = Overload::default();
-        assert_eq!(looks(&mut overload, [Some(0), Some(0), Some(3)]), [false, false, true]);
-        assert_eq!(looks(&mut overload, [Some(9), Some(9), Some(10)]), [false, false, true]);
+        let mut overload = losing();
+        assert_eq!(
+            looks(&mut overload, Duration::ZERO, [Some(0), Some(3), Some(3), Some(4)]),
+            [false, true, false, true]
+        );
+        assert_eq!(looks(&mut overload, Duration::ZERO, [Some(9), Some(10), Some(11)]), [false, true, true]);
     }
 
     #[test]
     fn where_losses_are_not_told_a_queue_that_stands_is_overload() {
-        let mut overload = Overload::default();
-        assert_eq!(looks(&mut overload, [None; 4]), [false, false, true, true]);
-        assert_eq!(looks(&mut overload, [None; 2]), [false, false]);
+        let mut overload = losing();
+        assert_eq!(looks(&mut overload, Duration::ZERO, [None; 4]), [false, false, true, true]);
+        assert_eq!(looks(&mut overload, Duration::ZERO, [None; 2]), [false, false]);
+    }
+
+    #[test]
+    fn one_burst_is_no_overload_and_many_are() {
+        let mut overload = Overload { counted_to: NOW, ..Overload::default() };
+        // The first look is to compare with; the others find losses, in 550 ms together.
+        let burst = std::array::from_fn::<_, 12, _>(|at| Some(at as u32));
+        let mut is_overload =
+            |pause| looks(&mut overload, Duration::from_millis(pause), burst).contains(&true);
+        assert!(!is_overload(0));
+        // Long after, it is forgotten.
+        assert!(!is_overload(10_000));
+        assert_eq!([500, 500].map(&mut is_overload), [false, true]);
+        // It is known for a while, and then forgotten, too.
+        assert!(is_overload(5_000));
+        assert!(!is_overload(10_000));
     }
 
     #[test]

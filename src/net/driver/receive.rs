@@ -16,6 +16,7 @@ use crate::{
         session::{PeerAddress, Session, is_refusal},
         shared::Sharing,
         socket::{Progress, Received},
+        trace::Role,
     },
     proto::{Connection, EcnCodepoint, Incoming, Instant, Refusal, Reply, Routed, Run, Transmit},
 };
@@ -114,6 +115,9 @@ impl Driver {
         if self.shared.has_sent_first() {
             self.endpoint.remember_first_packets(&self.shared.take_sent_first());
         }
+        if let Some(queue) = &self.shared.accept_queue {
+            self.endpoint.set_backlogged(queue.wants_cookies());
+        }
     }
 
     /// Hands a batch of packets of one peer to their sessions. Returns whether all of them were for sessions that are known.
@@ -168,7 +172,12 @@ impl Driver {
     #[inline(never)]
     fn send_reply(&self, reply: Reply, local_ip: Option<IpAddr>) {
         let packet = self.endpoint.reply();
-        let transmit = Transmit { len: packet.len(), stride: packet.len(), ecn: EcnCodepoint::NotEct };
+        let transmit = Transmit {
+            len: packet.len(),
+            stride: packet.len(),
+            ecn: EcnCodepoint::NotEct,
+            may_fragment: false,
+        };
         // The counters of the socket tell how it went.
         let _ = self.shared.send(reply.to, answerable(local_ip), transmit, packet, &mut Progress::default());
     }
@@ -178,7 +187,7 @@ impl Driver {
     fn accept(&mut self, now: Instant, incoming: Incoming, local_ip: Option<IpAddr>) -> Option<Run> {
         let shared = Arc::clone(&self.shared);
         let queue = shared.accept_queue.as_ref()?;
-        match queue.admission() {
+        match queue.admission(incoming.validated) {
             Admission::Room => {}
             Admission::Full => {
                 self.endpoint.refuse(Refusal::QueueFull);
@@ -199,8 +208,9 @@ impl Driver {
             connection.set_validated();
         }
         let tag = connection.followed_tag();
-        let session = Arc::new(Session::new(Arc::clone(&shared), connection, incoming.source, local_ip));
-        match queue.push(Arc::clone(&session)) {
+        let peer = incoming.source;
+        let session = Arc::new(Session::new(Arc::clone(&shared), connection, peer, local_ip, Role::Accepts));
+        match queue.push(Arc::clone(&session), incoming.validated) {
             Admission::Room => {}
             // Another shard has taken the last place.
             Admission::Full => {
@@ -217,6 +227,8 @@ impl Driver {
             session.fail(KcpError::ConvInUse);
             return None;
         };
+        #[cfg(feature = "metrics")]
+        shared.registry.insert(&session, crate::net::metrics::Side::Accepted);
         if shared.shard.is_some() {
             self.tell_replaced();
         }

@@ -5,7 +5,7 @@ use std::{boxed::Box, thread, time::Instant as StdInstant};
 use super::*;
 use crate::{
     KcpConfig,
-    net::shared::Sharing,
+    net::{shared::Sharing, trace::Role},
     proto::{BufferMemory, CloseReason, Connection},
 };
 
@@ -20,7 +20,7 @@ fn driver() -> Driver {
 /// A session that has sent something to an address where nobody answers.
 fn waiting(driver: &mut Driver, conv: u32, peer: SocketAddr, config: &KcpConfig) -> (Arc<Session>, Handle) {
     let connection = Connection::connect(conv, config, clock::now(), driver.shared.seed());
-    let session = Arc::new(Session::new(Arc::clone(&driver.shared), connection, peer, None));
+    let session = Arc::new(Session::new(Arc::clone(&driver.shared), connection, peer, None, Role::Connects));
     session.with(true, |connection| connection.write(clock::now(), b"anybody?")).unwrap();
     let handle = driver.add_connected(Arc::clone(&session)).unwrap();
     driver.sessions.mark_dirty(handle);
@@ -38,7 +38,7 @@ fn turn_in_a_flood(driver: &mut Driver) -> Instant {
 /// As [`KcpEndpoint::connect`](crate::KcpEndpoint::connect) begins a session. It wants to send its HELLO.
 fn connected(driver: &mut Driver, conv: u32, peer: SocketAddr) -> (Arc<Session>, Handle) {
     let connection = Connection::connect(conv, &KcpConfig::default(), clock::now(), driver.shared.seed());
-    let session = Arc::new(Session::new(Arc::clone(&driver.shared), connection, peer, None));
+    let session = Arc::new(Session::new(Arc::clone(&driver.shared), connection, peer, None, Role::Connects));
     session.hold();
     let handle = driver.add_connected(Arc::clone(&session)).unwrap();
     driver.sessions.mark_dirty(handle);
@@ -176,7 +176,7 @@ impl TwoShards {
         let (now, peer) = (clock::now(), socket.local_addr().unwrap());
         let mut block = Arc::new(std::vec![0; 65_536].into_boxed_slice());
         let transmit = client.poll_transmit(now, Arc::get_mut(&mut block).unwrap()).unwrap();
-        let crate::proto::Transmit { len, stride, ecn } = transmit;
+        let crate::proto::Transmit { len, stride, ecn, .. } = transmit;
         driver.endpoint.receive(peer, &mut Arc::get_mut(&mut block).unwrap()[..len], stride);
         let received =
             crate::net::socket::Received { peer, local_ip: None, block: &mut block, len, stride, ecn };

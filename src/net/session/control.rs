@@ -39,6 +39,7 @@ impl Session {
 
     /// Ends the session at once. The driver sends what is to be said of it.
     fn abort_for(&self, failure: KcpError, reason: AbortReason) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, wakes| {
             state.abort(clock::now(), Some(failure), reason);
             state.collect_events(wakes);
@@ -47,6 +48,7 @@ impl Session {
 
     /// Begins a shutdown, after which the session ends: its endpoint is shut down.
     pub(in crate::net) fn end_when_flushed(&self) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, wakes| {
             state.ends_when_flushed = true;
             state.connection.shutdown(clock::now());
@@ -125,6 +127,7 @@ impl Session {
 
     /// The network says that nobody listens at the peer's address.
     pub(in crate::net) fn note_refused(&self) {
+        let _entered = self.trace.enter();
         self.handover.locked(|mut state, wakes| {
             state.refused = true;
             state.connection.note_unreachable(clock::now());

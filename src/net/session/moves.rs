@@ -74,6 +74,7 @@ impl Session {
         stride: usize,
         from: PeerAddress,
     ) {
+        let _entered = self.trace.enter();
         let questions: Vec<_> = self.handover.locked(|mut state, _| {
             state.elsewhere = Some(Box::new(from));
             state.connection.handle_from_elsewhere(now, packets, stride, from.peer);
@@ -86,7 +87,12 @@ impl Session {
             })
         });
         for (to, packet) in questions {
-            let transmit = Transmit { len: packet.len(), stride: packet.len(), ecn: EcnCodepoint::NotEct };
+            let transmit = Transmit {
+                len: packet.len(),
+                stride: packet.len(),
+                ecn: EcnCodepoint::NotEct,
+                may_fragment: false,
+            };
             // The counters of the socket tell how it went.
             let _ = self.shared.send(to, from.local_ip, transmit, &packet, &mut Progress::default());
         }

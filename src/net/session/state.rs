@@ -16,10 +16,12 @@ use crate::{
         error::KcpError,
         handle::End,
         handover::{Due, Look, Next, SessionState},
+        socket::{Progress, is_too_long},
+        trace::StateTrace,
         waiters::{RareWaiters, Waiters},
         wake_list::WakeList,
     },
-    proto::{AbortReason, CloseReason, Connection, Event, Instant, ReadError},
+    proto::{AbortReason, CloseReason, Connection, Event, Instant, ReadError, Transmit},
 };
 
 #[derive(Debug)]
@@ -61,6 +63,7 @@ pub(super) struct State {
     pub(super) read_closed: bool,
     /// Where the end of the session is noted, if somebody has a handle that stays.
     pub(super) end: Option<Arc<End>>,
+    trace: StateTrace,
 }
 
 /// Where a session's packets are sent to.
@@ -87,10 +90,12 @@ struct Stuck {
     oldest: u32,
     /// When a packet was refused first.
     since: Instant,
+    /// Why.
+    failure: KcpError,
 }
 
 impl State {
-    pub(super) fn new(connection: Connection, address: PeerAddress) -> Self {
+    pub(super) fn new(connection: Connection, address: PeerAddress, trace: StateTrace) -> Self {
         Self {
             connection,
             address,
@@ -113,6 +118,7 @@ impl State {
             read_blocked: false,
             read_closed: false,
             end: None,
+            trace,
         }
     }
 
@@ -169,13 +175,19 @@ impl State {
                     self.after_shutdown();
                 }
                 // Nobody waits for these. The stats show them.
-                Event::Fec(_) | Event::Connected | Event::Validated => {}
+                Event::Connected | Event::Validated => {}
+                Event::Fec(event) => self.trace.peer_fec(event, &self.connection, self.address.peer),
                 Event::Moved(peer) => self.follow(peer),
                 Event::Closed(reason) => {
                     // Nobody answers what could not be sent: that is the better reason.
                     if reason == CloseReason::DeadLink && self.failure.is_none() {
-                        self.failure =
-                            self.failing.as_ref().map(|failing| failing.last).filter(is_of_network);
+                        let too_long = || self.stuck.as_ref().map(|stuck| stuck.failure);
+                        self.failure = self
+                            .failing
+                            .as_ref()
+                            .map(|failing| failing.last)
+                            .filter(is_of_network)
+                            .or_else(too_long);
                     }
                     self.readers.take_into(wakes);
                     self.datagram_readers.take_into(wakes);
@@ -243,6 +255,7 @@ impl State {
     pub(super) fn fail(&mut self, failure: KcpError) {
         if self.connection.close_reason().is_none() {
             self.failure = Some(failure);
+            self.trace.failed(failure);
             self.connection.close(CloseReason::Aborted);
         }
     }
@@ -251,6 +264,9 @@ impl State {
     pub(super) fn abort(&mut self, now: Instant, failure: Option<KcpError>, reason: AbortReason) {
         if self.connection.close_reason().is_none() {
             self.failure = failure;
+            if let Some(failure) = failure {
+                self.trace.failed(failure);
+            }
             self.connection.abort(now, reason);
         }
     }
@@ -259,8 +275,25 @@ impl State {
     pub(super) fn after_shutdown(&mut self) {
         if self.ends_when_flushed && self.connection.close_reason().is_none() {
             self.failure = Some(KcpError::EndpointClosed);
+            self.trace.failed(KcpError::EndpointClosed);
             self.connection.drop_reader(clock::now());
         }
+    }
+
+    /// Takes note of how a batch of the connection was sent.
+    #[inline]
+    pub(super) fn note_transmit(
+        &mut self,
+        now: Instant,
+        transmit: Transmit,
+        progress: &Progress,
+        outcome: io::Result<()>,
+    ) {
+        // What has its size already tells nothing new.
+        if progress.too_long && !transmit.may_fragment {
+            self.connection.handle_too_long(now, transmit.stride);
+        }
+        self.note_send(now, outcome);
     }
 
     /// Takes note of how a send went. One that failed lost its packets, as any may be lost: the session goes on.
@@ -310,7 +343,7 @@ impl State {
             return;
         };
         match self.stuck.as_deref().filter(|stuck| stuck.oldest == oldest) {
-            None => self.stuck = Some(Box::new(Stuck { oldest, since: now })),
+            None => self.stuck = Some(Box::new(Stuck { oldest, since: now, failure })),
             Some(Stuck { since, .. }) if now - *since >= self.connection.dead_timeout() => self.fail(failure),
             Some(_) => {}
         }
@@ -332,11 +365,6 @@ fn is_lasting(error: &io::Error) -> bool {
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => true,
         _ => false,
     }
-}
-
-/// Whether a packet was too long to be sent.
-fn is_too_long(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(EMSGSIZE)
 }
 
 impl SessionState for State {
@@ -375,14 +403,6 @@ pub(in crate::net) fn is_refusal(error: &io::Error) -> bool {
 
 /// The system's number for "operation not permitted", on every Unix.
 const EPERM: i32 = 1;
-/// The system's number for "message too long".
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const EMSGSIZE: i32 = nix::errno::Errno::EMSGSIZE as i32;
-#[cfg(windows)]
-const EMSGSIZE: i32 = 10_040;
-/// That of BSD and macOS.
-#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
-const EMSGSIZE: i32 = 40;
 /// How long every send may fail, for a reason that will not pass, before the session ends: longer than a change of network takes.
 const SEND_FAILURE_LIMIT: Duration = Duration::from_secs(5);
 /// How many sends must have failed by then.
@@ -391,7 +411,10 @@ const MIN_SEND_FAILURES: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{net::wake_list::WakeMutex, proto::KcpConfig};
+    use crate::{
+        net::{socket::EMSGSIZE, wake_list::WakeMutex},
+        proto::KcpConfig,
+    };
 
     fn at(seconds: u64) -> Instant {
         Instant::from_millis(1_000 * seconds)
@@ -403,7 +426,7 @@ mod tests {
         connection.write(at(0), b"anybody?").unwrap();
         assert!(connection.poll_transmit(at(0), &mut [0; 2_048]).is_some());
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        State::new(connection, PeerAddress { peer, local_ip: None })
+        State::new(connection, PeerAddress { peer, local_ip: None }, StateTrace::none())
     }
 
     /// A driver's look at it.

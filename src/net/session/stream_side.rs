@@ -136,6 +136,7 @@ impl Session {
     pub(in crate::net) fn release(self: &Arc<Self>) {
         // Before the driver finds the session in the run queue.
         self.released.store(true, Ordering::Release);
+        let _entered = self.trace.enter();
         let ended = self
             .handover
             .release(|state| self.send_batches(state, clock::now(), false), || self.shared.schedule(self));

@@ -66,7 +66,7 @@ impl Session {
             state.blocked = Some(blocked);
             return Err(Next::Blocked);
         }
-        state.note_send(now, outcome);
+        state.note_transmit(now, blocked.transmit, &progress, outcome);
         Ok(())
     }
 }
@@ -137,7 +137,7 @@ impl Sender<State> for Batches<'_> {
             state.blocked = Some(Box::new(Blocked { bytes, transmit }));
             return Err(Next::Blocked);
         }
-        state.note_send(self.now, outcome);
+        state.note_transmit(self.now, batch.transmit, &self.progress, outcome);
         Ok(())
     }
 }

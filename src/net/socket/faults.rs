@@ -34,7 +34,7 @@ pub(in crate::net) mod errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum Call {
     /// `len` bytes: a single packet without a `stride`, or a batch of packets of `stride` bytes. With ECN, or without.
-    Send { len: usize, stride: Option<usize>, has_ecn: bool },
+    Send { len: usize, stride: Option<usize>, has_tos: bool },
     /// Of whatever has arrived.
     Receive,
 }

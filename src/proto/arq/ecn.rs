@@ -7,6 +7,7 @@ use crate::proto::{
     ecn::{EcnCodepoint, EcnCounts},
     path::{EcnProgress, EcnReport},
     time::Instant,
+    trace::tell,
     wire::SegmentHeader,
 };
 
@@ -59,7 +60,9 @@ impl Arq {
         if marked > 0 {
             self.counters.ecn.ce_reported += u64::from(marked);
             let in_flight = self.in_flight();
-            if self.path.on_ce(now, marked, &confirmed.acked, in_flight) {
+            let told = self.path.on_ce(now, marked, &confirmed.acked, in_flight);
+            tell!(ecn_marked(marked, told));
+            if told {
                 self.counters.ecn.congestion_events += 1;
                 self.update_queue_limit();
             }

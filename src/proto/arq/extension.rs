@@ -40,6 +40,9 @@ impl Arq {
         if let Some(rtt) = taken.rtt {
             self.path.on_rtt(now, rtt, &self.nodelay);
         }
+        if let Some(size) = taken.carried {
+            self.on_padded_pong(now, size);
+        }
         if let Some(end) = taken.end {
             self.recv.set_end(end);
         }
@@ -74,12 +77,16 @@ impl Arq {
         extension.on_heard(now, self.mark_of(segments), &self.conditions());
     }
 
-    /// `frg` of the last ACK, WASK or WINS of a packet, by which its sender tells whether it knows the extensions. Only those
-    /// count that have the newest `una`.
+    /// `frg` of the last ACK, WASK or WINS of a packet, by which its sender tells whether it knows the extensions. A probe of this
+    /// end's address, which is an empty PUSH, tells it only if it does. Only those count that have the newest `una`.
     fn mark_of(&self, segments: &[u8]) -> Option<u8> {
         let headers = Segments::new(segments).map_while(Result::ok).map(|(header, _)| header);
         headers
-            .filter(|header| !matches!(header.cmd, Command::Push | Command::Extension))
+            .filter(|header| match header.cmd {
+                Command::Push => header.len == 0 && header.frg == MARK,
+                Command::Extension => false,
+                Command::Ack | Command::Wask | Command::Wins => true,
+            })
             .filter(|header| header.conv == self.conv && header.una == self.peer_una)
             .last()
             .map(|header| header.frg)
@@ -128,7 +135,8 @@ impl Arq {
     /// window lets it.
     #[cold]
     pub(in crate::proto) fn change_path(&mut self, now: Instant) {
-        self.path.begin_anew(&self.congestion_control, &self.nodelay, now);
+        self.path.begin_anew(&self.congestion_control, &self.nodelay, now, self.buffer.nxt());
+        self.memory.set_mss(self.path.mss());
         self.buffer.expire();
         self.early_at = None;
         self.early_due = false;

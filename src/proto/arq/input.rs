@@ -17,6 +17,7 @@ use crate::proto::{
     path::MAX_RTO,
     seq,
     time::Instant,
+    trace::tell,
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };
 
@@ -165,6 +166,7 @@ impl Arq {
         if right {
             self.peer_una = una;
             if origin == Origin::Received {
+                tell!(peer_window(self.peer_window, wnd.into()));
                 self.peer_window = wnd.into();
             }
         }
@@ -232,6 +234,10 @@ impl Arq {
         if confirmed.acked.segments > 0 {
             self.path.liveness.on_payload(now);
             self.losses.add(&confirmed.losses);
+            self.path.discovery.on_acked(now, confirmed.largest);
+            if self.path.discovery.is_restless() {
+                self.look_for_probe(now);
+            }
             if self.buffer.unacked() == 0 {
                 self.fec_flush.clear(self.buffer.nxt());
             }
@@ -261,7 +267,11 @@ impl Arq {
     #[inline(never)]
     fn after_skips(&mut self, now: Instant) {
         let path = &mut self.path;
+        let probe = path.discovery.probe_sn();
         self.buffer.report_lost(|sn, segment| {
+            if probe == Some(sn) {
+                return; // It says something of its size, and nothing of congestion.
+            }
             let (bytes, state) = (wire_len(segment.len), segment.send_state);
             path.on_lost(now, sn, bytes, segment.sent_at, state, LossCause::Skipped);
         });

@@ -53,6 +53,8 @@ pub(super) struct Confirmed {
     pub(super) losses: LossCounts,
     /// Bytes of segments that had been found lost, and of which an earlier transmission arrived.
     pub(super) spurious_bytes: u64,
+    /// The longest payload of a segment.
+    pub(super) largest: u32,
 }
 
 impl Confirmed {

@@ -29,6 +29,7 @@ mod high_water_mark;
 mod input;
 mod keep_alive;
 mod losses;
+mod mtu;
 mod output;
 mod prefetch;
 mod probe;
@@ -64,13 +65,11 @@ pub(super) use self::{
 use super::{
     config::{KcpConfig, NoDelay, SessionSettings},
     congestion::CongestionControl,
-    error::SettingError,
     memory::BufferMemory,
-    path::{MAX_RTO, Path},
+    path::{MAX_RTO, Path, PathMtu},
     stats::{Counters, PathState, QueueState},
     time::{Instant, Micros, earliest},
     timer::Timer,
-    wire::HEADER_LEN,
 };
 
 /// Window of a peer that has told none. It is one less than the window that a kcp-go listener gives a session at first. A
@@ -150,7 +149,12 @@ impl Arq {
             buffer: SendBuffer::new(first_sn),
             recv: RecvBuffer::new(first_sn, settings.recv_window, mss, config.max_message_bytes()),
             acks: Acks::default(),
-            path: Path::new(&config.congestion_control, &settings.nodelay, mss, now),
+            path: Path::new(
+                &config.congestion_control,
+                &settings.nodelay,
+                PathMtu::new(settings.mtu, overhead),
+                now,
+            ),
             congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
             alive: Alive::new(config.keep_alive, first_sn, conv),
@@ -193,7 +197,7 @@ impl Arq {
     /// Bytes written that the peer has not acknowledged.
     #[cfg(feature = "tokio")]
     pub(super) const fn undelivered_bytes(&self) -> usize {
-        let headers = self.buffer.unacked() as u64 * HEADER_LEN as u64;
+        let headers = self.buffer.unacked() as u64 * super::wire::HEADER_LEN as u64;
         self.queue.unsent() + (self.buffer.unacked_bytes() - headers) as usize
     }
 
@@ -461,18 +465,6 @@ impl Arq {
     /// The smoothed round-trip time, and the minimum.
     pub(super) fn round_trip_times(&self) -> (Duration, Duration) {
         (self.path.rtt().smoothed(), self.path.min_rtt())
-    }
-
-    /// Changes the size of new segments. Those that are cut already must still fit a packet.
-    pub(super) fn set_mss(&mut self, mss: usize, overhead: usize) -> Result<(), SettingError> {
-        let largest = self.queue.largest_fragment().max(self.buffer.largest() as usize);
-        if mss < largest {
-            return Err(SettingError::MtuBelowQueued { min: largest + HEADER_LEN + overhead });
-        }
-        self.path.set_mss(mss);
-        self.memory.set_mss(mss);
-        self.update_queue_limit();
-        Ok(())
     }
 
     pub(super) fn trim(&mut self) {

@@ -2,12 +2,13 @@
 
 use super::{
     Arq,
-    send_buffer::{Cause, wire_len},
+    send_buffer::{Backoff, Cause, wire_len},
     send_queue::Cut,
 };
 use crate::proto::{
     congestion::{InFlight, LossCause, Sent},
     time::Instant,
+    trace::tell,
     wire::{Command, HEADER_LEN, SegmentHeader},
 };
 
@@ -29,6 +30,8 @@ pub(in crate::proto) struct Flush {
     /// Payload bytes of a full segment.
     pub(super) mss: usize,
     sent_any: bool,
+    /// The packet is as long as one segment that is too long for others: nothing goes before it.
+    oversize: bool,
     /// New data waits until it fills [`CORKED_SEGMENTS`] segments. What does not fill one segment waits in any case.
     corked: bool,
 }
@@ -37,6 +40,11 @@ impl Flush {
     /// Whether payload was sent, new or again.
     pub(super) const fn has_payload(&self) -> bool {
         self.sent.segments > 0 || self.sent.resent_bytes > 0
+    }
+
+    /// The packet has room for the segment that [`next_oversize`](Arq::next_oversize) has found, and no more.
+    pub(in crate::proto) const fn set_oversize(&mut self) {
+        self.oversize = true;
     }
 }
 
@@ -61,7 +69,8 @@ impl Arq {
     pub(in crate::proto) fn fill(&mut self, now: Instant, out: &mut [u8], flush: &mut Flush) -> usize {
         let mut at = 0;
         // ACKs for many segments must not wait behind a stream of payload.
-        let urgent = self.acks.is_due() && self.acks.are_many(self.path.mtu()) && !flush.sent_any;
+        let urgent =
+            self.acks.is_due() && self.acks.are_many(self.path.mtu()) && !flush.sent_any && !flush.oversize;
         if urgent {
             at = self.fill_control(now, out, at, flush);
         }
@@ -159,16 +168,28 @@ impl Arq {
         if self.buffer.unacked() == 0 {
             return at;
         }
-        let backoff = self.backoff();
-        let held = self.path.timeouts_held_until(self.nodelay.interval).is_some_and(|until| now < until);
-        while let Some((sn, cause)) = self.buffer.next_resend(now, &backoff) {
-            let len = self.buffer.get(sn).len;
-            if !fits(out, at, len as usize) || (cause == Cause::Timeout && held) {
+        let (backoff, held) = self.resend_limits(now);
+        while let Some((sn, cause)) = self.due_resend(now, &backoff, held) {
+            if !fits(out, at, self.buffer.get(sn).len as usize) {
                 break;
             }
             at = self.resend(now, sn, cause, out, at, flush);
         }
         at
+    }
+
+    /// When segments count as lost, and whether those whose RTO has passed are held back.
+    #[inline]
+    pub(super) fn resend_limits(&self, now: Instant) -> (Backoff, bool) {
+        let held = self.path.timeouts_held_until(self.nodelay.interval).is_some_and(|until| now < until);
+        (self.backoff(), held)
+    }
+
+    /// The segment that is sent again next.
+    #[inline(always)] // Every packet asks, in `fill`.
+    pub(super) fn due_resend(&self, now: Instant, backoff: &Backoff, held: bool) -> Option<(u32, Cause)> {
+        let due = self.buffer.next_resend(now, backoff);
+        due.filter(|(_, cause)| !(held && *cause == Cause::Timeout))
     }
 
     #[inline(never)]
@@ -198,23 +219,35 @@ impl Arq {
         let loss_cause = match cause {
             Cause::Fast => {
                 self.counters.recovery.fast_resends += 1;
+                tell!(resent(sn, bytes, "fast"));
                 flush.sent.fast_resends += 1;
                 LossCause::Skipped
             }
             Cause::Early => {
                 self.counters.recovery.early_resends += 1;
+                tell!(resent(sn, bytes, "early"));
                 flush.sent.fast_resends += 1;
                 LossCause::SkippedEarly
             }
             Cause::Timeout => {
                 self.counters.recovery.timeout_resends += 1;
+                tell!(rto(sn, self.path.rtt().rto(), self.buffer.unacked()));
+                tell!(resent(sn, bytes, "timeout"));
                 flush.sent.timeout_resends += u32::from(!was_elsewhere);
                 self.path.on_timeout_resend(now, bytes, self.nodelay.interval);
                 LossCause::Timeout
             }
         };
         flush.sent.resent_bytes += bytes;
-        if self.buffer.found_lost(sn) && !was_elsewhere {
+        let was_probe = self.path.discovery.is_probe(sn);
+        if was_probe {
+            self.path.discovery.on_push_resent(now);
+        } else if cause == Cause::Timeout {
+            self.note_timeout(now, sn);
+            // What is cut from here on may have to be shorter.
+            flush.mss = flush.mss.min(self.path.mss());
+        }
+        if self.buffer.found_lost(sn) && !was_elsewhere && !was_probe {
             let segment = self.buffer.get(sn);
             self.path.on_lost(now, sn, bytes, segment.sent_at, segment.send_state, loss_cause);
         }
@@ -223,30 +256,20 @@ impl Arq {
         self.buffer.resent(sn, cause, covered, now, send_state);
         if sn == self.buffer.una() {
             self.path.liveness.on_resend_of_oldest();
+            if self.buffer.get(sn).len as usize > self.path.mss() {
+                self.path.discovery.on_oldest_as_fragments(now, sn);
+            }
             self.ask_after_resends();
         }
         self.emit_push(now, sn, out, at, flush)
     }
 
     fn fill_new(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &mut Flush) -> usize {
-        let mss = flush.mss;
-        if mss < LEAST_CUT.min(self.path.mss()) && self.queue.unsent() > mss {
+        if !self.may_begin_new(flush) {
             return at;
         }
-        // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
-        let begins = flush.sent.segments == 0;
-        let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };
-        if begins && !self.path.pacer().permits_run() {
-            return at;
-        }
-        let held_back = flush.corked || self.flush_at.is_some();
-        if held_back && self.queue.unsent() < least {
-            return at;
-        }
-        while self.path.pacer().permits() && self.has_window() {
-            if held_back && self.queue.unsent() < mss {
-                break;
-            }
+        let (mss, held_back) = (flush.mss, self.holds_new_back(flush));
+        while self.may_send_new(mss, held_back) {
             let Some(cut) = self.queue.peek(mss) else {
                 self.path.on_app_limited(self.buffer.unacked_bytes());
                 break;
@@ -254,40 +277,100 @@ impl Arq {
             if !fits(out, at, cut.len) {
                 break;
             }
-            let Cut { len, frg } = cut;
-            let position = self.queue.take(cut);
-            let bytes = wire_len(len as u32);
-            let send_state = self.path.on_new_segment(now, bytes, self.buffer.unacked_bytes());
-            let sn = self.buffer.push(position, len as u32, frg, now, send_state);
-            if sn == self.buffer.una() {
-                self.path.liveness.on_send_of_oldest();
-            }
-            self.counters.segments.push_sent += 1;
-            self.fec_flush.on_send(now, self.queue.unsent() > 0);
-            flush.sent.segments += 1;
-            flush.sent.bytes += bytes;
-            at = self.emit_push(now, sn, out, at, flush);
+            at = self.send_new(now, cut, out, at, flush).1;
         }
         at
+    }
+
+    /// Whether a packet may begin with new segments, or go on with them.
+    #[inline]
+    pub(super) fn may_begin_new(&self, flush: &Flush) -> bool {
+        let mss = flush.mss;
+        if mss < LEAST_CUT.min(self.path.mss()) && self.queue.unsent() > mss {
+            return false;
+        }
+        // Less than a batch waits for the writer to write more, because a system call costs as much as many segments.
+        let begins = flush.sent.segments == 0;
+        let least = if flush.corked && begins { CORKED_SEGMENTS * mss } else { mss };
+        if begins && !self.path.pacer().permits_run() {
+            return false;
+        }
+        !self.holds_new_back(flush) || self.queue.unsent() >= least
+    }
+
+    /// Whether one more new segment may follow.
+    #[inline]
+    pub(super) fn may_send_new(&self, mss: usize, held_back: bool) -> bool {
+        self.path.pacer().permits() && self.has_window() && !(held_back && self.queue.unsent() < mss)
+    }
+
+    /// Whether new data waits until there is enough of it.
+    #[inline]
+    pub(super) const fn holds_new_back(&self, flush: &Flush) -> bool {
+        flush.corked || self.flush_at.is_some()
+    }
+
+    /// Sends the next new segment. Returns its `sn`, and where it ends.
+    #[inline(always)] // What every segment takes must not have a call more because probes send segments, too.
+    pub(super) fn send_new(
+        &mut self,
+        now: Instant,
+        cut: Cut,
+        out: &mut [u8],
+        at: usize,
+        flush: &mut Flush,
+    ) -> (u32, usize) {
+        let Cut { len, frg } = cut;
+        let position = self.queue.take(cut);
+        let bytes = wire_len(len as u32);
+        let send_state = self.path.on_new_segment(now, bytes, self.buffer.unacked_bytes());
+        let sn = self.buffer.push(position, len as u32, frg, now, send_state);
+        if sn == self.buffer.una() {
+            self.path.liveness.on_send_of_oldest();
+        }
+        self.counters.segments.push_sent += 1;
+        self.fec_flush.on_send(now, self.queue.unsent() > 0);
+        flush.sent.segments += 1;
+        flush.sent.bytes += bytes;
+        (sn, self.emit_push(now, sn, out, at, flush))
     }
 
     /// Sends segments once more whose FEC group stays incomplete. The copies are data packets of that group too.
     #[inline(never)]
     fn fill_flush_copies(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
-        while let Some(sn) = self.fec_flush.next(now, self.buffer.una(), self.buffer.nxt()) {
-            if !self.buffer.is_acked(sn) {
-                if !fits(out, at, self.buffer.get(sn).len as usize) {
-                    break;
-                }
-                self.counters.recovery.fec_flush_copies += 1;
-                at = self.emit_push(now, sn, out, at, flush);
+        while let Some(sn) = self.next_flush_copy(now) {
+            if !fits(out, at, self.buffer.get(sn).len as usize) {
+                break;
             }
+            self.counters.recovery.fec_flush_copies += 1;
+            if self.path.discovery.is_probe(sn) {
+                self.path.discovery.forget_push();
+            }
+            at = self.emit_push(now, sn, out, at, flush);
             self.fec_flush.advance(sn);
         }
         at
     }
 
-    fn emit_push(&mut self, now: Instant, sn: u32, out: &mut [u8], at: usize, flush: &Flush) -> usize {
+    /// The segment that is sent once more next. What has been acknowledged meanwhile is not.
+    pub(super) fn next_flush_copy(&mut self, now: Instant) -> Option<u32> {
+        loop {
+            let sn = self.fec_flush.next(now, self.buffer.una(), self.buffer.nxt())?;
+            if !self.buffer.is_acked(sn) {
+                return Some(sn);
+            }
+            self.fec_flush.advance(sn);
+        }
+    }
+
+    pub(super) fn emit_push(
+        &mut self,
+        now: Instant,
+        sn: u32,
+        out: &mut [u8],
+        at: usize,
+        flush: &Flush,
+    ) -> usize {
         self.path.liveness.on_send(now);
         let segment = self.buffer.get(sn);
         let (position, len, frg) = (segment.position, segment.len, segment.frg);
@@ -298,18 +381,28 @@ impl Arq {
         end + len as usize
     }
 
+    /// Writes the ACKs that wait, as many as fit, into a packet that is sent anyway for something beside the stream. Returns how many
+    /// bytes.
+    pub(in crate::proto) fn fill_acks(&mut self, now: Instant, out: &mut [u8]) -> usize {
+        if self.acks.is_empty() {
+            return 0;
+        }
+        let flush = self.begin_flush(now, false);
+        let len = self.emit_acks(now, out, 0, &flush);
+        if flush.wnd == 0 && len > 0 {
+            self.window_update.on_closed();
+        }
+        len
+    }
+
     /// Writes ACKs, WASK and WINS, as many as fit.
-    fn fill_control(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
-        let mut acks = core::mem::take(&mut self.acks);
-        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
-            self.counters.segments.acks_sent += 1;
-            at = self.emit_header(Command::Ack, self.mark, ack.ts, ack.sn, 0, out, at, flush);
-        });
-        self.acks = acks;
+    fn fill_control(&mut self, now: Instant, out: &mut [u8], at: usize, flush: &Flush) -> usize {
+        let mut at = self.emit_acks(now, out, at, flush);
         if self.probe.asks() && fits(out, at, 0) {
             self.probe.asked();
             self.note_question(now);
             self.counters.segments.window_probes += 1;
+            tell!(window_probe());
             // Nobody reads the time in it. But without it, the packet would be equal to the one before, and a replay window
             // would drop it.
             at = self.emit_header(Command::Wask, self.mark, self.ts(now), self.control_sn, 0, out, at, flush);
@@ -324,9 +417,20 @@ impl Arq {
         at
     }
 
+    #[inline]
+    fn emit_acks(&mut self, now: Instant, out: &mut [u8], mut at: usize, flush: &Flush) -> usize {
+        let mut acks = core::mem::take(&mut self.acks);
+        acks.take((out.len() - at) / HEADER_LEN, self.recv.nxt(), now, self.nodelay.interval, |ack| {
+            self.counters.segments.acks_sent += 1;
+            at = self.emit_header(Command::Ack, self.mark, ack.ts, ack.sn, 0, out, at, flush);
+        });
+        self.acks = acks;
+        at
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the fields of a header, and where it goes")]
     #[inline]
-    fn emit_header(
+    pub(super) fn emit_header(
         &mut self,
         cmd: Command,
         frg: u8,
@@ -340,6 +444,7 @@ impl Arq {
         let header = SegmentHeader { conv: self.conv, cmd, frg, wnd: flush.wnd, ts, sn, una: flush.una, len };
         let end = at + HEADER_LEN;
         out[at..end].copy_from_slice(&header.to_bytes());
+        tell!(own_window(self.told_window, flush.wnd.into()));
         self.told_window = flush.wnd.into();
         self.counters.segments.sent += 1;
         end

@@ -194,7 +194,7 @@ impl SendBuffer {
     }
 
     /// Adds the next new segment, which is sent now; returns its sn.
-    #[inline]
+    #[inline(always)] // As is `Arq::send_new`.
     pub(super) fn push(
         &mut self,
         position: u32,
@@ -325,6 +325,7 @@ impl SendBuffer {
         let bytes = wire_len(len);
         self.unacked -= 1;
         self.unacked_bytes -= bytes;
+        confirmed.largest = confirmed.largest.max(len);
         confirmed.acked.add(bytes, sent_at, send_state);
         confirmed.count(history, bytes, sent_at, ts);
     }
@@ -405,7 +406,7 @@ impl SendBuffer {
     }
 
     /// The next segment to send again: due ones first, then those whose RTO has passed.
-    #[inline]
+    #[inline(always)] // Every packet asks, in `fill`.
     pub(super) fn next_resend(&self, now: Instant, backoff: &Backoff) -> Option<(u32, Cause)> {
         if let Some(sn) = self.head(Class::Due) {
             return Some((sn, Cause::Fast));

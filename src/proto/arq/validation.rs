@@ -120,7 +120,8 @@ impl Arq {
         let header = SegmentHeader {
             conv: self.conv,
             cmd: Command::Push,
-            frg: 0,
+            // Nobody takes a fragment from it. The peer may hear nothing else that tells that this end knows the extensions.
+            frg: self.mark,
             wnd: self.recv.free_window().min(u16::MAX.into()) as u16,
             ts: self.ts(now),
             sn: self.buffer.una().wrapping_sub(1),

@@ -62,7 +62,7 @@ impl Arq {
 
     /// Queues one message whole.
     pub(in crate::proto) fn send(&mut self, now: Instant, message: &[u8]) -> Result<(), WriteError> {
-        let max = MAX_FRAGMENTS * self.path.mss();
+        let max = MAX_FRAGMENTS * self.path.discovery.max_mss();
         if message.is_empty() {
             return Err(WriteError::EmptyMessage);
         }
@@ -73,7 +73,8 @@ impl Arq {
         {
             return Err(WriteError::Blocked);
         }
-        self.queue.push_message(message, self.path.mss());
+        let fragment = self.fragment_of(message.len());
+        self.queue.push_message(message, fragment);
         self.after_write(now, message.len());
         Ok(())
     }

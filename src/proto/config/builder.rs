@@ -36,10 +36,19 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500. A packet
-    /// that is larger than the path's MTU less 28 (IPv6: less 48) is lost, because the network does not fragment it. Where this
-    /// machine knows that, as for the MTU of its own interface, sending fails with `EMSGSIZE`: a session of the Tokio layer ends
-    /// with it (`KcpError::Network`) when one segment has not passed for [`dead_timeout`](Self::dead_timeout).
+    /// Largest packet (UDP payload) that is sent, in bytes: 64 to 65,507, default 1,400. kcp-go takes at most 1,500.
+    ///
+    /// What the path takes may be less: its MTU less 28 (IPv6: less 48). That is found out as in RFC 8899, and
+    /// [`PathState::plpmtu`](crate::proto::PathState::plpmtu) says it. A session begins with 1,200 bytes, or the `mtu` if that is less. Once it
+    /// has sent 32 segments and has more to send than one such packet holds, it sends packets that ask whether longer ones pass, the
+    /// longest first. Where they do, all packets are as long from the next round trip on. A path that drops long packets later, without a word, is
+    /// noticed by its losses, and so is one in a session without [extensions](Self::extensions), which begins with its `mtu`. After ten minutes
+    /// more is tried again. No timer runs for any of this.
+    ///
+    /// A segment keeps the size that it was first sent with. Where it does not fit any more, it goes without *don't fragment*, as do
+    /// [datagrams](Self::datagram_queue) that are longer: see [`Transmit::may_fragment`](crate::proto::Transmit::may_fragment). If it does
+    /// not arrive so for [`dead_timeout`](Self::dead_timeout), the session ends. Where this machine knows that packets are too long, as for the
+    /// MTU of its own interface, sending fails with `EMSGSIZE`, and shorter ones follow.
     pub const fn mtu(mut self, bytes: usize) -> Self {
         self.config.settings.mtu = bytes;
         self
@@ -230,7 +239,8 @@ impl KcpConfigBuilder {
     }
 
     /// Sessions of a listener that may wait to be accepted: 1 to 65,536, default 1,024. When as many wait, first packets of
-    /// further sessions are dropped. Their clients send them again.
+    /// further sessions are dropped. Their clients send them again. Under [`CookiePolicy::UnderLoad`](crate::CookiePolicy::UnderLoad), peers
+    /// that have not shown that they hear this end have half of it.
     pub const fn accept_backlog(mut self, sessions: usize) -> Self {
         self.config.accept_backlog = sessions;
         self

@@ -10,9 +10,10 @@
 pub enum CookiePolicy {
     /// Never.
     Never,
-    /// While as many sessions are half-open as half of a limit allows: that of
+    /// While as many sessions are half-open as half of a limit allows, that of
     /// [all](crate::KcpConfigBuilder::max_half_open) or that of the peer's
-    /// [network](crate::KcpConfigBuilder::max_half_open_of_network). Peers without the extensions have the other half.
+    /// [network](crate::KcpConfigBuilder::max_half_open_of_network), or half of the
+    /// [backlog](crate::KcpConfigBuilder::accept_backlog) waits to be accepted. Peers without the extensions have the other half.
     #[default]
     UnderLoad,
     /// Always. Peers without the extensions are not accepted.

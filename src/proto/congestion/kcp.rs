@@ -94,6 +94,10 @@ impl Controller for Kcp {
     fn window_segments(&self) -> Option<u32> {
         Some(self.cwnd)
     }
+
+    fn mode(&self) -> Option<&'static str> {
+        Some(if self.cwnd < self.ssthresh { "slow_start" } else { "congestion_avoidance" })
+    }
 }
 
 #[cfg(test)]

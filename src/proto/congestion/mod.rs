@@ -255,6 +255,12 @@ pub trait Controller: fmt::Debug + Send + Sync {
         Duration::ZERO
     }
 
+    /// What the controller is doing, in a word that does not change from one version to the next, for those who watch it (the feature
+    /// `tracing`); `None` where it has no modes.
+    fn mode(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What the controller knows of the path, for the statistics.
     fn metrics(&self) -> Metrics {
         Metrics::default()

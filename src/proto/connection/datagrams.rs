@@ -88,7 +88,16 @@ impl Connection {
 
     /// The longest datagram that fits a packet.
     fn datagram_room(&self) -> usize {
-        self.mtu.saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
+        self.mtu().saturating_sub(self.pipeline.out_of_band_head() + self.pipeline.tail())
+    }
+
+    /// Whether the datagram that is next needs a packet of which it is not known whether the path carries it, and its peer can be asked.
+    /// Nothing else asks where only datagrams are sent.
+    #[cold]
+    pub(super) fn has_mtu_question(&mut self) -> bool {
+        let around = self.pipeline.out_of_band_head() + self.pipeline.tail();
+        let next = self.datagrams.next_len(self.datagram_room());
+        next.is_some_and(|len| self.arq.may_probe_mtu_for(around + len)) && self.longest_ping() >= self.mtu()
     }
 
     /// Writes as many of the queued datagrams as one GSO send takes: all as long as the first one, but the last may be shorter.
@@ -129,7 +138,11 @@ impl Connection {
             return None;
         }
         self.arq.charge(now, len);
-        self.encrypt(&mut buf[..len], size, false)
+        let mut transmit = self.encrypt(&mut buf[..len], size, false)?;
+        if self.arq.is_size_doubtful(size) {
+            self.allow_fragments(&mut transmit);
+        }
+        Some(transmit)
     }
 
     /// Takes in a datagram from the peer.

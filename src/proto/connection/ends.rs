@@ -15,6 +15,7 @@ use crate::proto::{
     error::{AbortReason, CloseReason, ReadError, WriteError},
     extension::Knowledge,
     time::{Instant, Micros},
+    trace::tell,
 };
 
 /// Rare events that [`Connection::poll_event`] has not returned yet, one bit each. They are rare, so that one look at all of
@@ -139,6 +140,7 @@ impl Connection {
         if self.close_reason().is_none() {
             self.state = State::Closed(reason);
             self.end_events.add(EndEvents::CLOSED);
+            tell!(ended(self, reason));
             if let Some(extension) = self.extension.as_mut() {
                 extension.close();
             }
@@ -224,7 +226,9 @@ impl Connection {
     pub(super) fn next_end_event(&mut self) -> Option<Event> {
         let events = &mut self.end_events;
         if events.take(EndEvents::MOVED) {
-            return self.extension.as_mut()?.take_moved().map(Event::Moved);
+            let to = self.extension.as_mut()?.take_moved()?;
+            tell!(peer_moved(to));
+            return Some(Event::Moved(to));
         }
         if events.take(EndEvents::VALIDATED) {
             return Some(Event::Validated);

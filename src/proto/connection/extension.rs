@@ -1,13 +1,17 @@
 //! What a connection does with its extensions: it begins them, hands them what comes in, and sends what they have to say.
 
-use super::{Connection, Transmit};
+use super::{Connection, State, Transmit};
 use crate::proto::{
     config::KcpConfig,
     error::CloseReason,
     extension::{Caps, Conditions, Extension, Extensions, MIN_ROOM, Role, SessionSeed, Settings},
     time::{Instant, earliest},
     timer::Timer,
+    trace::tell,
 };
+
+/// Bytes that ACKs leave to an extension segment behind them. A HELLO has at least as much, and no answer is longer than its HELLO.
+const ROOM_BEHIND_ACKS: usize = 128;
 
 impl Connection {
     /// A session that is begun here, of the conversation `conv`, which is chosen at random
@@ -94,9 +98,14 @@ impl Connection {
         if config.extensions == Extensions::Off || room < MIN_ROOM {
             return;
         }
+        // Where packets are tiny, an ANSWER has no room for it.
+        let max_packet = (config.mtu() >= LEAST_MTU_TOLD)
+            .then(|| u16::try_from(config.mtu()).unwrap_or(u16::MAX).max(MAX_PACKET));
+        let probes = if max_packet.is_some() { Caps::PROBE } else { Caps::default() };
         let settings = Settings {
             extensions: config.extensions,
-            caps: self.caps(role, config),
+            max_packet,
+            caps: self.caps(role, config).with(probes),
             keep_alive: config.keep_alive,
             dead_timeout: config.dead_timeout,
         };
@@ -104,6 +113,7 @@ impl Connection {
             self.ecn.enable();
         }
         self.arq.mark_segments();
+        self.arq.begin_at_base_mtu();
         self.extension.fill(Extension::new(role, &settings, seed, now));
     }
 
@@ -162,6 +172,10 @@ impl Connection {
     }
 
     fn heed_extension(&mut self, now: Instant) {
+        // Also by what ends the session: nobody else knows this end's tag.
+        if self.arq.is_validating() && self.is_peer_confirmed() {
+            self.set_validated();
+        }
         if let Some(reason) = self.extension_close_reason() {
             self.close(reason);
             return;
@@ -178,9 +192,6 @@ impl Connection {
             if uses_ecn {
                 self.arq.enable_ecn(now);
             }
-            if self.arq.is_validating() {
-                self.set_validated();
-            }
         }
         if self.awaits_peer && self.arq.has_heard() {
             self.after_answer();
@@ -193,6 +204,7 @@ impl Connection {
         if !self.extension.as_deref().is_some_and(is_peer_missing) {
             self.awaits_peer = false;
             self.connected = true;
+            tell!(connected());
         }
     }
 
@@ -256,7 +268,8 @@ impl Connection {
         self.pipeline.crypto_head() + self.pipeline.tail()
     }
 
-    /// Writes the next extension segment that has a packet of its own, of `mtu` bytes at most.
+    /// Writes the next extension segment that has a packet of its own, of `mtu` bytes at most. To a peer that knows the extensions
+    /// it takes waiting ACKs along.
     #[cold]
     pub(super) fn transmit_extension(
         &mut self,
@@ -266,27 +279,43 @@ impl Connection {
     ) -> Option<Transmit> {
         let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
         let out = buf.get_mut(head..mtu.saturating_sub(tail))?;
-        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
         let extension = self.extension.as_mut()?;
         if self.arq.take_ping_due() {
             extension.ask_peer();
         }
-        let written = loop {
-            if !extension.is_urgent() {
-                return None;
-            }
-            // What does not fit, or may not be sent, is given up: the next one's turn.
-            if let Some(written) = extension.write(now, envelope, out, head + tail, &conditions) {
-                break written;
-            }
-        };
-        if written.owed {
-            self.arq.owe_answer(now);
+        if !extension.is_urgent() {
+            return None;
         }
-        let len = head + written.len + tail;
+        // A probe of the MTU is alone in its packet: where that is too long, ACKs would be lost with it.
+        let takes_acks = !matches!(self.state, State::Closed(_))
+            && extension.is_peer_known()
+            && !extension.has_mtu_probe();
+        let most = out.len().min(self.arq.plpmtu().saturating_sub(head + tail));
+        let most_acks = most.saturating_sub(ROOM_BEHIND_ACKS);
+        let acks = if takes_acks { self.arq.fill_acks(now, &mut out[..most_acks]) } else { 0 };
+        let (envelope, conditions) = (self.arq.envelope(now), self.arq.conditions());
+        let mut len = acks;
+        let mut begins = false;
+        while extension.is_urgent() {
+            // What does not fit, or may not be sent, is given up: the next one's turn.
+            if let Some(written) =
+                extension.write(now, envelope, &mut out[acks..], head + acks + tail, &conditions)
+            {
+                if written.owed {
+                    self.arq.owe_answer(now);
+                }
+                self.arq.counters_mut().segments.sent += 1;
+                len += written.len;
+                begins = written.begins;
+                break;
+            }
+        }
+        if len == 0 {
+            return None;
+        }
+        let len = head + len + tail;
         self.arq.charge(now, len);
-        self.arq.counters_mut().segments.sent += 1;
-        self.encrypt(&mut buf[..len], len, written.begins)
+        self.encrypt(&mut buf[..len], len, begins)
     }
 
     /// Writes extension segments behind those of the stream. Returns how many bytes.
@@ -313,3 +342,8 @@ impl Connection {
         len + reported
     }
 }
+
+/// A packet that every end takes, whatever it sends: kcp-go's receive buffer is as long.
+const MAX_PACKET: u16 = 1_500;
+/// An end that sends shorter packets says nothing of those that it takes.
+const LEAST_MTU_TOLD: usize = 576;

@@ -168,6 +168,29 @@ impl Connection {
         outcome.map(|_| ())
     }
 
+    /// The system has refused to send a packet of `len` bytes because the next hop takes none as long (`EMSGSIZE`). The packet counts as
+    /// lost. New ones are shorter from here on, unless it was one that asked how long they may be; what has its size already goes
+    /// [as fragments](super::Transmit::may_fragment).
+    ///
+    /// ```
+    /// use kcp9::{KcpConfig, proto::{Connection, Instant}};
+    ///
+    /// let now = Instant::ZERO;
+    /// let mut connection = Connection::new(7, &KcpConfig::default(), now);
+    /// connection.write(now, &[7; 10_000])?;
+    /// let mut buffer = [0; 65_536];
+    /// let transmit = connection.poll_transmit(now, &mut buffer).expect("something to send");
+    /// assert_eq!(transmit.stride, 1_400);
+    /// // The system refuses it.
+    /// connection.handle_too_long(now, transmit.stride);
+    /// assert_eq!(connection.stats().path.plpmtu, 1_200);
+    /// # Ok::<(), kcp9::proto::WriteError>(())
+    /// ```
+    #[cold]
+    pub fn handle_too_long(&mut self, now: Instant, len: usize) {
+        self.arq.on_too_long(now, len);
+    }
+
     /// Draws the conclusions from the packets that were taken in.
     #[inline]
     fn after_input(&mut self, now: Instant) {

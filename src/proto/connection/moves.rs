@@ -9,6 +9,7 @@ use core::{fmt, net::SocketAddr};
 use super::{Connection, State, Transmit, ends::EndEvents};
 use crate::proto::{
     time::Instant,
+    trace::tell,
     wire::{Command, Segments},
 };
 
@@ -60,6 +61,7 @@ impl Connection {
         let extension = self.extension.as_mut().filter(|extension| extension.is_followed());
         extension.ok_or(RebindError::NotFollowed)?.rebind();
         self.arq.change_path(now);
+        tell!(rebound());
         Ok(())
     }
 
@@ -116,7 +118,7 @@ impl Connection {
             return None;
         }
         let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
-        let out = buf.get_mut(head..self.mtu.saturating_sub(tail))?;
+        let out = buf.get_mut(head..self.mtu().saturating_sub(tail))?;
         let extension = self.extension.as_mut()?;
         let (to, len) = extension.write_elsewhere(self.arq.envelope(now), out)?;
         let len = head + len + tail;

@@ -1,7 +1,7 @@
 //! What a connection sends: batches of packets, laid out for one system call.
 
 use super::{Connection, State};
-use crate::proto::{ecn::EcnCodepoint, time::Instant, wire::HEADER_LEN};
+use crate::proto::{ecn::EcnCodepoint, path::ProbeBy, time::Instant, wire::HEADER_LEN};
 
 /// Most packets of one [`Transmit`]: what Linux takes in one GSO send.
 pub(super) const MAX_BATCH: usize = 64;
@@ -20,6 +20,10 @@ pub struct Transmit {
     /// How the ECN fields of their IP headers are to be set. Where that is not possible, they may go as
     /// [`EcnCodepoint::NotEct`]: see [`KcpConfigBuilder::ecn`](crate::KcpConfigBuilder::ecn).
     pub ecn: EcnCodepoint,
+    /// The packets are longer than what the path carries, as far as is known: they are to be sent without IP's *don't fragment*
+    /// (DF). All others are to be sent with it. A segment keeps the size that it was first sent with, so this happens when the path
+    /// has changed. Where it cannot be done, such packets are probably lost.
+    pub may_fragment: bool,
 }
 
 impl Transmit {
@@ -45,7 +49,7 @@ impl Connection {
         if self.arq.is_validating() {
             return self.transmit_unvalidated(now, buf);
         }
-        self.transmit_within(now, buf, corked, self.mtu)
+        self.transmit_within(now, buf, corked, self.mtu())
     }
 
     /// As [`transmit`](Self::transmit). No packet is longer than `mtu`, which may be less than the session's.
@@ -73,6 +77,14 @@ impl Connection {
             }
             if self.ecn.is_overdue()
                 && let Some(transmit) = self.transmit_ecn(now, buf, mtu)
+            {
+                return Some(transmit);
+            }
+            // Before the datagrams: these may be all that there is to send, and be the reason.
+            let asks = self.arq.may_probe_mtu() || (self.datagrams.has_unsent() && self.has_mtu_question());
+            if asks
+                && mtu == self.mtu()
+                && let Some(transmit) = self.transmit_mtu_probe(now, buf)
             {
                 return Some(transmit);
             }
@@ -127,14 +139,23 @@ impl Connection {
         self.arq.set_flush_copies(self.pipeline.flush_copies());
         let (head, tail) = (self.pipeline.head(), self.pipeline.tail());
         let room = buf.len().min(MAX_BATCH_BYTES.max(mtu));
-        let mut size = mtu;
+        let limit = mtu.min(self.arq.plpmtu());
+        let mut flush = self.arq.begin_flush(now, corked);
+        if limit < self.arq.plpmtu() {
+            flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
+        }
+        let packet = self
+            .pipeline
+            .parity_len()
+            .or_else(|| self.arq.next_oversize(now, &flush).map(|len| head + HEADER_LEN + len + tail));
+        let oversize = packet.filter(|packet| limit < *packet && *packet <= mtu);
+        if oversize.is_some() {
+            flush.set_oversize();
+        }
+        let mut size = oversize.unwrap_or(limit);
         let mut len = 0;
         let mut count = 0;
         let extends = self.has_appendable_extension() || self.ecn.is_due();
-        let mut flush = self.arq.begin_flush(now, corked);
-        if mtu < self.mtu {
-            flush.limit_segments(mtu.saturating_sub(head + tail + HEADER_LEN));
-        }
         // A batch ends where the length of headers changes: where FEC is turned off at the end of a group.
         while count < most && len + size <= room && self.pipeline.head() == head {
             let packet = if let Some(parity) = self.pipeline.parity_len() {
@@ -166,6 +187,10 @@ impl Connection {
             } else if packet < size {
                 break;
             }
+            // The next one may have another size, or the PLPMTU has fallen.
+            if oversize.is_some() || self.arq.plpmtu() < limit {
+                break;
+            }
         }
         self.arq.end_flush(now, &flush);
         self.datagrams.after_stream();
@@ -177,10 +202,51 @@ impl Connection {
         }
         let first = self.arq.is_first_unacknowledged();
         let mut transmit = self.encrypt(&mut buf[..len], size, first)?;
-        transmit.ecn = self.arq.ecn_of_batch(now, count, &flush);
+        debug_assert!(oversize.is_none_or(|packet| len == packet), "{len} bytes instead of {oversize:?}");
+        if oversize.is_some() {
+            // Without ECN: fragments of one packet may be marked and bleached apart from each other.
+            self.allow_fragments(&mut transmit);
+        } else {
+            transmit.ecn = self.arq.ecn_of_batch(now, count, &flush);
+        }
         self.ecn.after_packets();
         self.note_room();
         Some(transmit)
+    }
+
+    /// The packets are longer than what the path carries, as far as is known.
+    #[cold]
+    pub(super) fn allow_fragments(&mut self, transmit: &mut Transmit) {
+        transmit.may_fragment = true;
+        self.arq.note_fragmentable(transmit.stride, transmit.packets());
+    }
+
+    /// The longest packet with a padded PING that the peer takes, if it is known to take one.
+    pub(super) fn longest_ping(&self) -> usize {
+        self.extension.as_ref().map_or(0, |extension| extension.longest_ping())
+    }
+
+    /// Sends a probe of the path's MTU, if it is time for one. It has no FEC header: what FEC recovers says nothing of the size of
+    /// what was lost.
+    #[cold]
+    fn transmit_mtu_probe(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        match self.arq.poll_mtu_probe(now, self.longest_ping())? {
+            ProbeBy::Ping(size) => {
+                self.extension.as_mut()?.probe_mtu(size);
+                self.transmit_extension(now, buf, self.mtu())
+            }
+            ProbeBy::Push => {
+                let size = self.arq.push_probe_due()?;
+                let (head, tail) = (self.pipeline.crypto_head(), self.pipeline.tail());
+                let first = self.arq.is_first_unacknowledged();
+                let out = buf.get_mut(head..size - tail)?;
+                if !self.arq.fill_push_probe(now, out) {
+                    return None;
+                }
+                self.note_room();
+                self.encrypt(&mut buf[..size], size, first)
+            }
+        }
     }
 
     /// Encrypts and counts a batch of packets of `size` bytes each, of which the last may be shorter. Ends the session where
@@ -191,7 +257,8 @@ impl Connection {
             return None;
         }
         // What congestion control does not govern must not be marked (RFC 8085, section 3.1.7). Payload is the caller's.
-        let transmit = Transmit { len: packets.len(), stride: size, ecn: EcnCodepoint::NotEct };
+        let transmit =
+            Transmit { len: packets.len(), stride: size, ecn: EcnCodepoint::NotEct, may_fragment: false };
         let udp = &mut self.arq.counters_mut().udp;
         udp.packets_sent += transmit.packets() as u64;
         udp.bytes_sent += transmit.len as u64;

@@ -5,7 +5,6 @@ use crate::proto::{
     config::{SessionSettings, limits},
     error::SettingError,
     fec,
-    wire::HEADER_LEN,
 };
 
 impl Connection {
@@ -13,7 +12,7 @@ impl Connection {
     #[must_use]
     pub fn settings(&self) -> SessionSettings {
         SessionSettings {
-            mtu: self.mtu,
+            mtu: self.mtu(),
             fec: self.pipeline.next_shards(),
             fec_adaptive: self.pipeline.adaptive_limits(),
             ..self.arq.settings()
@@ -42,9 +41,8 @@ impl Connection {
         limits::check_mtu(new.mtu, overhead, self.pipeline.crypto())?;
         // The last that may refuse the change, and it changes nothing where it does.
         if new.mtu != old.mtu || gets_fec_room {
-            self.arq.set_mss(new.mtu - overhead - HEADER_LEN, overhead)?;
+            self.arq.set_mtu(new.mtu, overhead)?;
         }
-        self.mtu = new.mtu;
         self.apply_settings(&old, &new);
         Ok(())
     }

@@ -124,6 +124,12 @@ impl Connection {
 
     /// Why the session ends at `now`, if it does. Everything that arrived before is handed in.
     fn expired(&self, now: Instant) -> Option<CloseReason> {
+        // It is sent again before long, so this has no timer.
+        if self.arq.stuck_since().is_some_and(|since| since + self.dead_timeout.get() <= now)
+            && self.no_end_before <= now
+        {
+            return Some(CloseReason::DeadLink);
+        }
         if self.lifetime()? > now {
             // `dead_link` counts transmissions without an answer, and while one is due, `DeadPeer` is set.
             let dead =

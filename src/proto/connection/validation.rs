@@ -2,7 +2,7 @@
 //! [`AddressValidation`](crate::proto::path::AddressValidation).
 
 use super::{Connection, Transmit, ends::EndEvents};
-use crate::proto::{time::Instant, wire::HEADER_LEN};
+use crate::proto::{time::Instant, trace::tell, wire::HEADER_LEN};
 
 impl Connection {
     /// Whether the peer has shown that it receives what is sent to its address. In a session of [`connect`](Self::connect) or
@@ -21,6 +21,7 @@ impl Connection {
         if self.arq.is_validating() {
             self.arq.finish_validation();
             self.end_events.add(EndEvents::VALIDATED);
+            tell!(validated());
         }
     }
 
@@ -28,12 +29,13 @@ impl Connection {
     #[cold]
     pub(super) fn after_validation(&mut self) {
         self.end_events.add(EndEvents::VALIDATED);
+        tell!(validated());
     }
 
     /// As [`transmit`](Self::transmit), for a peer that has not shown that it hears this end: one packet, as long as it may be.
     #[cold]
     pub(super) fn transmit_unvalidated(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
-        let mtu = self.mtu;
+        let mtu = self.mtu();
         let around = self.around_extension();
         let is_over = self.close_reason().is_some();
         let allowance = if is_over { self.arq.allowance_in_all() } else { self.arq.allowance() }.min(mtu);

@@ -79,6 +79,12 @@ impl Batch {
         run
     }
 
+    /// How many packets there are.
+    #[cfg(feature = "tracing")]
+    pub(super) const fn packets(&self) -> usize {
+        self.len.div_ceil(self.stride)
+    }
+
     /// The decrypted contents of the packets of a run.
     pub(super) fn payloads<'a>(&self, run: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let frame = self.opened.frame;

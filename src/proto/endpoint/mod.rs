@@ -28,6 +28,7 @@ mod asked;
 mod batch;
 mod cookie;
 mod decryptor;
+mod drop_watch;
 mod first_packets;
 mod half_open;
 mod hash;
@@ -52,6 +53,8 @@ mod stats;
 use alloc::boxed::Box;
 use core::{net::SocketAddr, ops::Range, time::Duration};
 
+#[cfg(all(feature = "tracing", feature = "tokio"))]
+pub(crate) use self::drop_watch::WarningLimit;
 #[cfg(feature = "tokio")]
 pub(crate) use self::first_packets::FirstPackets;
 use self::{
@@ -60,6 +63,7 @@ use self::{
     batch::Batch,
     cookie::Cookies,
     decryptor::Decryptor,
+    drop_watch::DropWatch,
     half_open::HalfOpen,
     hash::HashKey,
     limit::Limits,
@@ -159,6 +163,8 @@ pub struct Endpoint {
     max_sessions: usize,
     cookies: Cookies,
     cookie_policy: CookiePolicy,
+    /// Half of the sessions that may wait for the application do.
+    backlogged: bool,
     retried: Retried,
     batch: Batch,
     /// What [`accept`](Self::accept) would accept.
@@ -176,6 +182,7 @@ pub struct Endpoint {
     /// Where it is one of several behind one port.
     shard: Option<Box<Shard>>,
     stats: RoutingStats,
+    watch: DropWatch,
 }
 
 impl Endpoint {
@@ -206,6 +213,7 @@ impl Endpoint {
             max_sessions: limits.max_sessions(),
             cookies: Cookies::new(random),
             cookie_policy: limits.cookies(),
+            backlogged: false,
             retried: Retried::new(key),
             routes: Routes::new(key),
             decryptor: Decryptor::new(config.and_then(|config| config.crypto().cloned()), key),
@@ -222,6 +230,7 @@ impl Endpoint {
             key,
             shard: None,
             stats: RoutingStats::default(),
+            watch: DropWatch::default(),
         }
     }
 
@@ -231,6 +240,9 @@ impl Endpoint {
     /// What [`poll_routed`](Self::poll_routed) has not returned of the batch before is dropped.
     pub fn receive(&mut self, source: SocketAddr, bytes: &mut [u8], stride: usize) {
         self.drop_offered();
+        if cfg!(feature = "tracing") {
+            self.watch.begin_batch();
+        }
         let source = without_flow_label(source);
         let stride = stride.max(1);
         if bytes.is_empty() {
@@ -273,6 +285,9 @@ impl Endpoint {
             if let Some(routed) = self.route_unknown(now, conv, bytes, range) {
                 return Some(routed);
             }
+        }
+        if cfg!(feature = "tracing") {
+            self.watch.end_batch(now, &self.batch, &self.stats, self.key);
         }
         None
     }

@@ -6,7 +6,7 @@ use super::{
     Accepted, Endpoint, Handle, Incoming, Refusal, Routed, Run, admission::Beginning, record::FirstPush,
     routes::Role,
 };
-use crate::proto::Instant;
+use crate::proto::{Instant, trace::tell};
 
 /// A session that the caller may accept.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Endpoint {
                     Ok(validated) => validated,
                     Err(reply) => return reply.map(Routed::Reply),
                 };
-                let gives_way = self.make_room(now, validated, dropped).ok()?;
+                let gives_way = self.make_room(now, conv, validated, dropped).ok()?;
                 self.reserve(&(source, conv), gives_way.is_some(), dropped).ok()?;
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 let retiring_key =
@@ -54,12 +54,16 @@ impl Endpoint {
                 Some(Routed::Incoming(incoming))
             }
             Beginning::None { replayed } => {
+                if replayed > 0 {
+                    tell!(refused(source, conv, "replayed", replayed as u64));
+                }
                 self.stats.dropped_replayed += replayed as u64;
                 self.stats.dropped_no_session += dropped - replayed as u64;
                 None
             }
             Beginning::NoHello => {
                 self.stats.dropped_no_hello += dropped;
+                tell!(refused(source, conv, "no_hello", dropped));
                 None
             }
         }
@@ -109,11 +113,12 @@ impl Endpoint {
     pub fn refuse(&mut self, refusal: Refusal) {
         let Some(Offer { incoming, .. }) = self.offered.take() else { return };
         self.unreserve(&(incoming.source, incoming.conv));
-        let counter = match refusal {
-            Refusal::QueueFull => &mut self.stats.dropped_queue_full,
-            Refusal::Unwanted => &mut self.stats.dropped_no_session,
+        let (counter, cause) = match refusal {
+            Refusal::QueueFull => (&mut self.stats.dropped_queue_full, "backlog"),
+            Refusal::Unwanted => (&mut self.stats.dropped_no_session, "unwanted"),
         };
         *counter += incoming.packets as u64;
+        tell!(refused(incoming.source, incoming.conv, cause, incoming.packets as u64));
     }
 
     /// Accepts no sessions from here on. Those that live go on.

@@ -1,7 +1,7 @@
 //! Whether there is room for one more session, and whether its peer has to show first that its address is its own.
 
 use super::{Endpoint, Handle, Reply, half_open::Limit, stateless::Answer};
-use crate::proto::{CookiePolicy, Instant, extension::hello_of};
+use crate::proto::{CookiePolicy, Instant, extension::hello_of, trace::tell};
 
 impl Endpoint {
     /// The peer of a session has shown that it hears this end: [`Event::Validated`](crate::proto::Event::Validated) has come. From
@@ -16,6 +16,12 @@ impl Endpoint {
     #[must_use]
     pub fn half_open(&self) -> usize {
         self.half_open.len()
+    }
+
+    /// Says whether half of the sessions that may wait for the application do, and there is room for others. While that is so, peers with
+    /// the extensions are asked for a cookie, as they are under any other load: see [`CookiePolicy::UnderLoad`].
+    pub const fn set_backlogged(&mut self, backlogged: bool) {
+        self.backlogged = backlogged;
     }
 
     /// Whether a run of packets that begins a session carries a cookie which shows that its source is its own.
@@ -40,7 +46,11 @@ impl Endpoint {
             // Who knows no cookies has no part in this.
             CookiePolicy::UnderLoad => match hello {
                 None => self.retried.contains(now, (source, conv)),
-                Some(_) => self.half_open.is_under_load(source.ip()) || self.live() >= self.max_sessions,
+                Some(_) => {
+                    self.backlogged
+                        || self.half_open.is_under_load(source.ip())
+                        || self.live() >= self.max_sessions
+                }
             },
             CookiePolicy::Always => true,
         };
@@ -48,11 +58,9 @@ impl Endpoint {
             return Ok(false);
         }
         let packets = run.len().div_ceil(self.batch.stride) as u64;
-        let Some((ts, hello)) = hello else {
-            self.stats.dropped_no_cookie += packets;
-            return Err(None);
-        };
         self.stats.dropped_no_cookie += packets;
+        tell!(refused(source, conv, "no_cookie", packets));
+        let Some((ts, hello)) = hello else { return Err(None) };
         self.stats.retries += 1;
         self.retried.insert(now, (source, conv));
         let cookie = self.cookies.make(now, source, conv, hello.id);
@@ -68,22 +76,32 @@ impl Endpoint {
     pub(super) fn make_room(
         &mut self,
         now: Instant,
+        conv: u32,
         validated: bool,
         packets: u64,
     ) -> Result<Option<Handle>, ()> {
         let evicted = if validated {
             None
         } else {
-            self.half_open.make_room(now, self.batch.source.ip()).map_err(|limit| match limit {
-                Limit::All => self.stats.dropped_max_half_open += packets,
-                Limit::Network => self.stats.dropped_max_half_open_of_network += packets,
+            self.half_open.make_room(now, self.batch.source.ip()).map_err(|limit| {
+                let (counter, cause) = match limit {
+                    Limit::All => (&mut self.stats.dropped_max_half_open, "max_half_open"),
+                    Limit::Network => {
+                        (&mut self.stats.dropped_max_half_open_of_network, "max_half_open_of_network")
+                    }
+                };
+                *counter += packets;
+                tell!(refused(self.batch.source, conv, cause, packets));
             })?
         };
         if evicted.is_some() || self.live() < self.max_sessions {
             return Ok(evicted);
         }
         let evicted = self.half_open.oldest_idle(now);
-        evicted.map(Some).ok_or_else(|| self.stats.dropped_max_sessions += packets)
+        evicted.map(Some).ok_or_else(|| {
+            self.stats.dropped_max_sessions += packets;
+            tell!(refused(self.batch.source, conv, "max_sessions", packets));
+        })
     }
 
     /// Forgets a half-open session that gives way to another one; returns whether it was there. It leaves no record: if its peer is

@@ -30,7 +30,7 @@ use super::{
     keys::KeyPhase,
     routes::{Entry, Handle, Route},
 };
-use crate::proto::{Instant, KcpConfig, Random, extension::probe_tag, pipeline::segments};
+use crate::proto::{Instant, KcpConfig, Random, extension::probe_tag, pipeline::segments, trace::tell};
 
 /// What the endpoints of one port know together. All of it may be called by several at the same time, and each call is done at once
 /// as seen by the others.
@@ -296,6 +296,7 @@ impl Endpoint {
         let max = if replaces { usize::MAX } else { self.max_sessions };
         if !shard.add(Counted::Sessions, max) {
             self.stats.dropped_max_sessions += packets;
+            tell!(refused(route.0, route.1, "max_sessions", packets));
             return Err(());
         }
         if shard.hold_route(route).is_err() {

@@ -61,7 +61,7 @@ impl Extension {
         };
         let taken = match segment.filter(|_| is_peers && self.is_confirmed()) {
             Some(Segment::Ping(token)) if is_fresh(header.ts) => {
-                let secret = self.secret;
+                let secret = self.handshake.secret();
                 let follower = self.follower.get_or_insert_with(|| Box::new(Follower::new(secret)));
                 follower.on_ping_from(now, from, token, conditions.rto)
             }
@@ -105,11 +105,13 @@ impl Extension {
     /// This end is at another address: the peer is to learn it.
     pub(in crate::proto) fn rebind(&mut self) {
         self.stats.moves += 1;
-        self.rebind = Some(Box::new(Rebind::new(self.secret, self.stats.moves)));
+        self.ping.forget_mtu_probes();
+        self.rebind = Some(Box::new(Rebind::new(self.handshake.secret(), self.stats.moves)));
     }
 
     pub(super) fn follow(&mut self, Move { to, pong }: Move) {
         self.stats.moves += 1;
+        self.ping.forget_mtu_probes();
         self.moved = Some(Box::new(to));
         self.ping.answer(pong);
     }

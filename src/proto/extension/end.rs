@@ -138,8 +138,13 @@ impl Ends {
             return;
         }
         self.no_reader = true;
-        if let WriteSide::FinSent(FinSent { fin, .. }) | WriteSide::FinAcked(fin) = &self.write {
-            self.write = WriteSide::FinSent(FinSent::new(Fin { no_reader: true, ..*fin }));
+        match &self.write {
+            WriteSide::FinSent(FinSent { fin, .. }) | WriteSide::FinAcked(fin) => {
+                self.write = WriteSide::FinSent(FinSent::new(Fin { no_reader: true, ..*fin }));
+            }
+            // The peer has no reader, but still sends.
+            WriteSide::Over if self.peer_no_reader => self.write = WriteSide::Ending,
+            _ => {}
         }
     }
 
@@ -259,10 +264,15 @@ impl Ends {
         // An older FIN may come late. The answer says all that is known.
         self.peer_no_reader |= fin.no_reader;
         self.answer = Some(Fin { end: fin.end, no_reader: self.peer_no_reader });
-        if self.peer_no_reader {
+        self.give_up_fin();
+        outcome
+    }
+
+    /// A peer without a reader is owed no FIN, unless ours is to tell it that nobody takes what it still sends.
+    const fn give_up_fin(&mut self) {
+        if self.peer_no_reader && (!self.no_reader || self.is_eof()) {
             self.write = WriteSide::Over;
         }
-        outcome
     }
 
     /// Takes in a FIN_ACK; returns whether it answers what was sent last.
@@ -280,6 +290,7 @@ impl Ends {
         let ended = self.read == ReadSide::EndKnown(nxt);
         if ended {
             self.read = ReadSide::Eof(nxt);
+            self.give_up_fin();
         }
         ended
     }

@@ -89,6 +89,8 @@ pub(in crate::proto) struct PeerInfo {
     pub(in crate::proto) caps: Caps,
     /// After how much silence the peer probes. `None`: it does not, or is the end that accepts.
     pub(in crate::proto) keep_alive: Option<Micros>,
+    /// The longest packet that it takes.
+    pub(in crate::proto) max_packet: Option<u16>,
 }
 
 /// What becomes of a segment that the handshake was asked about.
@@ -112,6 +114,7 @@ pub(super) struct Handshake {
     secret: Secret,
     caps: Caps,
     keep_alive: Option<Micros>,
+    max_packet: Option<u16>,
     required: bool,
     knowledge: Knowledge,
     peer: Option<PeerInfo>,
@@ -136,6 +139,7 @@ impl Handshake {
             secret,
             caps: settings.caps,
             keep_alive: settings.keep_alive.map(Micros::new),
+            max_packet: settings.max_packet,
             required,
             knowledge: if connects { Knowledge::Asking } else { Knowledge::Unknown },
             peer: None,
@@ -160,6 +164,11 @@ impl Handshake {
     }
 
     // ---- What is known ----
+
+    /// The key of all tokens of the session.
+    pub(super) const fn secret(&self) -> Secret {
+        self.secret
+    }
 
     pub(super) const fn knowledge(&self) -> Knowledge {
         self.knowledge
@@ -260,6 +269,7 @@ impl Handshake {
                 .keep_alive
                 .filter(|ms| *ms > 0)
                 .map(|ms| Duration::from_millis(ms.into()).into()),
+            max_packet: hello.fields.max_packet,
         };
         if self.knowledge == Knowledge::Legacy || hello.id == self.id {
             return Verdict::Dropped;
@@ -311,7 +321,8 @@ impl Handshake {
             self.close_reason = Some(CloseReason::HandshakeFailed(HandshakeError::UnknownField));
             return Verdict::Dropped;
         }
-        self.confirm(PeerInfo { id: hello.id, caps: hello.caps, keep_alive: None });
+        let max_packet = hello.fields.max_packet;
+        self.confirm(PeerInfo { id: hello.id, caps: hello.caps, keep_alive: None, max_packet });
         self.return_token(now, hello, conditions);
         let rtt = now - sent;
         if rtt < MAX_RTO { Verdict::TakenAfter(rtt) } else { Verdict::Taken }

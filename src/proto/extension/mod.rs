@@ -7,6 +7,7 @@
 //! handshake         who the peer is: HELLO, ANSWER, marks
 //! moves             a peer that has another address than before
 //! elsewhere         what the session does for that
+//! mtu               PINGs that are as long as a packet of the path may be
 //! ping              whether the peer is there, and knows the session: PING, PONG, RESET
 //! end               where each direction of the stream ends: FIN, ABORT
 //! output            which of them speaks next
@@ -26,6 +27,7 @@ mod end;
 mod fields;
 mod handshake;
 mod moves;
+mod mtu;
 mod output;
 mod ping;
 mod seed;
@@ -55,7 +57,6 @@ use self::{
     handshake::{Handshake, Verdict},
     moves::{Follower, Rebind},
     ping::{Ping, ResetEcho, Token},
-    seed::Secret,
 };
 use super::{
     arq::Origin,
@@ -93,6 +94,8 @@ pub(in crate::proto) struct Settings {
     pub(in crate::proto) caps: Caps,
     pub(in crate::proto) keep_alive: Option<Duration>,
     pub(in crate::proto) dead_timeout: Duration,
+    /// The longest packet that this end takes, in bytes of UDP payload, if it says so.
+    pub(in crate::proto) max_packet: Option<u16>,
 }
 
 /// How things stand with the stream when the extensions are asked to do something.
@@ -132,6 +135,8 @@ pub(in crate::proto) struct Taken {
     pub(in crate::proto) moved: bool,
     /// The peer has dropped what was sent so far, and takes it from here on.
     pub(in crate::proto) retried: bool,
+    /// A padded PING of so many bytes of a packet has arrived.
+    pub(in crate::proto) carried: Option<usize>,
     /// The peer's counts of ECN marks.
     pub(in crate::proto) ecn: Option<EcnCounts>,
 }
@@ -144,6 +149,7 @@ impl Taken {
         end: None,
         moved: false,
         retried: false,
+        carried: None,
         ecn: None,
     };
     const VOUCHED: Self = Self { vouched: true, ..Self::NOTHING };
@@ -179,8 +185,6 @@ pub(in crate::proto) struct Extension {
     aborted: Option<AbortReason>,
     /// The session has ended here. Only what tells the peer of that is still sent.
     closed: bool,
-    /// The key of the tokens.
-    secret: Secret,
     /// What follows the peer to another address, once there was a reason.
     follower: Option<Box<Follower>>,
     /// This end is at another address, and the peer is to learn it.
@@ -193,8 +197,7 @@ pub(in crate::proto) struct Extension {
 impl Extension {
     pub(in crate::proto) fn new(role: Role, settings: &Settings, seed: SessionSeed, now: Instant) -> Self {
         Self {
-            ping: Ping::new(seed.secret()),
-            secret: seed.secret(),
+            ping: Ping::new(),
             handshake: Handshake::new(role, settings, seed, now),
             refusals: 0,
             is_reset: false,
@@ -417,10 +420,14 @@ impl Extension {
 
     fn take_pong(&mut self, now: Instant, token: Token) -> Taken {
         if self.rebind.take_if(|rebind| rebind.is_done_by(token)).is_some() {
+            self.ping.forget_mtu_probes();
             return Taken { moved: true, ..Taken::answer(None) };
         }
         if self.follower.as_mut().is_some_and(|follower| follower.on_pong(now, token)) {
             return Taken::answer(None);
+        }
+        if let Some(size) = self.ping.on_mtu_pong(token) {
+            return Taken { carried: Some(size), ..Taken::answer(None) };
         }
         // It may be the one of an ANSWER's token, which the handshake has taken.
         self.ping.on_pong(now, token).map_or(Taken::VOUCHED, Taken::answer)
@@ -438,6 +445,11 @@ impl Extension {
     /// The peer is to be asked whether it is there.
     pub(in crate::proto) fn ask_peer(&mut self) {
         self.ping.ask();
+    }
+
+    /// Whether the peer has said that it knows the extensions: by its HELLO, which anybody may have sent in its name, or since.
+    pub(in crate::proto) fn is_peer_known(&self) -> bool {
+        self.handshake.peer_tag().is_some()
     }
 
     /// Whether KCP's segments tell nothing about the peer that is not known.

@@ -9,7 +9,10 @@ impl Extension {
     pub(in crate::proto) fn is_urgent(&self) -> bool {
         self.has_end_due()
             || (!self.closed
-                && (self.handshake.is_urgent() || self.ping.has_urgent() || self.has_move_question()))
+                && (self.handshake.is_urgent()
+                    || self.ping.has_urgent()
+                    || self.has_move_question()
+                    || self.has_mtu_probe()))
     }
 
     /// Whether a segment of an end is to be sent, and the peer's tag is known that it needs.
@@ -47,8 +50,11 @@ impl Extension {
             self.write_end(now, envelope, out, conditions)?
         } else if self.has_move_question() {
             self.write_move_question(now, envelope, out, conditions.rto)?
+        } else if self.has_mtu_probe() {
+            self.write_mtu_probe(envelope, out, around)?
         } else {
-            let sent = self.ping.write(now, envelope, self.handshake.peer_tag(), out)?;
+            let (tag, secret) = (self.handshake.peer_tag(), self.handshake.secret());
+            let sent = self.ping.write(now, envelope, tag, secret, out)?;
             self.refusals = self.refusals.saturating_add(sent.refuses.into());
             Written { len: sent.len, begins: false, owed: sent.owed }
         };

@@ -19,6 +19,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::{
+    mtu::MtuProbes,
     seed::{Purpose, Secret},
     segment::Envelope,
 };
@@ -73,9 +74,8 @@ struct Doubt {
 /// The PINGs of one session, and what answers those of the peer.
 #[derive(Debug)]
 pub(super) struct Ping {
-    secret: Secret,
-    /// PINGs sent so far: the number of the next token.
-    sent: u64,
+    /// PINGs sent so far, those that probe the path's MTU among them: the number of the next token.
+    sent: u32,
     /// A PING is to be sent.
     due: bool,
     /// A session that is idle between two questions goes without.
@@ -85,24 +85,28 @@ pub(super) struct Ping {
 /// What was asked and is not answered yet, at either end.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// The newest are kept: PING n is in slot n modulo the number of slots.
+    /// The newest are kept, and the newest is first.
     outstanding: [Option<Question>; OUTSTANDING],
     doubt: Option<Doubt>,
     answers: Answers,
     reset: Option<ResetEcho>,
+    mtu_probes: Option<Box<MtuProbes>>,
 }
 
 impl Ping {
-    pub(super) const fn new(secret: Secret) -> Self {
-        Self { secret, sent: 0, due: false, under_way: None }
+    pub(super) const fn new() -> Self {
+        Self { sent: 0, due: false, under_way: None }
     }
 
     fn under_way(&mut self) -> &mut UnderWay {
         self.under_way.get_or_insert_default()
     }
 
-    /// Gives back the memory of what is over.
+    /// Gives back the memory of what is over. Most probes of the path's MTU that have no answer by now are lost.
     pub(super) fn trim(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.mtu_probes.take_if(|probes| !probes.is_due());
+        }
         self.under_way.take_if(|under_way| under_way.is_over());
     }
 
@@ -120,16 +124,56 @@ impl Ping {
         self.due |= last.is_none_or(|at| now - at >= pause);
     }
 
-    /// The token of the PING that is due, which is sent at once in a segment with this `ts`.
-    pub(super) fn take_due(&mut self, now: Instant, ts: u32) -> Option<Token> {
+    /// The token of the PING that is due, which is sent at once in a segment with this `ts`. `secret`: the key of the tokens.
+    pub(super) fn take_due(&mut self, now: Instant, ts: u32, secret: Secret) -> Option<Token> {
         if !core::mem::take(&mut self.due) {
             return None;
         }
-        let token = self.secret.hash(Purpose::Ping, self.sent);
-        let slot = (self.sent % OUTSTANDING as u64) as usize;
-        self.under_way().outstanding[slot] = Some(Question { token, ts, sent_at: now });
-        self.sent += 1;
+        let token = self.next_token(secret);
+        let outstanding = &mut self.under_way().outstanding;
+        outstanding.rotate_right(1);
+        outstanding[0] = Some(Question { token, ts, sent_at: now });
         Some(token)
+    }
+
+    fn next_token(&mut self, secret: Secret) -> Token {
+        let token = secret.hash(Purpose::Ping, self.sent.into());
+        self.sent = self.sent.wrapping_add(1);
+        token
+    }
+
+    // ---- Probes of the path's MTU ----
+
+    /// A PING is to be sent in a packet of `size` bytes.
+    pub(super) fn probe_mtu(&mut self, size: usize) {
+        self.under_way().mtu_probes.get_or_insert_default().ask(size);
+    }
+
+    pub(super) fn has_mtu_probe(&self) -> bool {
+        self.mtu_probes().is_some_and(|probes| probes.is_due())
+    }
+
+    /// The size of the packet that is due, and the token of the PING in it, which is sent at once.
+    pub(super) fn take_mtu_probe(&mut self, secret: Secret) -> Option<(usize, Token)> {
+        let token = self.has_mtu_probe().then(|| self.next_token(secret))?;
+        let size = self.under_way().mtu_probes.as_mut()?.take_due(token)?;
+        Some((size, token))
+    }
+
+    /// A PONG came: the size of the packet, if its token is that of a probe. It counts once.
+    pub(super) fn on_mtu_pong(&mut self, token: Token) -> Option<usize> {
+        self.under_way.as_mut()?.mtu_probes.as_mut()?.take(token)
+    }
+
+    /// The session goes on over another path, of which answers to what was sent before say nothing.
+    pub(super) fn forget_mtu_probes(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.mtu_probes = None;
+        }
+    }
+
+    fn mtu_probes(&self) -> Option<&MtuProbes> {
+        self.under_way.as_ref()?.mtu_probes.as_deref()
     }
 
     // ---- Answers of the peer ----
@@ -211,6 +255,7 @@ impl Ping {
         now: Instant,
         envelope: Envelope,
         peer_tag: Option<u32>,
+        secret: Secret,
         out: &mut [u8],
     ) -> Option<Sent> {
         if let Some(ResetEcho { tag, ts, token }) = self.take_reset() {
@@ -227,7 +272,7 @@ impl Ping {
         if let Some(token) = self.take_answer() {
             return Some(Sent { len: envelope.write_pong(token, tag, out)?, owed: false, refuses: false });
         }
-        let token = self.take_due(now, envelope.ts)?;
+        let token = self.take_due(now, envelope.ts, secret)?;
         Some(Sent { len: envelope.write_ping(token, tag, out)?, owed: true, refuses: false })
     }
 
@@ -245,7 +290,10 @@ impl UnderWay {
 
     /// Whether there is nothing to be sent or to be waited for.
     fn is_over(&self) -> bool {
-        !self.has_urgent() && self.doubt.is_none() && self.outstanding.iter().all(Option::is_none)
+        !self.has_urgent()
+            && self.doubt.is_none()
+            && self.mtu_probes.is_none()
+            && self.outstanding.iter().all(Option::is_none)
     }
 }
 
@@ -298,15 +346,20 @@ mod tests {
     }
 
     fn ping() -> Ping {
-        Ping::new(seed(7).secret)
+        Ping::new()
+    }
+
+    /// The token of the PING that is due.
+    fn take_due(ping: &mut Ping, now: Instant) -> Option<Token> {
+        ping.take_due(now, now.as_ts(), seed(7).secret)
     }
 
     /// Sends a PING, and returns its token.
     fn asked(ping: &mut Ping, now: Instant) -> Token {
         ping.ask();
         assert!(ping.has_urgent());
-        let token = ping.take_due(now, now.as_ts()).unwrap();
-        assert_eq!(ping.take_due(now, now.as_ts()), None, "one for each question");
+        let token = take_due(ping, now).unwrap();
+        assert_eq!(take_due(ping, now), None, "one for each question");
         token
     }
 
@@ -314,9 +367,12 @@ mod tests {
     fn tokens_differ_by_number_and_by_key() {
         let mut tokens = alloc::collections::BTreeSet::new();
         for key in 0..8 {
-            let mut ping = Ping::new(seed(key).secret);
+            let (mut ping, secret) = (ping(), seed(key).secret);
             for second in 0..100 {
-                assert!(tokens.insert(asked(&mut ping, at(second))), "a token twice");
+                ping.ask();
+                assert!(tokens.insert(ping.take_due(at(second), 0, secret).unwrap()), "a token twice");
+                ping.probe_mtu(1_400);
+                assert!(tokens.insert(ping.take_mtu_probe(secret).unwrap().1), "a token twice");
             }
         }
     }
@@ -345,7 +401,7 @@ mod tests {
     fn a_question_may_have_to_wait_for_the_one_before() {
         let mut ping = ping();
         ping.ask_unless_asked(at(0), ms(1_000));
-        ping.take_due(at(0), 0).unwrap();
+        take_due(&mut ping, at(0)).unwrap();
         ping.ask_unless_asked(at(999), ms(1_000));
         assert!(!ping.has_urgent());
         ping.ask_unless_asked(at(1_000), ms(1_000));
@@ -359,7 +415,7 @@ mod tests {
         assert!(ping.on_reset(at(20_100), first, 20_000, RTO));
         assert_eq!(ping.deadline(), None);
         // The second question follows at once.
-        let second = ping.take_due(at(20_100), 20_100).unwrap();
+        let second = take_due(&mut ping, at(20_100)).unwrap();
         assert!(ping.on_reset(at(20_200), second, 20_100, RTO));
         assert_eq!(ping.deadline(), Some(at(20_400)));
         assert!(!ping.is_reset(at(20_399)));
@@ -387,7 +443,7 @@ mod tests {
         assert!(ping.on_reset(at(400), one, 0, RTO));
         assert!(ping.on_reset(at(401), other, 300, RTO));
         assert_eq!(ping.deadline(), None);
-        let second = ping.take_due(at(401), 401).unwrap();
+        let second = take_due(&mut ping, at(401)).unwrap();
         assert!(ping.on_reset(at(500), second, 401, RTO));
         assert_eq!(ping.deadline(), Some(at(701)));
     }
@@ -398,7 +454,7 @@ mod tests {
         let mut ping = ping();
         let first = asked(&mut ping, at(0));
         assert!(ping.on_reset(at(10), first, 0, RTO));
-        let second = ping.take_due(at(10), 10).unwrap();
+        let second = take_due(&mut ping, at(10)).unwrap();
         assert!(ping.on_reset(at(20), second, 10, RTO));
         assert!(!ping.is_reset(at(259)));
         // The true server's PONG has a token that is answered already. Its tag is right, and that is what counts.
@@ -414,7 +470,7 @@ mod tests {
         let first = asked(&mut ping, at(0));
         assert!(ping.on_reset(at(100), first, 0, RTO));
         ping.on_vouched();
-        let second = ping.take_due(at(100), 100).unwrap();
+        let second = take_due(&mut ping, at(100)).unwrap();
         assert!(ping.on_reset(at(200), second, 100, RTO));
         assert_eq!(ping.deadline(), None, "the first of two again");
     }
@@ -442,5 +498,25 @@ mod tests {
         }
         assert_eq!(ping.take_reset(), Some(ResetEcho { tag: 5, ts: 6, token: 99 }));
         assert_eq!(ping.take_reset(), None);
+    }
+
+    #[test]
+    fn answers_to_probes_of_the_mtu_count_until_the_path_changes_or_all_is_quiet() {
+        let (mut ping, secret) = (ping(), seed(7).secret);
+        let probe = |ping: &mut Ping| {
+            ping.probe_mtu(1_400);
+            assert!(ping.has_mtu_probe());
+            ping.take_mtu_probe(secret).unwrap()
+        };
+        let (size, token) = probe(&mut ping);
+        assert_eq!((size, ping.on_mtu_pong(token ^ 1)), (1_400, None));
+        assert_eq!((ping.on_mtu_pong(token), ping.on_mtu_pong(token)), (Some(1_400), None));
+        let before = probe(&mut ping).1;
+        ping.forget_mtu_probes();
+        let token = probe(&mut ping).1;
+        assert_eq!((ping.on_mtu_pong(before), ping.on_mtu_pong(token)), (None, Some(1_400)));
+        probe(&mut ping);
+        ping.trim();
+        assert!(ping.under_way.is_none());
     }
 }

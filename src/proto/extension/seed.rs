@@ -38,10 +38,6 @@ impl SessionSeed {
 }
 
 impl SessionSeed {
-    pub(super) const fn secret(&self) -> Secret {
-        self.secret
-    }
-
     /// Where the times of the session's segments begin.
     pub(in crate::proto) fn ts_base(&self) -> u32 {
         self.secret.hash(Purpose::Clock, 0) as u32

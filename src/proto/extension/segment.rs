@@ -200,6 +200,8 @@ impl Caps {
     pub(in crate::proto) const ECN: Self = Self(2);
     /// It follows its peer to another address.
     pub(in crate::proto) const MOVE: Self = Self(4);
+    /// It takes padded PINGs of up to MAX_PACKET bytes.
+    pub(in crate::proto) const PROBE: Self = Self(8);
 
     #[must_use]
     pub(in crate::proto) const fn with(self, caps: Self) -> Self {
@@ -314,6 +316,15 @@ impl Envelope {
 
     pub(in crate::proto) fn write_ping(self, token: u64, tag: u32, out: &mut [u8]) -> Option<usize> {
         self.write(Subtype::Ping, tag, &token.to_le_bytes(), out)
+    }
+
+    /// Writes a PING that fills `out`.
+    pub(in crate::proto) fn write_padded_ping(self, token: u64, tag: u32, out: &mut [u8]) -> Option<usize> {
+        let (own, padding) = out.split_at_mut_checked(HEADER_LEN + TOKEN_LEN)?;
+        own[HEADER_LEN..].copy_from_slice(&token.to_le_bytes());
+        padding.fill(0);
+        let len = out.len() - HEADER_LEN;
+        Some(self.seal(Subtype::Ping, tag, out, len))
     }
 
     pub(in crate::proto) fn write_pong(self, token: u64, tag: u32, out: &mut [u8]) -> Option<usize> {

@@ -28,6 +28,7 @@ const IDLE: Conditions = Conditions {
 };
 const BUSY: Conditions = Conditions { in_flight: true, ..IDLE };
 const SETTINGS: Settings = Settings {
+    max_packet: None,
     extensions: Extensions::Preferred,
     caps: Caps(0),
     keep_alive: Some(Duration::from_secs(20)),

@@ -35,7 +35,7 @@ use super::{
     pool::ShardPool,
     set_aside::SetAside,
 };
-use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, wire::Segments};
+use crate::proto::{arq::Origin, error::PacketError, stats::FecStats, trace::tell, wire::Segments};
 
 /// Bytes that a buffer takes in lists: twice in that of the pool, and in that of the recovered shards, both of which may be twice as
 /// long as they need to be.
@@ -344,6 +344,7 @@ impl Decoder {
         if !possible || !self.limits.spend(missing, self.groups[at].lengths()) {
             self.stats.parity_wasted += self.groups[at].parity as u64;
             self.stats.unrecoverable += missing as u64;
+            tell!(gave_up(self.groups[at].first, missing as u64));
             // What costs more than is due is no sign of useless parity.
             if !possible {
                 self.peer_check.on_recovery(false);
@@ -361,7 +362,7 @@ impl Decoder {
         if done.is_err() {
             self.stats.parity_wasted += group.parity as u64;
         }
-        let before = self.stats.recovered;
+        let (first, before) = (group.first, self.stats.recovered);
         for shard in self.recovered.drain(..) {
             let payload = carried(&shard, conv).filter(|_| done.is_ok());
             // A segment that was received meanwhile is a duplicate, which does no harm.
@@ -372,6 +373,8 @@ impl Decoder {
             }
             self.pool.give(shard);
         }
+        tell!(recovered(first, self.stats.recovered - before));
+        tell!(gave_up(first, missing as u64 + before - self.stats.recovered));
         self.peer_check.on_recovery(self.stats.recovered > before);
         self.groups.finish(at, &mut self.pool);
     }
@@ -384,6 +387,7 @@ impl Decoder {
         }
         let data = self.shards().map_or(0, |(data, _)| data);
         self.stats.unrecoverable += (data - group.data.min(data)) as u64;
+        tell!(gave_up(group.first, (data - group.data.min(data)) as u64));
         self.stats.parity_wasted += group.parity as u64;
         self.groups.finish(at, &mut self.pool);
     }

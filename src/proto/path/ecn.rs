@@ -32,6 +32,7 @@ use crate::proto::{
     ecn::{EcnCodepoint, EcnCounts, UNMARKED_PACKETS},
     seq,
     time::Instant,
+    trace::tell,
 };
 
 /// Packets that go with ECT(0) before anything is known of the path.
@@ -164,7 +165,7 @@ impl EcnValidation {
         progress: &Progress,
     ) -> EcnCodepoint {
         if self.is_missed(now, progress) {
-            self.state = EcnState::Failed;
+            self.fail("no_reports");
         }
         if !self.is_on() || progress.unanswered >= UNANSWERED {
             return EcnCodepoint::NotEct;
@@ -224,13 +225,17 @@ impl EcnValidation {
         let [ect0, ect1, ce] =
             [(counts.ect0, before.ect0), (counts.ect1, before.ect1), (counts.ce, before.ce)]
                 .map(|(now, before)| seq::distance(before, now));
-        if ect0 < 0 || ce < 0 || ect1 != 0 {
-            self.state = EcnState::Failed;
+        if ect1 != 0 {
+            self.fail("ect1");
+            return 0;
+        }
+        if ect0 < 0 || ce < 0 {
+            self.fail("fewer");
             return 0;
         }
         self.counted += ect0 as u64 + ce as u64;
         if self.counted > 2 * self.sent {
-            self.state = EcnState::Failed;
+            self.fail("too_many");
             return 0;
         }
         self.judge(una);
@@ -254,13 +259,22 @@ impl EcnValidation {
         let counted = self.counted - check.counted;
         let part = if self.state == EcnState::Testing { 4 } else { 2 };
         if part * counted >= sent {
+            if self.state == EcnState::Testing {
+                tell!(ecn_capable());
+            }
             self.state = EcnState::Capable;
         } else if seq::before(una, check.end) {
             return;
         } else {
-            self.state = EcnState::Failed;
+            self.fail("too_few");
         }
         self.check = None;
+    }
+
+    /// Packets go without ECT until the session goes on over another path. `cause` is for people.
+    fn fail(&mut self, cause: &'static str) {
+        self.state = EcnState::Failed;
+        tell!(ecn_failed(cause));
     }
 }
 

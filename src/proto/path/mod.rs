@@ -7,6 +7,7 @@
 mod ecn;
 mod liveness;
 mod min_rtt;
+mod mtu;
 mod pacer;
 mod rtt;
 mod timeout_budget;
@@ -19,6 +20,7 @@ pub use self::{ecn::EcnState, min_rtt::MinRtt};
 pub(super) use self::{
     ecn::{EcnValidation, Progress as EcnProgress, Report as EcnReport},
     liveness::Liveness,
+    mtu::{PathMtu, ProbeBy, UNPROBED_SEGMENTS},
     rtt::{MAX_RTO, RttEstimator},
     validation::AddressValidation,
 };
@@ -32,6 +34,7 @@ use super::{
     },
     stats::PathState,
     time::Instant,
+    trace::{ModeWatch, tell},
     wire::HEADER_LEN,
 };
 
@@ -40,8 +43,8 @@ use super::{
 pub(super) struct Path {
     /// Since when the session uses it.
     since: Instant,
-    /// Bytes of a full segment with its header.
-    mtu: usize,
+    /// How long packets may be.
+    pub(super) discovery: PathMtu,
     rtt: RttEstimator,
     min_rtt: MinRtt,
     pub(super) liveness: Liveness,
@@ -55,6 +58,7 @@ pub(super) struct Path {
     /// `None` under `nc`: the peers' windows are the only limit.
     controller: Option<Box<dyn Controller>>,
     limits: Limits,
+    mode: ModeWatch,
 }
 
 /// What the controller answered last.
@@ -94,11 +98,15 @@ impl Limits {
 }
 
 impl Path {
-    /// `mss`: payload bytes of a full segment.
-    pub(super) fn new(control: &CongestionControl, nodelay: &NoDelay, mss: usize, now: Instant) -> Self {
+    pub(super) fn new(
+        control: &CongestionControl,
+        nodelay: &NoDelay,
+        discovery: PathMtu,
+        now: Instant,
+    ) -> Self {
         let mut path = Self {
             since: Instant::ZERO,
-            mtu: mss + HEADER_LEN,
+            discovery,
             rtt: RttEstimator::default(),
             min_rtt: MinRtt::default(),
             liveness: Liveness::new(now),
@@ -110,15 +118,25 @@ impl Path {
             delivery_rate: DeliveryRate::default(),
             controller: None,
             limits: Limits::NONE,
+            mode: ModeWatch::default(),
         };
         path.set_nodelay(control, nodelay);
         path
     }
 
     /// The session goes on over another path, of which nothing is known but that the peer hears this end there. What is known of
-    /// the peer stays.
-    pub(super) fn begin_anew(&mut self, control: &CongestionControl, nodelay: &NoDelay, now: Instant) {
-        let path = Self::new(control, nodelay, self.mss(), now);
+    /// the peer stays. `nxt`: the `sn` of the next segment.
+    pub(super) fn begin_anew(
+        &mut self,
+        control: &CongestionControl,
+        nodelay: &NoDelay,
+        now: Instant,
+        nxt: u32,
+    ) {
+        let max = self.discovery.max();
+        let mut discovery = core::mem::replace(&mut self.discovery, PathMtu::new(max, 0));
+        discovery.begin_anew(nxt);
+        let path = Self::new(control, nodelay, discovery, now);
         let liveness = core::mem::replace(&mut self.liveness, Liveness::new(now));
         let mut ecn = core::mem::take(&mut self.ecn);
         ecn.begin_anew(now);
@@ -130,22 +148,20 @@ impl Path {
     /// Payload bytes of a full segment.
     #[inline]
     pub(super) const fn mss(&self) -> usize {
-        self.mtu - HEADER_LEN
+        self.discovery.mss()
     }
 
     /// Bytes of a full segment with its header: a packet's room for segments.
     #[inline]
     pub(super) const fn mtu(&self) -> usize {
-        self.mtu
+        self.mss() + HEADER_LEN
     }
 
-    pub(super) fn set_mss(&mut self, mss: usize) {
-        if mss == self.mss() {
-            return;
-        }
-        self.mtu = mss + HEADER_LEN;
+    /// The PLPMTU has changed.
+    pub(super) fn follow_mtu(&mut self) {
+        let mtu = self.mtu();
         if let Some(controller) = &mut self.controller {
-            controller.on_mtu_change(self.mtu);
+            controller.on_mtu_change(mtu);
         }
         self.update_limits();
     }
@@ -154,7 +170,7 @@ impl Path {
     pub(super) fn set_nodelay(&mut self, control: &CongestionControl, nodelay: &NoDelay) {
         if nodelay.nc == self.controller.is_some() {
             let now = self.liveness.last_heard();
-            self.controller = (!nodelay.nc).then(|| control.build(now, self.mtu));
+            self.controller = (!nodelay.nc).then(|| control.build(now, self.mtu()));
             self.supports_ecn = self.controller.as_ref().is_some_and(|controller| controller.supports_ecn());
             self.delivery_rate = DeliveryRate::default();
         }
@@ -164,6 +180,9 @@ impl Path {
 
     fn update_limits(&mut self) {
         self.limits = self.controller.as_deref().map_or(Limits::NONE, Limits::of);
+        if cfg!(feature = "tracing") {
+            self.mode.look(self.controller.as_deref());
+        }
     }
 
     // ---- What is known ----
@@ -190,6 +209,7 @@ impl Path {
             min_rtt: self.min_rtt(),
             rto: self.rtt.rto(),
             congestion_window: self.window(),
+            plpmtu: self.discovery.plpmtu() as u32,
             delivery_rate: self
                 .controller
                 .as_ref()
@@ -212,7 +232,7 @@ impl Path {
 
     /// The controller's window in full segments; `u32::MAX` without one.
     pub(super) fn window(&self) -> u32 {
-        let segments = self.limits.window.div_ceil(self.mtu as u64);
+        let segments = self.limits.window.div_ceil(self.mtu() as u64);
         self.limits.window_segments.min(u32::try_from(segments).unwrap_or(u32::MAX))
     }
 
@@ -311,6 +331,7 @@ impl Path {
         spurious_bytes: u64,
         in_flight: InFlight,
     ) {
+        tell!(spurious(spurious_bytes));
         if let Some(controller) = &mut self.controller {
             if let Some(rate) = self.delivery_rate.on_ack(now, acked, self.min_rtt.get()) {
                 let acked = Acked {
@@ -345,6 +366,7 @@ impl Path {
         state: SendState,
         cause: LossCause,
     ) {
+        tell!(lost(sn, bytes, cause));
         if let Some(controller) = &mut self.controller {
             let LossSample { tx_in_flight, lost, is_app_limited } = self.delivery_rate.on_lost(bytes, state);
             controller.on_lost(&Lost {

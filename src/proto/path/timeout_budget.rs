@@ -25,7 +25,8 @@ impl TimeoutBudget {
 
     /// `bytes` are resent.
     pub(super) fn spend(&mut self, now: Instant, bytes: u64, round: Duration) {
-        if now - self.began >= round {
+        // A clock that has stepped back begins a round, too, or it would last for as long as the step.
+        if now < self.began || now - self.began >= round {
             *self = Self::new(now);
         }
         self.spent += bytes;
@@ -46,5 +47,13 @@ mod tests {
         assert_eq!(budget.held_until(1_000, round), Some(Instant::ZERO + round));
         budget.spend(now + round, 600, round);
         assert_eq!(budget.held_until(1_000, round), None);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_begins_a_round() {
+        let (now, round) = (Instant::from_millis(5), Duration::from_millis(100));
+        let mut budget = TimeoutBudget::new(now + Duration::from_secs(30));
+        budget.spend(now, 1_000, round);
+        assert_eq!(budget.held_until(1_000, round), Some(now + round));
     }
 }

@@ -128,8 +128,8 @@ impl End {
                 timeouts += 1;
                 assert!(
                     timeouts <= 2,
-                    "spinning: poll_timeout stays at {:?}, not after {local:?}; {:?}",
-                    self.connection.poll_timeout(),
+                    "spinning: {:?} stays, not after {local:?}; {:?}",
+                    self.connection.next_timer(),
                     self.connection.stats()
                 );
                 self.connection.handle_timeout(local);
@@ -177,20 +177,27 @@ impl End {
     fn transmit(&mut self, now: Instant, buffer: &mut [u8], arrivals: &mut Vec<Arrival>) -> bool {
         let local = self.local(now);
         let mut any = false;
-        while let Some(transmit) = self.connection.poll_transmit(local, buffer) {
+        loop {
+            let plpmtu = self.connection.stats().path.plpmtu as usize;
+            let Some(transmit) = self.connection.poll_transmit(local, buffer) else { break };
             any = true;
             self.activity.transmits += 1;
             self.check_transmit(&transmit, buffer.len());
+            self.check_size(&transmit, &buffer[..transmit.len], plpmtu);
             for packet in buffer[..transmit.len].chunks(transmit.stride) {
                 let segments = opened(&self.connection, packet);
                 self.check_packet(&segments);
                 if let Some(sent) = &mut self.sent {
-                    sent.extend(
-                        Segments::new(&segments).flatten().map(|(header, _)| Sent { at: now, header }),
-                    );
+                    sent.extend(Segments::new(&segments).flatten().map(|(header, _)| Sent {
+                        at: now,
+                        header,
+                        plpmtu,
+                    }));
                 }
                 let mut ecn = transmit.ecn;
-                for at in self.link.send_marked(now, packet, &mut ecn).into_iter().flatten() {
+                for at in
+                    self.link.send_marked(now, packet, &mut ecn, transmit.may_fragment).into_iter().flatten()
+                {
                     let mut packet = packet.to_vec();
                     self.link.corrupt(&mut packet);
                     arrivals.push(Arrival { at, packet, ecn });
@@ -209,17 +216,37 @@ impl End {
         assert!(valid, "{transmit:?} with an mtu of {} and {room} bytes of room", self.connection.mtu());
     }
 
+    /// What may be fragmented is too long for the path, and one by one where it is of the stream. Nothing else is too long but probes.
+    fn check_size(&self, transmit: &Transmit, packets: &[u8], plpmtu: usize) {
+        let is_longer = transmit.stride > plpmtu;
+        let packet = opened(&self.connection, &packets[..transmit.stride.min(transmit.len)]);
+        let headers: Vec<_> = Segments::new(&packet).flatten().map(|(header, _)| header).collect();
+        if transmit.may_fragment {
+            let single = transmit.packets() == 1 && headers.len() <= 1;
+            assert!(is_longer && (single || packet.is_empty()), "{transmit:?}, {plpmtu}: {headers:?}");
+        } else if is_longer {
+            let is_probe = transmit.packets() == 1
+                && match &headers[..] {
+                    [ping] => ping.cmd == Command::Extension,
+                    [first, filler] => first.cmd == Command::Push && filler.cmd == Command::Push,
+                    _ => false,
+                };
+            assert!(is_probe || packet.is_empty(), "{transmit:?}, {plpmtu}: {headers:?}");
+        }
+    }
+
     /// A packet holds whole segments of this conversation and nothing else, and `una` never goes back. An extension segment
-    /// is the last of its packet, and the only one before the peer is known to understand it.
+    /// is the last of its packet. Before the peer is known to understand it, nothing but ACKs stands before it.
     fn check_packet(&mut self, packet: &[u8]) {
         let mut len = 0;
         let mut extends = false;
+        let mut only_acks = true;
         for segment in Segments::new(packet) {
             let (header, payload) = segment.expect("a segment that parses");
             let is_extension = header.cmd == Command::Extension;
             assert!(is_extension || !extends, "{header:?} behind an extension segment");
-            let alone = HEADER_LEN + payload.len() == packet.len();
-            let may_share = alone || self.connection.is_peer_confirmed();
+            let may_share = only_acks || self.connection.is_peer_confirmed();
+            only_acks &= header.cmd == Command::Ack;
             assert!(!is_extension || may_share, "{header:?} shares a packet");
             extends |= is_extension;
             len += HEADER_LEN + payload.len();
@@ -288,7 +315,7 @@ fn behind_fec(payload: &[u8]) -> &[u8] {
 }
 
 /// The counters, which never decrease.
-const fn counters(stats: &Stats) -> [u64; 31] {
+const fn counters(stats: &Stats) -> [u64; 33] {
     [
         stats.stream.bytes_written,
         stats.stream.bytes_read,
@@ -321,5 +348,7 @@ const fn counters(stats: &Stats) -> [u64; 31] {
         stats.ecn.reports_received,
         stats.ecn.ce_reported,
         stats.ecn.congestion_events,
+        stats.mtu.black_holes,
+        stats.mtu.fragmentable,
     ]
 }

@@ -50,6 +50,10 @@ pub struct LinkSettings {
     pub rate: Option<u64>,
     /// Bytes that wait for the transmitter, at most.
     pub queue: usize,
+    /// The longest packet that it carries, in bytes of UDP payload. Longer ones are lost without a word.
+    pub max_packet: Option<usize>,
+    /// Longer packets that may be fragmented are, and arrive.
+    pub fragments: bool,
     /// A packet that finds more bytes waiting gets the mark CE of ECN, or is dropped if it is not ECT (RFC 3168, section 5). `None`: the
     /// queue knows no ECN.
     pub mark_above: Option<usize>,
@@ -103,6 +107,10 @@ pub struct LinkCounts {
     /// Got the mark CE.
     pub marked: u64,
     pub lost: u64,
+    /// Were too long.
+    pub too_long: u64,
+    /// Were too long, and arrived as fragments.
+    pub fragmented: u64,
     /// Held up while later ones passed.
     pub reordered: u64,
     pub duplicated: u64,
@@ -166,16 +174,27 @@ impl Link {
 
     /// Sends a packet without ECN; returns when it arrives: never, once or twice.
     pub fn send(&mut self, now: Instant, packet: &[u8]) -> [Option<Instant>; 2] {
-        self.send_marked(now, packet, &mut EcnCodepoint::NotEct)
+        self.send_marked(now, packet, &mut EcnCodepoint::NotEct, false)
     }
 
-    /// As [`send`](Self::send), with an ECN field, which becomes that with which the packet arrives.
+    /// As [`send`](Self::send), with an ECN field, which becomes that with which the packet arrives, and for a packet that may be
+    /// fragmented, or not.
     pub fn send_marked(
         &mut self,
         now: Instant,
         packet: &[u8],
         ecn: &mut EcnCodepoint,
+        may_fragment: bool,
     ) -> [Option<Instant>; 2] {
+        if self.settings.max_packet.is_some_and(|max| packet.len() > max) {
+            if !(may_fragment && self.settings.fragments) {
+                self.counts.offered += 1;
+                self.counts.bytes_offered += packet.len() as u64;
+                self.counts.too_long += 1;
+                return [None; 2];
+            }
+            self.counts.fragmented += 1;
+        }
         self.counts.offered += 1;
         self.counts.bytes_offered += packet.len() as u64;
         let Some(departure) = self.transmit(now, packet.len(), ecn) else {

@@ -281,7 +281,7 @@ impl Simulation {
             let sent = (stats.udp.packets_sent, stats.udp.bytes_sent);
             assert_eq!(sent, (counts.offered, counts.bytes_offered), "end {side}: packets and bytes sent");
             let path = &self.ends[1 - side].link.counts;
-            let arrived = path.offered - path.overflowed - path.lost + path.duplicated;
+            let arrived = path.offered - path.overflowed - path.lost - path.too_long + path.duplicated;
             let seen = stats.udp.packets_received + stats.udp.forged;
             assert_eq!(seen, arrived, "end {side}: packets received");
             let held = [stats.queues.in_flight, stats.queues.unread_segments, stats.queues.out_of_order];

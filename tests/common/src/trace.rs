@@ -7,6 +7,8 @@ use kcp9::proto::{Command, Instant, SegmentHeader};
 pub struct Sent {
     pub at: Instant,
     pub header: SegmentHeader,
+    /// The PLPMTU before.
+    pub plpmtu: usize,
 }
 
 /// When each transmission of the PUSH `sn` happened, in microseconds.

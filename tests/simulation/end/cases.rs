@@ -173,8 +173,8 @@ fn a_fin_that_overtakes_data_waits_for_it() {
 
 #[test]
 fn the_last_data_and_the_fin_share_a_packet_if_there_is_room() {
-    // With 1,376 bytes of payload, the last packet is full.
-    for (bytes, shared) in [(10_000, true), (1, true), (1_376, false), (1_344, true), (1_345, false)] {
+    // With 1,176 bytes of payload, the last packet is full: nothing has asked for longer ones yet.
+    for (bytes, shared) in [(10_000, true), (1, true), (1_176, false), (1_144, true), (1_145, false)] {
         let mut simulation = acquainted(Know::Both);
         let packets = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&packets);
@@ -286,6 +286,23 @@ fn a_lost_no_reader_is_repeated_for_who_goes_on_writing() {
     assert!(took <= 3 * (rto + ms(30)) + DELAY, "{took:?} with an RTO of {rto:?}");
     assert_eq!(sent.load(Ordering::Relaxed), 4);
     assert_eq!([CLIENT, SERVER].map(|side| reason(&simulation, side)), [Some(CloseReason::Finished); 2]);
+}
+
+/// The peer's application is gone as well, but its last bytes are not. It is told all the same: else it would send them again, and be
+/// answered by an ABORT.
+#[test]
+fn who_has_dropped_its_stream_is_told_that_nobody_takes_its_last_bytes() {
+    for count in 0..4 {
+        let mut simulation = acquainted(Know::Both);
+        lose(&mut simulation, CLIENT, FIN, count);
+        drop_reader(&mut simulation, CLIENT);
+        write(&mut simulation, SERVER, 500);
+        drop_reader(&mut simulation, SERVER);
+        simulation.run_for(5 * SECOND);
+        let reasons = [CLIENT, SERVER].map(|side| reason(&simulation, side));
+        assert_eq!(reasons, [Some(CloseReason::Finished); 2], "{count} lost");
+        assert_eq!(simulation.flows[SERVER].read, 100, "{count} lost");
+    }
 }
 
 /// Race 15.

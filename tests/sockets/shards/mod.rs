@@ -215,11 +215,11 @@ async fn sessions_outlive_a_dropped_listener_in_whatever_shard_they_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_replaced_in_all_shards() {
     let (listener, old) = listen(sealed(4)).await;
-    let mut early = sessions(&listener, &old, 12).await;
+    let mut early = sessions(&listener, &old, 30).await;
     let new_crypto = crypto(CipherKind::Aes128Gcm, Framing::KcpGo, b"FEDCBA98765432100123456789abcdef");
     let new = old.clone().to_builder().crypto(new_crypto.clone()).build().unwrap();
     listener.rotate_key(new_crypto, ms(1_500)).unwrap();
-    let mut late = sessions(&listener, &new, 12).await;
+    let mut late = sessions(&listener, &new, 30).await;
     assert_all_alive(&mut early).await;
     for (_, server) in &mut early {
         let error = within(5, "the key's end", server.read_u8()).await.unwrap_err();

@@ -254,7 +254,8 @@ async fn a_stream_whose_segments_are_too_long_ends_and_says_so() {
     );
     assert!(begun.elapsed() >= ms(500), "not before the way may have changed: {:?}", begun.elapsed());
     let stats = pair.stats()[0].socket;
-    assert!((2..200).contains(&stats.send_errors), "resent, but not in a loop: {stats:?}");
+    // What is too long goes one by one.
+    assert!((2..2_000).contains(&stats.send_errors), "resent, but not in a loop: {stats:?}");
 }
 
 /// The way takes long packets again in time: nothing is lost.
@@ -322,8 +323,8 @@ async fn packets_go_without_ecn_once_that_is_refused() {
     for (socket, counts) in pair.sockets.iter().zip(&counts) {
         let [refused, batches] = counts.clone();
         socket.faults().set(move |call| {
-            let Call::Send { stride, has_ecn, .. } = call else { return None };
-            if has_ecn {
+            let Call::Send { stride, has_tos, .. } = call else { return None };
+            if has_tos {
                 refused.add();
                 return Some(EINVAL);
             }
@@ -351,7 +352,12 @@ async fn an_address_that_nothing_can_be_sent_to_does_not_turn_gso_off() {
         assert!(socket.max_packets() > 1, "the system has GSO");
         for from in [None, Some([127, 0, 0, 1].into())] {
             for packets in [1, 3] {
-                let transmit = Transmit { len: 100 * packets, stride: 100, ecn: EcnCodepoint::NotEct };
+                let transmit = Transmit {
+                    len: 100 * packets,
+                    stride: 100,
+                    ecn: EcnCodepoint::NotEct,
+                    may_fragment: false,
+                };
                 let mut progress = Progress::default();
                 let nowhere = "127.0.0.1:0".parse().unwrap();
                 let outcome = socket.try_send(nowhere, from, transmit, &[0; 300], &mut progress);

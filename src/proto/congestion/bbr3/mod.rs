@@ -344,6 +344,18 @@ impl Controller for Bbr3 {
         if self.state == State::Startup { min_rtt } else { min_rtt / 4 }
     }
 
+    fn mode(&self) -> Option<&'static str> {
+        Some(match self.state {
+            State::Startup => "startup",
+            State::Drain => "drain",
+            State::Down => "probe_bw_down",
+            State::Cruise => "probe_bw_cruise",
+            State::Refill => "probe_bw_refill",
+            State::Up => "probe_bw_up",
+            State::ProbeRtt => "probe_rtt",
+        })
+    }
+
     fn metrics(&self) -> Metrics {
         Metrics::of_delivery_rate(self.max_bw)
     }

@@ -359,6 +359,15 @@ impl Controller for BbrLike {
         self.min_rtt.map_or(Duration::ZERO, |rtt| rtt / 4)
     }
 
+    fn mode(&self) -> Option<&'static str> {
+        Some(match self.mode {
+            Mode::Startup => "startup",
+            Mode::Drain { .. } => "drain",
+            Mode::ProbeBw { .. } => "probe_bw",
+            Mode::ProbeRtt { .. } => "probe_rtt",
+        })
+    }
+
     fn metrics(&self) -> Metrics {
         Metrics::of_delivery_rate(self.max_bw.get())
     }

@@ -328,6 +328,16 @@ impl Controller for Cubic {
         if self.is_slow_start() { srtt } else { srtt / 4 }
     }
 
+    fn mode(&self) -> Option<&'static str> {
+        Some(if !self.is_slow_start() {
+            "congestion_avoidance"
+        } else if self.hystart.is_css() {
+            "conservative_slow_start"
+        } else {
+            "slow_start"
+        })
+    }
+
     fn metrics(&self) -> Metrics {
         let rate = self.srtt.map_or(0, |srtt| u128::from(self.cwnd) * 1_000_000 / srtt.as_micros().max(1));
         Metrics::of_delivery_rate(u64::try_from(rate).unwrap_or(u64::MAX))

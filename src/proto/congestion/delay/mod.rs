@@ -479,6 +479,15 @@ impl Controller for DelayBased {
         self.base.map_or(Duration::ZERO, |base| base / 4 + QUEUE_TIME)
     }
 
+    fn mode(&self) -> Option<&'static str> {
+        Some(match self.mode {
+            _ if self.drains.is_draining() => "drain",
+            Mode::Startup { .. } => "startup",
+            Mode::Delay => "delay",
+            Mode::Compete(_) => "compete",
+        })
+    }
+
     fn metrics(&self) -> Metrics {
         Metrics::of_delivery_rate(self.rate)
     }

@@ -107,6 +107,40 @@ fn a_peer_without_reader_is_owed_no_fin() {
     assert_eq!(ends.take_answer(), Some(no_reader(0)));
 }
 
+/// Else it would send on what nobody takes, until it is answered by ABORT.
+#[test]
+fn a_peer_without_reader_that_still_sends_is_told_that_nobody_reads_here_either() {
+    let dropped_before = |acked: bool| {
+        let mut ends = ended(4);
+        ends.drop_reader();
+        take_fin(&mut ends, 0);
+        if acked {
+            ends.on_fin_ack(no_reader(4));
+        }
+        ends.on_fin(no_reader(9), 5);
+        ends
+    };
+    let dropped_after = || {
+        let mut ends = Ends::default();
+        ends.on_fin(no_reader(9), 5);
+        assert!(ends.is_write_over());
+        ends.drop_reader();
+        ends.on_all_sent(4);
+        ends
+    };
+    assert!(dropped_before(true).is_write_over(), "it was told");
+    for mut ends in [dropped_before(false), dropped_after()] {
+        assert!(!ends.is_write_over());
+        assert_eq!(take_fin(&mut ends, 100), Some(no_reader(4)));
+        assert!(ends.on_fin_ack(no_reader(4)) && ends.is_write_over());
+    }
+    for mut ends in [dropped_before(false), dropped_after()] {
+        ends.on_arrival(9);
+        assert!(ends.is_write_over(), "all has arrived: there is nothing to refuse");
+        assert_eq!(take_fin(&mut ends, 100), None);
+    }
+}
+
 #[test]
 fn fin_is_sent_again_when_the_reader_goes_unless_there_is_nothing_to_refuse() {
     for acked in [false, true] {

@@ -1,13 +1,13 @@
 //! What the handshake sends: HELLO, ANSWER, and the PONG that returns an ANSWER's token.
 
 use super::{
-    Handshake, Knowledge,
+    Handshake, Knowledge, MIN_ROOM,
     exchange::{Candidate, Exchange, Refusal},
 };
 use crate::proto::{
     extension::{
         Conditions,
-        fields::Fields,
+        fields::{FIELD_HEADER_LEN, Fields},
         seed::{Purpose, SessionId},
         segment::{Envelope, Hello, MAX_HELLO, VERSION, refusing},
     },
@@ -17,6 +17,8 @@ use crate::proto::{
 
 /// What is sent in ANSWERs before the peer's address is known to be its own: at most this many times what was received.
 const AMPLIFICATION: u64 = 3;
+/// Bytes of the field MAX_PACKET.
+const MAX_PACKET_LEN: usize = FIELD_HEADER_LEN + size_of::<u16>();
 
 /// What is sent of the handshake, and what else is to be done for it.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +86,7 @@ impl Handshake {
         let keep_alive =
             self.keep_alive.map(|after| u32::try_from(after.get().as_millis()).unwrap_or(u32::MAX));
         let cookie = exchange.cookie.as_deref();
-        let fields = Fields { keep_alive, cookie, ..Fields::default() };
+        let fields = Fields { keep_alive, cookie, max_packet: self.max_packet, ..Fields::default() };
         let packet = exchange.hellos.packet_len();
         let padded = packet.min(out.len() + around).saturating_sub(around).min(MAX_HELLO);
         let written = envelope.write_hello(&self.own_hello(0, fields), padded, out);
@@ -115,7 +117,9 @@ impl Handshake {
         let candidate = exchange.candidates[at].as_mut().filter(|candidate| candidate.due)?;
         candidate.due = false;
         let Candidate { info, ts, len, .. } = *candidate;
-        let fields = Fields { token: Some(self.token_of(info.id)), ..Fields::default() };
+        // It is no longer than the HELLO (R15).
+        let max_packet = self.max_packet.filter(|_| len >= MIN_ROOM + MAX_PACKET_LEN);
+        let fields = Fields { token: Some(self.token_of(info.id)), max_packet, ..Fields::default() };
         let written = envelope.write_answer(&self.own_hello(ts, fields), info.id.tag(), out)?;
         self.may_answer(exchange, written, len).then_some(Sent { len: written, begins: false, owed: false })
     }
