@@ -49,4 +49,6 @@ mod settings;
 #[cfg(all(target_os = "linux", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod shards;
 mod shutdown;
+#[cfg(target_os = "linux")]
+mod storms;
 mod support;

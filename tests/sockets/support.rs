@@ -138,7 +138,7 @@ impl Drop for EchoServer {
 
 /// Writes `len` bytes of [`PAYLOAD`], from its start.
 pub async fn write_payload(writer: &mut (impl AsyncWrite + Unpin), len: usize) -> io::Result<()> {
-    let mut piece = vec![0; 48 << 10];
+    let mut piece = vec![0; len.min(48 << 10)];
     let mut at = 0;
     while at < len {
         let count = piece.len().min(len - at);
@@ -151,7 +151,7 @@ pub async fn write_payload(writer: &mut (impl AsyncWrite + Unpin), len: usize) -
 
 /// Reads `len` bytes and panics at the first that is not [`PAYLOAD`]'s.
 pub async fn read_payload(reader: &mut (impl AsyncRead + Unpin), len: usize) -> io::Result<()> {
-    let mut buffer = vec![0; 48 << 10];
+    let mut buffer = vec![0; len.min(48 << 10)];
     let mut at = 0;
     while at < len {
         let most = buffer.len().min(len - at);
