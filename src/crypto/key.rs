@@ -39,6 +39,12 @@ impl Key {
         Self { bytes: Zeroizing::new(bytes.to_vec()), derived: true }
     }
 
+    /// The key, if it has exactly 32 bytes.
+    #[cfg(feature = "noise")]
+    pub(crate) fn as_32_bytes(&self) -> Option<&[u8; 32]> {
+        self.bytes.as_slice().try_into().ok()
+    }
+
     /// The bytes that `kind` takes as its key.
     pub(super) fn bytes_for(&self, kind: CipherKind) -> Result<&[u8], CipherError> {
         let expected = kind.key_len();

@@ -31,6 +31,8 @@ mod password;
 
 #[cfg(feature = "aead-traits")]
 pub use self::aead::Aead;
+#[cfg(feature = "noise")]
+pub(crate) use self::aead::{DetachedKey, NONCE_LEN, TAG_LEN, detached_key};
 #[cfg(feature = "std")]
 pub use self::nonce::{EntropyError, OsNonces};
 #[cfg(feature = "password")]

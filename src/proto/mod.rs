@@ -17,6 +17,7 @@
 //!   path       RTT, MTU, pacing and congestion control of one path
 //!     congestion  the trait, and one file a controller
 //!   fec        parity of packets, and recovery from it
+//!   noise      handshakes and sealed packets with keys of each session, for those who send packets themselves
 //!   replay     which packets were received before
 //!   config error stats time timer random
 //! ```
@@ -32,6 +33,8 @@ mod error;
 mod extension;
 pub mod fec;
 mod memory;
+#[cfg(feature = "noise")]
+pub mod noise;
 mod path;
 pub(crate) mod pipeline;
 mod random;

@@ -15,6 +15,8 @@ mod lent;
 mod memory;
 #[cfg(feature = "mux")]
 mod mux;
+#[cfg(feature = "noise")]
+mod noise;
 mod settings;
 #[cfg(feature = "tokio")]
 mod sockets;

@@ -36,6 +36,10 @@ files! {
     highway_packets,
     /// Keys that kcptun derives from passwords.
     kcptun_keys,
+    /// Handshakes and sealed packets, made by `noise.py`.
+    noise,
+    /// Handshakes of the Noise Protocol Framework by the implementation cacophony, for the patterns that the crate has.
+    noise_framework,
     /// Parity of Reed-Solomon codes.
     rs_parity,
     /// Segments.

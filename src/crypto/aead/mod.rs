@@ -3,11 +3,14 @@
 //! * `ring`: the crate `ring`, with the feature of that name. It is the fastest, and needs a C compiler.
 //! * `rust_crypto`: the crates of the RustCrypto project. They serve every target, also without the standard library.
 //! * `adapter`: [`Aead`], which makes a packet cipher of any RustCrypto AEAD.
+//! * `detached`: keys whose nonce is not in the packet, for sessions that agree on keys.
 //!
 //! No cipher here is this crate's own.
 
 #[cfg(feature = "aead-traits")]
 mod adapter;
+#[cfg(feature = "noise")]
+mod detached;
 #[cfg(feature = "ring")]
 mod ring;
 #[cfg(any(feature = "aes-gcm", feature = "chacha20-poly1305"))]
@@ -15,10 +18,14 @@ mod rust_crypto;
 #[cfg(all(test, feature = "aead"))]
 mod tests;
 
+#[cfg(feature = "noise")]
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 #[cfg(feature = "aead-traits")]
 pub use self::adapter::Aead;
+#[cfg(feature = "noise")]
+pub(crate) use self::detached::{DetachedKey, NONCE_LEN, TAG_LEN, detached_key};
 use super::{cipher::PacketCipher, error::CipherError, key::Key, kind::CipherKind};
 
 /// Makes the AEAD of `kind`, from the fastest provider that is built in and has it.
@@ -37,6 +44,20 @@ const PROVIDERS: &[Provider] = &[
     #[cfg(any(feature = "aes-gcm", feature = "chacha20-poly1305"))]
     rust_crypto::build,
 ];
+
+/// Makes the key of a kind whose nonce is handed in. `None` if the provider does not have the kind.
+#[cfg(feature = "noise")]
+type KeyProvider = fn(CipherKind, &[u8; 32]) -> Option<Box<dyn DetachedKey>>;
+
+/// The fastest first.
+#[cfg(feature = "noise")]
+const fn key_providers() -> &'static [KeyProvider] {
+    &[
+        #[cfg(feature = "ring")]
+        ring::build_detached,
+        rust_crypto::build_detached,
+    ]
+}
 
 /// How many packets may be sealed under one key with random nonces of `nonce_len` bytes. With that many, two nonces are
 /// equal with a probability of 2^-33. `None` means that no sender gets that far.

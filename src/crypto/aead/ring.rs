@@ -3,6 +3,8 @@
 //! ring has AES-128-GCM, AES-256-GCM and ChaCha20-Poly1305. XChaCha20-Poly1305 is ChaCha20-Poly1305 under a key that is
 //! derived for each packet. ring has no AES-192-GCM: RustCrypto serves it.
 
+#[cfg(feature = "noise")]
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::{fmt, hint::black_box};
 
@@ -13,6 +15,8 @@ use ::ring::aead::{
 use chacha20::{R20, hchacha};
 use zeroize::Zeroizing;
 
+#[cfg(feature = "noise")]
+use super::DetachedKey;
 use super::{identity, nonce_limit};
 use crate::crypto::{
     cipher::PacketCipher,
@@ -33,6 +37,37 @@ pub(super) fn build(kind: CipherKind, key: &[u8]) -> Option<Arc<dyn PacketCipher
         _ => return None,
     };
     Some(Arc::new(RingAead(ErasedKey::new(algorithm, key)?)))
+}
+
+/// The key of `kind` whose nonce is handed in. `None` if ring does not have it.
+#[cfg(feature = "noise")]
+pub(super) fn build_detached(kind: CipherKind, key: &[u8; 32]) -> Option<Box<dyn DetachedKey>> {
+    let algorithm = match kind {
+        CipherKind::Aes256Gcm => &AES_256_GCM,
+        CipherKind::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        _ => return None,
+    };
+    Some(Box::new(ErasedKey::new(algorithm, key)?))
+}
+
+#[cfg(feature = "noise")]
+impl DetachedKey for ErasedKey {
+    fn seal(&self, nonce: &[u8; NONCE_LEN], payload: &mut [u8]) -> Result<[u8; TAG_LEN], SealError> {
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::empty(), payload);
+        tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(SealError::TooLong)
+    }
+
+    fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.0.open_in_place_separate_tag(nonce, Aad::empty(), Tag::from(*tag), payload, 0..);
+        opened.map(|_| ()).map_err(|_| OpenError::BadTag)
+    }
 }
 
 /// A packet cipher made of ring's keys: `nonce | ciphertext | tag`, without additional data.

@@ -1,0 +1,407 @@
+//! The packets of a session: sealed under keys of each direction, with counters as nonces.
+//!
+//! ```text
+//! route u32 | counter u32, masked | payload, encrypted | tag 16
+//! ```
+//!
+//! The counter's top bit on the wire is the phase: the lowest bit of the epoch whose key seals the packet. The other 31 bits are the
+//! lowest ones of a counter of 64 bits that never begins anew. The nonce is the route and the whole counter, so a packet whose clear
+//! part was changed does not open.
+
+use alloc::boxed::Box;
+use core::{fmt, hash::Hasher, time::Duration};
+
+use siphasher::sip::SipHasher24;
+use zeroize::Zeroizing;
+
+use super::{
+    HEADER_LEN, TAG_LEN,
+    error::{OpenPacketError, SealPacketError},
+    keys::PublicKey,
+    pattern::SessionCipher,
+    schedule::Chain,
+    window::{CounterWindow, Refused},
+};
+use crate::{
+    crypto::{DetachedKey, NONCE_LEN, OpenError, SealError},
+    proto::Instant,
+};
+
+/// Packets that one key seals before the next one is due. With packets of 1,400 bytes that is 2^38.5 blocks of AES: an attacker tells them
+/// from random bytes with a probability below 2^-50 (n² / 2^129, NIST SP 800-38D and RFC 9001, appendix B).
+const KEY_PACKETS: u64 = 1 << 32;
+/// Packets that one key seals at most, where the peer does not show that it has the next one.
+const MAX_KEY_PACKETS: u64 = 1 << 33;
+/// How long a key is used. Who breaks into an end learns no more than what was said under its last two keys.
+const KEY_LIFETIME: Duration = Duration::from_secs(3_600);
+/// How long packets under an old key are still taken in.
+const OLD_KEY_LIFETIME: Duration = Duration::from_secs(60);
+/// Forgeries after which the next key is due. 2^36 are ChaCha20-Poly1305's limit (RFC 9001, section 6.6).
+const KEY_FORGERIES: u64 = 1 << 35;
+
+/// Bits of the counter that are on the wire.
+const COUNTER_BITS: u32 = 31;
+const COUNTER_MASK: u64 = (1 << COUNTER_BITS) - 1;
+
+/// Which end of a handshake this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Initiator,
+    Responder,
+}
+
+/// The keys of one session: it seals the packets that this end sends, and opens those that its peer sends.
+///
+/// Packets are sealed and opened in place: [`seal`](Self::seal), [`open`](Self::open). Time comes in as an argument, of the same clock for
+/// both. Each direction has keys of its own, so a packet that is sent back to its sender opens nothing.
+///
+/// # Keys change
+/// After 2^32 packets or an hour the next packet that is sealed is under a new key; the peer follows with its own packets. That takes no
+/// message, no round trip and no pause: packets under the key before are taken in for a minute more. An end waits with another change until
+/// its peer has followed.
+pub struct SessionKeys {
+    sending: Sending,
+    receiving: Receiving,
+    peer: Option<PublicKey>,
+    handshake_hash: [u8; 32],
+    /// A packet of the peer was opened.
+    heard: bool,
+}
+
+impl SessionKeys {
+    /// `None` where the cipher is not built in.
+    pub(super) fn new(
+        initiator: &[u8; 32],
+        responder: &[u8; 32],
+        handshake_hash: &[u8; 32],
+        role: Role,
+        cipher: SessionCipher,
+        peer: Option<PublicKey>,
+    ) -> Option<Self> {
+        let (own, other) = match role {
+            Role::Initiator => (initiator, responder),
+            Role::Responder => (responder, initiator),
+        };
+        Some(Self {
+            sending: Sending::new(Chain::new(own, handshake_hash, cipher))?,
+            receiving: Receiving::new(Chain::new(other, handshake_hash, cipher))?,
+            peer,
+            handshake_hash: *handshake_hash,
+            heard: false,
+        })
+    }
+
+    /// The peer's static public key. `None` in the patterns in which it has none, or does not show it.
+    #[must_use]
+    pub const fn peer(&self) -> Option<&PublicKey> {
+        self.peer.as_ref()
+    }
+
+    /// A public value that is the same at both ends of this session, and at no end of another: what an application signs to tie
+    /// something of its own to the session (channel binding).
+    #[must_use]
+    pub const fn handshake_hash(&self) -> &[u8; 32] {
+        &self.handshake_hash
+    }
+
+    /// Whether a packet of the peer was opened: it has the session's keys, and the handshake is over at both ends.
+    #[must_use]
+    pub const fn is_peer_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Seals a packet in place: `8 bytes of header | payload | 16 bytes of tag`. The header and the tag are written, the payload is
+    /// encrypted. `route` is for the peer's routing, and is seen by everybody: [`route`] reads it. What is sent again is sealed
+    /// again, from its payload: a packet opens once.
+    ///
+    /// # Errors
+    /// [`SealPacketError`]. The packet must not be sent.
+    pub fn seal(&mut self, now: Instant, route: u32, packet: &mut [u8]) -> Result<(), SealPacketError> {
+        let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(SealPacketError::TooShort)?;
+        let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(SealPacketError::TooShort)?;
+        let is_due = self.sending.is_due(now) || self.receiving.forgeries >= KEY_FORGERIES;
+        if is_due && self.sending.confirmed {
+            self.sending.begin_epoch(now);
+        }
+        let counter = self.sending.next_counter(now)?;
+        *tag = self.sending.key.seal(&nonce(route, counter), payload).map_err(|error| match error {
+            SealError::TooShort => SealPacketError::TooShort,
+            _ => SealPacketError::TooLong,
+        })?;
+        let phase = (self.sending.epoch as u32 & 1) << COUNTER_BITS;
+        let clear = phase | (counter & COUNTER_MASK) as u32;
+        header[..4].copy_from_slice(&route.to_le_bytes());
+        // A tag is there, so there are 16 bytes behind the header.
+        let mask = self.sending.mask.of(&packet[HEADER_LEN..]);
+        packet[4..HEADER_LEN].copy_from_slice(&(clear ^ mask).to_le_bytes());
+        Ok(())
+    }
+
+    /// Opens a packet in place, and returns its payload. It opens once.
+    ///
+    /// # Errors
+    /// [`OpenPacketError`]. Nothing is remembered of the packet then, and what its bytes are is unspecified.
+    pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+        let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(OpenPacketError::TooShort)?;
+        let mask = self.receiving.mask.of(rest);
+        let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(OpenPacketError::TooShort)?;
+        let [r0, r1, r2, r3, c0, c1, c2, c3] = *header;
+        let clear = u32::from_le_bytes([c0, c1, c2, c3]) ^ mask;
+        let counter = nearest(u64::from(clear) & COUNTER_MASK, self.receiving.window.next());
+        self.receiving.window.check(counter).map_err(|refused| match refused {
+            Refused::Seen => OpenPacketError::Replayed,
+            Refused::TooOld => OpenPacketError::TooOld,
+        })?;
+        let nonce = nonce(u32::from_le_bytes([r0, r1, r2, r3]), counter);
+        self.receiving.open(now, clear >> COUNTER_BITS, counter, &nonce, payload, tag)?;
+        self.heard = true;
+        if self.receiving.epoch > self.sending.epoch {
+            self.sending.begin_epoch(now);
+        }
+        if self.receiving.epoch == self.sending.epoch {
+            self.sending.confirmed = true;
+        }
+        Ok(payload)
+    }
+
+    /// Has the next packet sealed under a new key, as soon as the peer has followed the last change.
+    pub const fn change_key(&mut self) {
+        self.sending.asked = true;
+    }
+
+    /// How many changes of keys there were.
+    #[must_use]
+    pub const fn key_changes(&self) -> u64 {
+        self.sending.epoch
+    }
+
+    /// Frees what a session that is idle does not need: an old key whose time is over, and the next one, which is made again.
+    pub fn trim(&mut self, now: Instant) {
+        self.receiving.expire(now);
+        self.receiving.next = None;
+    }
+}
+
+impl fmt::Debug for SessionKeys {
+    /// No secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionKeys")
+            .field("peer", &self.peer)
+            .field("heard", &self.heard)
+            .field("key_changes", &self.sending.epoch)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The route of a sealed packet, before it is known whose it is. `None` for fewer bytes than any packet has.
+#[must_use]
+pub fn route(packet: &[u8]) -> Option<u32> {
+    if packet.len() < HEADER_LEN + TAG_LEN {
+        return None;
+    }
+    packet.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The direction in which this end sends.
+struct Sending {
+    chain: Chain,
+    key: Box<dyn DetachedKey>,
+    mask: Mask,
+    /// Of the next packet. It goes on through all epochs.
+    counter: u64,
+    epoch: u64,
+    /// The counter of the epoch's first packet, and when that was sealed.
+    first: u64,
+    began: Option<Instant>,
+    /// The peer has sealed a packet under its key of this epoch, so it has ours.
+    confirmed: bool,
+    /// The application has asked for the next epoch.
+    asked: bool,
+}
+
+impl Sending {
+    fn new(mut chain: Chain) -> Option<Self> {
+        let mask = Mask(chain.mask());
+        let key = chain.peek()?;
+        chain.advance();
+        Some(Self {
+            chain,
+            key,
+            mask,
+            counter: 0,
+            epoch: 0,
+            first: 0,
+            began: None,
+            confirmed: false,
+            asked: false,
+        })
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.asked
+            || self.counter - self.first >= KEY_PACKETS
+            || self.began.is_some_and(|began| now - began >= KEY_LIFETIME)
+    }
+
+    /// Seals under the next key from now on.
+    #[cold]
+    fn begin_epoch(&mut self, now: Instant) {
+        // It could be made before, so it can be made now.
+        let Some(key) = self.chain.peek() else { return };
+        self.chain.advance();
+        self.key = key;
+        self.epoch += 1;
+        (self.first, self.began) = (self.counter, Some(now));
+        (self.confirmed, self.asked) = (false, false);
+    }
+
+    fn next_counter(&mut self, now: Instant) -> Result<u64, SealPacketError> {
+        if self.counter - self.first >= MAX_KEY_PACKETS {
+            return Err(SealPacketError::KeyUsedUp);
+        }
+        self.began.get_or_insert(now);
+        let counter = self.counter;
+        self.counter += 1;
+        Ok(counter)
+    }
+}
+
+/// The direction in which the peer sends.
+struct Receiving {
+    chain: Chain,
+    key: Box<dyn DetachedKey>,
+    mask: Mask,
+    window: CounterWindow,
+    epoch: u64,
+    /// The lowest counter seen in this epoch. Lower ones with the other phase are of the epoch before.
+    first: u64,
+    /// The key before, and until when it opens packets.
+    previous: Option<(Box<dyn DetachedKey>, Instant)>,
+    /// The key after, once something may have been sealed under it. It is kept, so that forgeries do not have it made again and again.
+    next: Option<Box<dyn DetachedKey>>,
+    /// Packets with a wrong tag, in this epoch.
+    forgeries: u64,
+}
+
+impl Receiving {
+    fn new(mut chain: Chain) -> Option<Self> {
+        let mask = Mask(chain.mask());
+        let key = chain.peek()?;
+        chain.advance();
+        Some(Self {
+            chain,
+            key,
+            mask,
+            window: CounterWindow::new(),
+            epoch: 0,
+            first: 0,
+            previous: None,
+            next: None,
+            forgeries: 0,
+        })
+    }
+
+    #[inline]
+    fn open(
+        &mut self,
+        now: Instant,
+        phase: u32,
+        counter: u64,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenPacketError> {
+        let is_current = u64::from(phase) == self.epoch & 1;
+        let opened = if is_current {
+            self.key.open(nonce, payload, tag)
+        } else {
+            self.open_other(now, counter, nonce, payload, tag)?
+        };
+        if opened.is_err() {
+            self.forgeries += 1;
+            return Err(OpenPacketError::BadTag);
+        }
+        if is_current {
+            self.first = self.first.min(counter);
+        }
+        self.window.insert(counter);
+        Ok(())
+    }
+
+    /// Opens a packet of the other phase than that of this epoch.
+    #[cold]
+    fn open_other(
+        &mut self,
+        now: Instant,
+        counter: u64,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<Result<(), OpenError>, OpenPacketError> {
+        if counter < self.first {
+            self.expire(now);
+            let (key, _) = self.previous.as_ref().ok_or(OpenPacketError::TooOld)?;
+            return Ok(key.open(nonce, payload, tag));
+        }
+        let Some(next) = self.next.take().or_else(|| self.chain.peek()) else {
+            return Ok(Err(OpenError::BadTag));
+        };
+        let opened = next.open(nonce, payload, tag);
+        if opened.is_ok() {
+            let old = core::mem::replace(&mut self.key, next);
+            self.previous = Some((old, now + OLD_KEY_LIFETIME));
+            self.chain.advance();
+            self.epoch += 1;
+            (self.first, self.forgeries) = (counter, 0);
+        } else {
+            self.next = Some(next);
+        }
+        Ok(opened)
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.previous.take_if(|(_, until)| *until <= now);
+    }
+}
+
+/// Hides the counter, so that an observer cannot tell how many packets there were, which were lost, and which follow each other (as RFC
+/// 9001, section 5.4, does). SipHash-2-4 is a pseudo-random function of the sample, and in every build of the crate; that of QUIC's
+/// ciphers would be two more.
+struct Mask(Zeroizing<[u8; 16]>);
+
+impl Mask {
+    /// The mask of a packet: of the 16 bytes behind its header, which are encrypted.
+    #[inline]
+    fn of(&self, behind_header: &[u8]) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(behind_header.get(..TAG_LEN).unwrap_or_default());
+        hasher.finish() as u32
+    }
+}
+
+/// What stands in for a nonce: nothing of it can be changed without another key stream and another tag.
+#[inline]
+fn nonce(route: u32, counter: u64) -> [u8; NONCE_LEN] {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[..4].copy_from_slice(&route.to_le_bytes());
+    nonce[4..].copy_from_slice(&counter.to_le_bytes());
+    nonce
+}
+
+/// The counter with these lowest bits that is nearest to `expected` (RFC 9000, appendix A.3).
+#[inline]
+const fn nearest(low: u64, expected: u64) -> u64 {
+    const RANGE: u64 = 1 << COUNTER_BITS;
+    // Nobody gets near the end of the counter, but whoever has the keys may leap towards it.
+    let candidate = expected & !COUNTER_MASK | low;
+    if candidate.saturating_add(RANGE / 2) <= expected {
+        candidate.saturating_add(RANGE)
+    } else if candidate > expected.saturating_add(RANGE / 2) && candidate >= RANGE {
+        candidate - RANGE
+    } else {
+        candidate
+    }
+}
+
+#[cfg(test)]
+mod tests;
