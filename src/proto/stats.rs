@@ -51,7 +51,7 @@ pub struct UdpStats {
     pub packets_received: u64,
     /// Bytes of those packets.
     pub bytes_received: u64,
-    /// Packets dropped because they belong to another conversation.
+    /// Packets dropped because they belong to another conversation, and segments of another session of this one.
     pub wrong_conv: u64,
     /// Packets dropped because they are not well formed: a header names a length that does not fit, or a command that
     /// does not exist. The segments before that place still count.

@@ -143,6 +143,70 @@ fn a_server_that_was_restarted_before_its_answer_came_is_noticed() {
     assert!(confirmed > 50, "{confirmed} of {SEEDS:?} were confirmed");
 }
 
+/// The path had a copy of the client's first packets still, and delivers it to the server after its restart. That is the beginning of
+/// a session there. What the server writes to it has numbers that the client waits for.
+#[test]
+fn what_a_restarted_server_writes_to_a_copy_of_the_beginning_is_not_read() {
+    let mut refused = 0;
+    for seed in SEEDS {
+        let config = preferred().build().unwrap();
+        let mut simulation = begun(seed, [&config; 2], &LinkSettings::delay(ms(1 + seed % 50)));
+        let beginning = Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::clone(&beginning);
+        simulation.client().link.lose_if(move |_, packet| {
+            let mut sent = sent.lock().unwrap();
+            if sent.len() < 4 {
+                sent.push(packet.to_vec());
+            }
+            false
+        });
+        simulation.client().writer = Writer::bulk(3_000);
+        simulation.server().writer = Writer::bulk(2_000);
+        simulation.run_until(10 * SECOND, |simulation| {
+            let confirmed = simulation.ends.iter().all(|end| end.connection.is_peer_confirmed());
+            confirmed && simulation.flows.iter().all(|flow| flow.read >= 2_000)
+        });
+        simulation.run_for(SECOND);
+        // Its application reads nothing of what the former has read.
+        simulation.server().reader = Reader { not_before: Instant::from_micros(u64::MAX), ..Reader::eager() };
+        restart(&mut simulation, SERVER, &config);
+        for mut packet in beginning.lock().unwrap().clone() {
+            simulation.call(SERVER, |connection, now| connection.handle_packet(now, &mut packet)).unwrap();
+        }
+        // In segments of other lengths than the former server's, as those of an echo may be.
+        for _ in 0..100 {
+            simulation.call(SERVER, |connection, now| connection.write(now, &[9; 700])).unwrap();
+            simulation.call(SERVER, |connection, _| connection.flush());
+        }
+        found_reset(&mut simulation, CLIENT);
+        assert_eq!(simulation.flows[SERVER].read, 2_000, "seed {seed}");
+        refused += simulation.client().connection.stats().udp.wrong_conv;
+    }
+    assert!(refused > SEEDS.end, "{refused} segments");
+}
+
+/// A machine that was suspended: its clock goes on by an hour at once, and it is the same session.
+#[test]
+fn a_server_whose_clock_jumps_is_still_the_same() {
+    for seed in SEEDS {
+        for side in [CLIENT, SERVER] {
+            let config = preferred().dead_timeout(7_200 * SECOND).build().unwrap();
+            let link = LinkSettings::delay(ms(1 + seed % 50)).loss(f64::from(seed as u32 % 3) / 20.0);
+            let mut simulation = in_session(seed, &config, &link);
+            simulation.ends[side].clock_offset += 3_600 * SECOND;
+            simulation.drive(side);
+            simulation.server().writer = Writer::bulk(100_000);
+            simulation.run_for(60 * SECOND);
+            assert_eq!(
+                simulation.flows[SERVER].read,
+                100_000,
+                "seed {seed}, {side}: {}",
+                simulation.report()
+            );
+        }
+    }
+}
+
 #[test]
 fn a_server_that_was_restarted_with_its_window_closed_is_noticed() {
     for seed in 0..20 {

@@ -13,7 +13,7 @@
 
 use core::time::Duration;
 
-use super::{Arq, ghost::Ghost, keep_alive::KeepAlive};
+use super::{Arq, ghost::Ghost, keep_alive::KeepAlive, peer_time::PeerTime};
 use crate::proto::{seq, time::Instant};
 
 /// Transmissions of the oldest segment without any answer, after which the peer is asked whether it knows the session.
@@ -27,8 +27,9 @@ const CLOCK_LASTS: Duration = Duration::from_millis(1 << 30);
 pub(super) struct Alive {
     pub(super) keep_alive: KeepAlive,
     pub(super) ghost: Ghost,
+    pub(super) peer_time: PeerTime,
     /// A ghost was found in the peer's place.
-    is_ghost: bool,
+    pub(super) is_ghost: bool,
     /// The peer answers PING.
     is_confirmed: bool,
     /// What had been acknowledged when the peer was confirmed, until it shows that it knows of that: see
@@ -52,6 +53,7 @@ impl Alive {
             // Clients choose their conv at random, so its scattered bits set the sessions apart.
             keep_alive: KeepAlive::new(silence, conv.wrapping_mul(0x9e37_79b1)),
             ghost: Ghost::new(first_sn),
+            peer_time: PeerTime::default(),
             is_ghost: false,
             is_confirmed: false,
             unproven: None,
@@ -88,8 +90,9 @@ impl Arq {
         self.alive.is_confirmed = true;
         self.alive.has_clock = is_authenticated;
         let una = self.buffer.una();
-        if self.alive.ghost.is_enabled() && una != self.alive.ghost.first_sn() {
-            self.alive.unproven = Some(una);
+        if self.alive.ghost.is_enabled() {
+            self.alive.peer_time.confirm();
+            self.alive.unproven = Some(una).filter(|una| *una != self.alive.ghost.first_sn());
         }
         self.alive.ghost.disable();
         match asks_first {

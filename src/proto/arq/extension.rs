@@ -36,6 +36,10 @@ impl Arq {
             self.counters.udp.malformed += 1;
             return Err(SegmentError::UnknownCommand(header.cmd as u8).into());
         };
+        if header.frg == Subtype::Fin as u8 && !self.alive.peer_time.admits(now, header.ts) {
+            self.refuse_other_session(now);
+            return Ok(false);
+        }
         let taken = extension.input(now, &header, body, origin, &self.conditions());
         if let Some(rtt) = taken.rtt {
             self.path.on_rtt(now, rtt, &self.nodelay);
@@ -52,8 +56,11 @@ impl Arq {
         if !taken.vouched {
             return Ok(false);
         }
-        if taken.answers && header.frg == Subtype::Pong as u8 {
-            self.on_pong(header.una);
+        if taken.answers {
+            self.learn_peer_time(now, header.ts);
+            if header.frg == Subtype::Pong as u8 {
+                self.on_pong(header.una);
+            }
         }
         let right = self.note_una(header.una, header.wnd, origin);
         self.buffer.ack_before(header.una, confirmed);

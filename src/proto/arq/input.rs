@@ -192,6 +192,10 @@ impl Arq {
         place: Option<BlockPosition<'_>>,
     ) {
         self.counters.segments.push_received += 1;
+        if !self.alive.peer_time.admits(now, header.ts) {
+            self.refuse_other_session(now);
+            return;
+        }
         let outcome = self.recv.insert(header.sn, header.frg, payload, place);
         match outcome {
             Insert::Refused => {

@@ -31,6 +31,7 @@ mod keep_alive;
 mod losses;
 mod mtu;
 mod output;
+mod peer_time;
 mod prefetch;
 mod probe;
 mod recv_buffer;
