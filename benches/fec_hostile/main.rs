@@ -4,8 +4,7 @@
 //! * `unexpected`: at a session without FEC of its own, which anybody can send FEC packets to all the same.
 //! * `expected`: at one whose own groups have 10 and 3 packets.
 //!
-//! Among the patterns are two honest ones, to compare with. What a driver does for each packet besides is not measured here: it
-//! takes about 1,000 ns.
+//! Among the patterns are two honest ones, to compare with. What a driver does for each packet besides is measured by `hostile`.
 
 mod patterns;
 

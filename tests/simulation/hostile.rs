@@ -11,7 +11,7 @@ use kcp9::{
     KcpConfig, KcpConfigBuilder, NoDelay,
     proto::{
         CloseReason, Command, Connection, Event, Extensions, HEADER_LEN, Instant, PacketError, SegmentError,
-        SegmentHeader, Segments, Stats, WriteError,
+        SegmentHeader, Segments, SessionSeed, Stats, WriteError,
     },
 };
 
@@ -150,6 +150,46 @@ impl Victim {
         assert_eq!(self.connection.close_reason(), None);
         self.hear(push(sn, b"hello")).unwrap();
         assert_eq!(self.read(), b"hello");
+    }
+}
+
+// ---- Extension segments ----
+
+struct Zeros;
+
+impl kcp9::proto::Random for Zeros {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+/// Each takes longer to look at than a segment of KCP: what is looked at is counted here, whatever they are and say.
+#[test]
+fn of_a_packet_full_of_extension_segments_the_first_8_are_looked_at() {
+    for subtype in 0..=255 {
+        let config = settings().extensions(Extensions::Preferred).build().unwrap();
+        let mut victim = Victim::new(&settings());
+        victim.connection = Connection::accept(CONV, &config, victim.now, SessionSeed::new(&mut Zeros));
+        let looked_at = |victim: &Victim| {
+            let counts = victim.stats().extensions;
+            counts.received + counts.unknown + counts.malformed + counts.wrong_tag
+        };
+        let segment = SegmentHeader { frg: subtype, sn: 9, ..says(Command::Extension) };
+        let one = packet(segment, &[1; 8]);
+        let wask = packet(says(Command::Wask), b"");
+        for packets in 1..=10 {
+            let before = victim.stats().extensions.dropped;
+            victim.hear([&one.repeat(42)[..], &wask].concat()).unwrap();
+            let dropped = victim.stats().extensions.dropped - before;
+            assert!((34..=42).contains(&dropped), "{subtype:#x}: {dropped}");
+            assert!(looked_at(&victim) <= 8 * packets, "{subtype:#x}: {:?}", victim.stats().extensions);
+            // What stands behind them counts.
+            assert_eq!(victim.stats().segments.received, 43 * packets);
+        }
+        // Eight are as many as ever.
+        let before = victim.stats().extensions.dropped + looked_at(&victim);
+        victim.hear(one.repeat(8)).unwrap();
+        assert_eq!(victim.stats().extensions.dropped + looked_at(&victim), before + 8);
     }
 }
 

@@ -21,6 +21,10 @@ use crate::proto::{
     wire::{Command, HEADER_LEN, SegmentHeader, Segments},
 };
 
+/// The extension segments of a packet that are looked at. Each takes longer than others, and a packet has room for 58. A sender of
+/// this crate puts three into one at most.
+const MAX_EXTENSION_SEGMENTS: u32 = 8;
+
 /// How a packet came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proto) enum Origin {
@@ -76,6 +80,7 @@ impl Arq {
         let mut arrived = StreamRange::default();
         // Where the next segment begins.
         let mut at = 0;
+        let mut extension_segments = 0;
         for segment in Segments::new(segments) {
             let (header, payload) = match segment {
                 Ok(segment) => segment,
@@ -94,6 +99,11 @@ impl Arq {
             let payload_at = at + HEADER_LEN;
             at = payload_at + payload.len();
             if header.cmd == Command::Extension {
+                if extension_segments == MAX_EXTENSION_SEGMENTS {
+                    skip_extension(extension);
+                    continue;
+                }
+                extension_segments += 1;
                 let rest = (segments, payload_at);
                 match self.input_extension(now, rest, origin, extension.as_deref_mut(), &mut confirmed) {
                     Ok(is_heard) => heard |= is_heard,
@@ -294,6 +304,15 @@ impl Arq {
     /// within a fraction of a round trip.
     pub(super) fn early_delay(&self) -> Duration {
         (self.path.rtt().smoothed() / 4).clamp(Duration::from_millis(1), self.nodelay.interval)
+    }
+}
+
+/// Counts an extension segment behind as many as are looked at.
+#[cold]
+#[inline(never)]
+fn skip_extension(extension: &mut ExtensionSlot) {
+    if let Some(extension) = extension.as_deref_mut() {
+        extension.skip();
     }
 }
 

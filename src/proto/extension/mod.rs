@@ -296,6 +296,11 @@ impl Extension {
 
     // ---- What comes in ----
 
+    /// Counts an extension segment of a packet that has too many.
+    pub(in crate::proto) const fn skip(&mut self) {
+        self.stats.dropped += 1;
+    }
+
     /// Takes in an extension segment of this conversation.
     #[cold]
     pub(in crate::proto) fn input(
