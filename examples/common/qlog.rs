@@ -193,6 +193,7 @@ fn gauges(stats: &Stats) -> Value {
         "unsent_bytes": stats.queues.unsent_bytes,
         "unread_bytes": stats.queues.unread_bytes,
         "out_of_order": stats.queues.out_of_order,
+        "memory_bytes": stats.queues.memory_bytes,
         "delivery_rate": stats.path.delivery_rate,
         "plpmtu": stats.path.plpmtu,
     });

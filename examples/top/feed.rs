@@ -33,8 +33,8 @@ pub(crate) struct Session {
     /// Packets.
     pub(crate) recovered: u64,
     pub(crate) unrecoverable: u64,
-    /// Bytes that wait to be sent or read.
-    pub(crate) queued: u64,
+    /// Bytes of its buffers, in use or spare.
+    pub(crate) memory: u64,
 }
 
 impl Session {
@@ -50,7 +50,7 @@ impl Session {
             resent: stats.recovery.resends(),
             recovered: stats.fec.recovered,
             unrecoverable: stats.fec.unrecoverable,
-            queued: (stats.queues.unsent_bytes + stats.queues.unread_bytes) as u64,
+            memory: stats.queues.memory_bytes as u64,
         }
     }
 }

@@ -55,7 +55,7 @@ impl Column {
             Self::Loss => "loss %",
             Self::Resent => "resent",
             Self::Recovered => "fec",
-            Self::Memory => "queued",
+            Self::Memory => "memory",
         }
     }
 }
@@ -75,8 +75,8 @@ pub(crate) struct Row {
     /// Since the session began: segments sent again, and packets that FEC recovered.
     pub(crate) resent: u64,
     pub(crate) recovered: u64,
-    /// Bytes.
-    pub(crate) queued: u64,
+    /// Bytes of its buffers.
+    pub(crate) memory: u64,
 }
 
 /// All that is shown.
@@ -186,7 +186,7 @@ impl Row {
             loss: if pushed > 0.0 { (resent / pushed * 100.0).min(100.0) } else { 0.0 },
             resent: now.resent,
             recovered: now.recovered,
-            queued: now.queued,
+            memory: now.memory,
         }
     }
 
@@ -200,7 +200,7 @@ impl Row {
             Column::Loss => self.loss.total_cmp(&other.loss),
             Column::Resent => self.resent.cmp(&other.resent),
             Column::Recovered => self.recovered.cmp(&other.recovered),
-            Column::Memory => self.queued.cmp(&other.queued),
+            Column::Memory => self.memory.cmp(&other.memory),
         }
     }
 }

@@ -64,7 +64,7 @@ fn text(row: &Row, column: Column) -> String {
         Column::Loss => format!("{:.1}", row.loss),
         Column::Resent => row.resent.to_string(),
         Column::Recovered => row.recovered.to_string(),
-        Column::Memory => bytes(row.queued as f64),
+        Column::Memory => bytes(row.memory as f64),
     }
 }
 

@@ -210,6 +210,9 @@ pub struct QueueState {
     pub unread_bytes: usize,
     /// Segments that arrived and wait for an earlier one.
     pub out_of_order: u32,
+    /// Memory of the stream's buffers, in bytes: for what was written and is not acknowledged, for what arrived and was not read, and
+    /// spare memory that is kept for more.
+    pub memory_bytes: usize,
 }
 
 /// The sizes of FEC groups in both directions, and the losses.

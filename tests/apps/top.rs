@@ -35,7 +35,7 @@ fn session(port: u16, sent: u64, pushed: u64, resent: u64) -> Session {
         resent,
         recovered: 3,
         unrecoverable: 0,
-        queued: 1_234_567,
+        memory: 1_234_567,
     }
 }
 
@@ -119,7 +119,7 @@ fn a_screen_of_sessions() {
     let lines = screen(&state, 120, 6);
     assert_eq!(lines[0], "2 sessions  out 2.5 MB/s  in 1.3 MB/s  memory 5.0 kB");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert_eq!(words(&lines[1]), "peer conv out/s v in/s rtt ms loss % resent fec queued");
+    assert_eq!(words(&lines[1]), "peer conv out/s v in/s rtt ms loss % resent fec memory");
     assert_eq!(words(&lines[2]), "192.0.2.1:1 00000abc 2.5 MB 1.2 MB 1.0 2.5 5 3 1.2 MB");
     assert_eq!(words(&lines[3]), "192.0.2.1:2 00000abc 300 B 150 B 2.0 0.0 0 3 1.2 MB");
     assert!(lines[5].contains("q: quit"));
@@ -153,7 +153,7 @@ fn the_longest_line_is_within_the_limit() {
         resent: u64::MAX,
         recovered: u64::MAX,
         unrecoverable: u64::MAX,
-        queued: u64::MAX,
+        memory: u64::MAX,
     };
     let all =
         Snapshot { time: u64::MAX, count: u64::MAX, memory: u64::MAX, sessions: vec![longest; MAX_SESSIONS] };

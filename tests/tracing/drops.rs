@@ -1,15 +1,16 @@
 //! What an endpoint says of packets that it does not accept.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
+    crypto::{CipherKind, Framing, Key, PacketCrypto},
     proto::{
-        Command, CookiePolicy, Endpoint, Extensions, Handle, Instant, Random, Refusal, Routed, RoutingStats,
-        SegmentHeader,
+        Command, Connection, CookiePolicy, Endpoint, Extensions, Handle, Instant, Random, Refusal, Routed,
+        RoutingStats, SegmentHeader,
     },
 };
-use kcp9_simulator::Rng;
+use kcp9_simulator::{Nonces, Rng};
 use kcp9_tests::collector::{Collector, Recorded};
 use tracing::Level;
 
@@ -116,6 +117,28 @@ pub fn limits() -> Vec<Recorded> {
 #[test]
 fn limits_say_whom_they_turn_away() {
     limits();
+}
+
+/// The first packet of an encrypted session begins no other one, wherever it is sent from.
+#[test]
+fn recorded_first_packets_are_said_to_be() {
+    let cipher = CipherKind::Aes256Gcm.build(&Key::from_bytes(&[7; 32]), Framing::KcpGo).unwrap();
+    let config = KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())));
+    let mut client = Connection::new(7, &config.clone().build().unwrap(), Instant::ZERO);
+    client.write(Instant::ZERO, b"!").unwrap();
+    let mut buffer = vec![0; 2_000];
+    let len = client.poll_transmit(Instant::ZERO, &mut buffer).unwrap().len;
+
+    let collector = Collector::begin(Level::TRACE);
+    let mut server = Server::new(config);
+    for host in 1..=9 {
+        server.receive(ms(0), source(host), &buffer[..len]);
+    }
+    let events = collector.take();
+    table::check(&events);
+    assert_eq!((server.handles.len(), server.stats().dropped_replayed), (1, 8));
+    assert_eq!(count(&events, "refused", "cause", "replayed"), 8, "{events:?}");
+    assert_eq!(sum(&events, "refused", "packets"), 8);
 }
 
 /// One source with noise for a minute and more: one warning a minute.

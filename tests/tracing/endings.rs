@@ -61,13 +61,14 @@ fn roles(events: &[&Recorded]) -> BTreeMap<String, usize> {
 /// One session that moves to another socket and ends, and one that its listener ends.
 pub fn sessions_over_sockets() -> Vec<Recorded> {
     let collector = Collector::begin(Level::TRACE);
-    let (conv, client_addr, server_addr) = run(async {
+    let (conv, client_addr, server_addr, accepted) = run(async {
         let listener = KcpListener::bind("127.0.0.1:0", sealed().build().unwrap()).await.unwrap();
         let server_addr = listener.local_addr().unwrap();
         let (mut client, mut server) = session(&listener, sealed().build().unwrap()).await;
         let (conv, client_addr) = (client.conv(), client.local_addr().unwrap());
         client.rebind(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
         until("the server follows", || server.stats().extensions.moves == 1).await;
+        until("the client knows", || client.stats().extensions.moves == 1).await;
         within(5, "the client's end", client.shutdown()).await.unwrap();
         within(5, "the server's end", server.shutdown()).await.unwrap();
         drop((client, server));
@@ -75,7 +76,7 @@ pub fn sessions_over_sockets() -> Vec<Recorded> {
         listener.abort();
         within(5, "it is ended", client.read_u8()).await.unwrap_err();
         until("all are gone", || listener.endpoint_stats().state.sessions == 0).await;
-        (conv, client_addr, server_addr)
+        (conv, client_addr, server_addr, listener.endpoint_stats().driver.accepted)
     });
     let events = collector.take();
     table::check(&events);
@@ -84,6 +85,7 @@ pub fn sessions_over_sockets() -> Vec<Recorded> {
     let (connects, accepts) = ("connects".to_owned(), "accepts".to_owned());
     let two = BTreeMap::from([(connects.clone(), 2), (accepts.clone(), 2)]);
     assert_eq!(roles(&named(&events, "opened")), two);
+    assert_eq!(roles(&named(&events, "opened"))["accepts"] as u64, accepted);
     assert_eq!(roles(&named(&events, "ended")), two);
     assert_eq!(roles(&named(&events, "connected")), BTreeMap::from([(connects.clone(), 2)]));
     assert_eq!(roles(&named(&events, "validated")), BTreeMap::from([(accepts.clone(), 2)]));

@@ -7,9 +7,10 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use kcp9::{Extensions, KcpConfig, KcpError, KcpStream, proto::CloseReason};
+use kcp9::{Extensions, KcpConfig, KcpEndpoint, KcpError, KcpStream, proto::CloseReason};
 use kcp9_relay::Relay;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -107,4 +108,20 @@ async fn something_else_arrives() {
     })
     .await;
     assert_eq!(listener.endpoint_stats().driver.accepted, 0);
+}
+
+/// Both ends connect, as through two NATs, and did not agree on the conv.
+#[tokio::test]
+async fn both_ends_connect_with_other_convs() {
+    let ends =
+        [KcpEndpoint::bind("127.0.0.1:0").await.unwrap(), KcpEndpoint::bind("127.0.0.1:0").await.unwrap()];
+    let addrs = [0, 1].map(|end: usize| ends[end].local_addr().unwrap());
+    let connect =
+        |end: usize, conv| ends[end].connect_with_conv(addrs[1 - end], conv, KcpConfig::default()).unwrap();
+    let _streams = [connect(0, 7), connect(1, 8)];
+    until(5, "they are dropped", || ends.iter().all(|end| end.endpoint_stats().dropped.no_session >= 2))
+        .await;
+    // With the same, they are one session.
+    let streams = [connect(0, 9), connect(1, 9)];
+    streams[0].connected(Duration::from_secs(5)).await.unwrap();
 }

@@ -293,6 +293,9 @@ pub(super) const SUMMED_GAUGES: &[Figure<Stats, f64>] = &[
     Figure::count("out_of_order_segments", "Segments that wait for an earlier one", |stats| {
         stats.queues.out_of_order.into()
     }),
+    Figure::bytes("session_buffer_bytes", "Memory of the streams' buffers, in use or spare", |stats| {
+        stats.queues.memory_bytes as f64
+    }),
     Figure::bytes("unsent_datagram_bytes", "Bytes of datagrams that wait to be sent", |stats| {
         stats.datagram_queues.unsent_bytes as f64
     }),

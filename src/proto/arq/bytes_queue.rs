@@ -170,7 +170,6 @@ impl BytesQueue {
     }
 
     /// Bytes of all memory, in use or spare.
-    #[cfg(feature = "tokio")]
     pub(super) fn memory_bytes(&self) -> usize {
         let in_use = self.chunks.iter().filter_map(|chunk| chunk.memory.as_ref());
         in_use.chain(&self.spare).map(Memory::len).sum()

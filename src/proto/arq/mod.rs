@@ -477,7 +477,6 @@ impl Arq {
     }
 
     /// Bytes of the memory for what was written and for what arrived, in use or spare.
-    #[cfg(feature = "tokio")]
     pub(super) fn memory_bytes(&self) -> usize {
         self.queue.bytes.memory_bytes() + self.recv.memory_bytes()
     }
@@ -504,6 +503,7 @@ impl Arq {
             unread_segments: self.recv.unread_segments() as u32,
             unread_bytes: self.recv.unread_bytes(),
             out_of_order: self.recv.out_of_order(),
+            memory_bytes: self.memory_bytes(),
         }
     }
 }

@@ -128,7 +128,7 @@ mod watch {
                     "its packets cannot be decrypted: are key, cipher and framing the same at both ends?"
                 }
                 Self::NoSession => {
-                    "its packets are of no session and begin none: is a cipher set at its end only, is it another protocol, or a session from before a restart?"
+                    "its packets are of no session and begin none: is a cipher set at its end only, is it another protocol, another conv, or a session from before a restart?"
                 }
                 Self::NoHello => {
                     "it has no extensions, and they are required here: Extensions::Preferred accepts it"

@@ -171,7 +171,6 @@ impl ReadyQueue {
     }
 
     /// Bytes of the places for chunks and segments, used or not.
-    #[cfg(feature = "tokio")]
     pub(super) fn queue_bytes(&self) -> usize {
         self.chunks.capacity() * size_of::<Chunk>() + self.segments.capacity() * size_of::<Segment>()
     }

@@ -274,7 +274,6 @@ impl RecvBuffer {
     }
 
     /// Bytes of payload, of the queue that it stands in, and of spare memory.
-    #[cfg(feature = "tokio")]
     pub(in crate::proto::arq) fn memory_bytes(&self) -> usize {
         self.held_bytes() + self.overhead() + self.spare_bytes() + self.ready.queue_bytes()
     }
