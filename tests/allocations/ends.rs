@@ -19,6 +19,8 @@ const LEFT_OF_EACH: i64 = 512;
 const LEFT: i64 = 64 << 10;
 /// Sooner than any timeout: `linger` is 30 s, and an answer to a lost packet would take 3 s.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// Round trips that are more than as many receive calls as it takes to free the blocks that a thread keeps.
+const CALLS: usize = 80;
 
 #[derive(Debug, Clone, Copy)]
 enum How {
@@ -57,6 +59,28 @@ async fn fill_and_end(listener: &KcpListener, endpoint: &KcpEndpoint, config: &K
         assert!(begun.elapsed() < AT_ONCE, "sessions are left: {:?}", listener.endpoint_stats().state);
         sleep(Duration::from_millis(1)).await;
     }
+    give_blocks_back(listener, endpoint, config).await;
+}
+
+/// A thread keeps up to 128 blocks of 64 KiB that sessions held, for the receive calls to come, and frees them after 64 calls that found
+/// none held. How many a cycle leaves is how many were held at a time, which is not what this test is about. So that many packets are
+/// received here that nobody holds.
+async fn give_blocks_back(listener: &KcpListener, endpoint: &KcpEndpoint, config: &KcpConfig) {
+    let mut client = endpoint.connect(listener.local_addr().unwrap(), config.clone()).unwrap();
+    client.write_u8(1).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    server.read_u8().await.unwrap();
+    for _ in 0..CALLS {
+        client.write_u8(1).await.unwrap();
+        server.read_u8().await.unwrap();
+        server.write_u8(1).await.unwrap();
+        client.read_u8().await.unwrap();
+    }
+    client.abort();
+    drop((client, server));
+    while endpoint.endpoint_stats().state.sessions + listener.endpoint_stats().state.sessions > 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[test]
@@ -74,8 +98,7 @@ fn ended_sessions_give_everything_back_at_once() {
                 runtime.block_on(fill_and_end(&listener, &endpoint, &config, how));
             })
         };
-        // What grows once has grown then. A cycle that needs more receive buffers at a time than those before leaves them for use
-        // again, up to a number: not each of several does.
+        // What grows once has grown then.
         cycle();
         let most = SESSIONS as i64 * LEFT_OF_EACH + LEFT;
         let cycles = [(); 4].map(|()| {
@@ -83,6 +106,8 @@ fn ended_sessions_give_everything_back_at_once() {
             assert!(info.bytes_max >= SESSIONS as u64 * FULL, "{how:?}: they were not full: {info:?}");
             info
         });
-        assert!(cycles.iter().any(|info| info.bytes_current <= most), "{how:?}: {cycles:?}");
+        // A list that many sessions share may grow once more, where more of them than before were in it at a time.
+        let clean = cycles.iter().filter(|info| info.bytes_current <= most).count();
+        assert!(clean >= 3, "{how:?}: {cycles:?}");
     }
 }
