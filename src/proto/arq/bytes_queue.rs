@@ -71,7 +71,6 @@ impl Memory {
         if len <= SHORT { Self::Short(Lines::new()) } else { Self::Full(Lines::new()) }
     }
 
-    #[cfg(feature = "tokio")]
     const fn len(&self) -> usize {
         match self {
             Self::Full(_) => CHUNK,
