@@ -37,6 +37,8 @@ impl Server {
                     Some(message) => while connection.send(now, message).is_ok() {},
                     None => while connection.write(now, &[7; 4_096]).is_ok() {},
                 }
+                // Where there are any, a datagram each millisecond.
+                let _ = connection.send_datagram(&[7; 50]);
             }
             for Batch { bytes, stride, .. } in self.host.drive(now) {
                 self.sent.extend(bytes.chunks(stride).map(|packet| (now, packet.to_vec())));
@@ -77,6 +79,106 @@ fn a_forged_push_draws_three_times_its_bytes_at_once_and_ten_times_in_all() {
             0,
             "it dies"
         );
+    }
+}
+
+/// What an application may have switched on: parity, encryption, datagrams, and all of it.
+fn with_all_kinds_of_layers() -> Vec<(String, KcpConfigBuilder)> {
+    let mut all = Vec::new();
+    for (data, parity) in [(0, 0), (10, 3), (1, 4), (2, 8)] {
+        for sealed in [false, cfg!(feature = "aead")] {
+            for datagrams in [0, 1 << 16] {
+                let config = settings().fec(data, parity).datagram_queue(datagrams);
+                #[cfg(feature = "aead")]
+                let config =
+                    if sealed { config.crypto(crate::ciphers::aead(b"what both ends k")) } else { config };
+                all.push((format!("FEC {data}/{parity}, sealed {sealed}, datagrams {datagrams}"), config));
+            }
+        }
+    }
+    all
+}
+
+/// The first packets of a client that has as many bytes to say: of its stream, or a datagram behind them.
+fn first_packets(config: &KcpConfigBuilder, len: usize, by_hello: bool, datagram: bool) -> Vec<Vec<u8>> {
+    let extensions = if by_hello { Extensions::Preferred } else { Extensions::Off };
+    let config = config.clone().extensions(extensions).build().unwrap();
+    let seed = SessionSeed::new(&mut Entropy(Rng::new(9)));
+    let mut forger = Connection::connect(CONV, &config, at(0), seed);
+    forger.write(at(0), &vec![1; len]).unwrap();
+    if datagram {
+        forger.send_datagram(b"!").unwrap();
+    }
+    let (mut buffer, mut packets) = (vec![0; 65_536], Vec::new());
+    while let Some(transmit) = forger.poll_transmit(at(0), &mut buffer) {
+        packets.extend(buffer[..transmit.len].chunks(transmit.stride).map(<[u8]>::to_vec));
+    }
+    packets
+}
+
+/// Parity, what encryption adds and datagrams are counted as all that is sent. Nobody but the session's own peer, whose key it
+/// is, can begin an encrypted one; but a packet of it can be sent again from elsewhere.
+#[test]
+fn a_forged_beginning_draws_no_more_bytes_where_there_is_fec_a_cipher_or_datagrams() {
+    for (what, config) in with_all_kinds_of_layers() {
+        let datagrams = config.clone().build().unwrap().datagram_queue() > 0;
+        for (len, by_hello) in [(1, false), (100, false), (1_000, false), (1, true), (1_000, true)] {
+            for datagram in [false, datagrams] {
+                let what = format!("{what}, {len} bytes, HELLO {by_hello}, datagram {datagram}");
+                let packets = first_packets(&config, len, by_hello, datagram);
+                let mut server = Server::new(config.clone());
+                packets.iter().for_each(|packet| server.host.receive_one(at(0), client(1), packet));
+                assert_eq!(server.host.endpoint.len(), 1, "{what}");
+                let received: usize = packets.iter().map(Vec::len).sum();
+                let longest = packets.iter().map(Vec::len).max().unwrap();
+                server.run(0, 1, None);
+                // And a probe, where something waits and no ACK is to come (R62).
+                let most = 3 * received + longest;
+                assert!(server.bytes() <= most, "{what}: {} at once to {received}", server.bytes());
+                assert!(server.bytes() > 0, "{what}: it answers nothing");
+                let flight = server.sent.len();
+                server.run(1, 60_000, None);
+                assert!(server.bytes() <= 10 * received, "{what}: {} to {received}", server.bytes());
+                let later = &server.sent[flight..];
+                assert!(
+                    later.iter().all(|(_, later)| later.len() <= longest),
+                    "{what}: longer than what came"
+                );
+                let lives = server.host.connections().filter(|end| end.close_reason().is_none()).count();
+                assert_eq!(lives, 0, "{what}: it dies");
+            }
+        }
+    }
+}
+
+/// Who answers nothing but with datagrams, as a game's server may.
+#[test]
+fn a_forged_beginning_draws_no_more_bytes_of_datagrams_alone() {
+    for (what, config) in with_all_kinds_of_layers() {
+        if config.clone().build().unwrap().datagram_queue() == 0 {
+            continue;
+        }
+        for size in [1, 20, 100, 1_000] {
+            let packets = first_packets(&config, 20, false, false);
+            let received: usize = packets.iter().map(Vec::len).sum();
+            let mut server = Server::new(config.clone());
+            packets.iter().for_each(|packet| server.host.receive_one(at(0), client(1), packet));
+            let mut flight = 0;
+            for millis in 0..20_000 {
+                for connection in server.host.connections() {
+                    let _ = connection.send_datagram(&vec![3; size]);
+                }
+                for Batch { bytes, .. } in server.host.drive(at(millis)) {
+                    server.sent.push((at(millis), bytes));
+                }
+                if millis == 0 {
+                    flight = server.bytes();
+                }
+            }
+            // And a probe at once, as no ACK is to come (R62).
+            assert!(flight <= 4 * received, "{what}: {flight} at once to {received}");
+            assert!(server.bytes() <= 10 * received, "{what}, of {size}: {} to {received}", server.bytes());
+        }
     }
 }
 
