@@ -89,9 +89,9 @@ impl Arq {
         self.path.validation.on_sent(now, bytes, ts, asks, rto);
     }
 
-    /// Nothing more is sent now; `blocked`: although something waits.
-    pub(in crate::proto) fn note_idle(&mut self, blocked: bool) {
-        self.path.validation.on_idle(blocked);
+    /// Nothing more is sent now; `blocked`: although something waits. `around`: bytes of a packet beside its segments.
+    pub(in crate::proto) fn note_idle(&mut self, blocked: bool, around: usize) {
+        self.path.validation.on_idle(blocked, HEADER_LEN + around);
     }
 
     /// If something waits because no more may be sent to the peer: when deadlines were looked at last.

@@ -47,12 +47,12 @@ impl Connection {
         }
         let mut asks = self.arq.pushes_sent() > before;
         if transmit.is_none() && !is_over {
-            self.arq.note_idle(false);
+            self.arq.note_idle(false, around);
             let waits = self.arq.waits()
                 || self.has_urgent_extension()
                 || self.datagrams.has_unsent()
                 || self.due_timers(self.arq.served_at()).next().is_some();
-            self.arq.note_idle(waits && allowance < mtu);
+            self.arq.note_idle(waits && allowance < mtu, around);
             transmit = self.transmit_probe(now, buf);
             asks = true;
         }

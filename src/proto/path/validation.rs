@@ -5,9 +5,9 @@
 //!
 //! * Three times the bytes that came from there, as QUIC does ([`AMPLIFICATION`]). What is cut from a stream is cut to fit. A
 //!   message that cannot be cut may go once, as long as that makes no more than [`MESSAGE`] bytes.
-//! * Whatever is lost of that: a *probe* after each RTO, which doubles up to 3 s. It is an empty PUSH, 24 bytes, so no longer than what
-//!   came. With the probes, no more than ten times the bytes that came are sent ([`AMPLIFICATION_IN_ALL`]), or where a message
-//!   went, [`MESSAGE_IN_ALL`].
+//! * Whatever is lost of that: a *probe* after each RTO, which doubles up to 3 s; the first one at once, within those bytes, where
+//!   nothing else asks for an ACK. It is an empty PUSH, 24 bytes, so no longer than what came. With the probes, no more than ten
+//!   times the bytes that came are sent ([`AMPLIFICATION_IN_ALL`]), or where a message went, [`MESSAGE_IN_ALL`].
 //!
 //! # What shows that the peer hears
 //!
@@ -172,12 +172,13 @@ impl AddressValidation {
         }
     }
 
-    /// Nothing more is sent now; `blocked`: although something waits.
-    pub(in crate::proto) fn on_idle(&mut self, blocked: bool) {
+    /// Nothing more is sent now; `blocked`: although something waits. `probe`: bytes of the packet that a probe has.
+    pub(in crate::proto) fn on_idle(&mut self, blocked: bool, probe: usize) {
         let Some(pending) = &mut self.0 else { return };
         pending.blocked = blocked;
         // No ACK is to come. The sooner one is asked for, the sooner the rest can go.
-        pending.probe_due |= blocked && pending.questions == 0;
+        let is_within = pending.sent + probe as u64 <= pending.received * AMPLIFICATION;
+        pending.probe_due |= blocked && pending.questions == 0 && is_within;
     }
 
     /// Deadlines are looked at. Has a probe sent whose time has come.
