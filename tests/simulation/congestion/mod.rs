@@ -1,5 +1,6 @@
 //! Congestion control over simulated paths, for each controller that a rule is meant for.
 
+mod bars;
 mod delay;
 mod ecn;
 mod lossy;
