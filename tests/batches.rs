@@ -106,7 +106,13 @@ fn both_ways_are_the_same(name: &str, builder: KcpConfigBuilder) {
                     sender.handle_packet(now, &mut packet).unwrap();
                 }
             }
-            assert_eq!(single.stats(), batched.stats(), "{context}");
+            // Payload that stays where it was received takes other memory than a copy of it.
+            let [single, batched] = [&single, &batched].map(|end| {
+                let mut stats = end.stats();
+                stats.queues.memory_bytes = 0;
+                stats
+            });
+            assert_eq!(single, batched, "{context}");
         }
         assert!(read > 100_000 && held > 10, "{name}, seed {seed}: {read} bytes read, {held} blocks held");
     }

@@ -36,7 +36,8 @@ impl Arq {
             self.counters.udp.malformed += 1;
             return Err(SegmentError::UnknownCommand(header.cmd as u8).into());
         };
-        if header.frg == Subtype::Fin as u8 && !self.alive.peer_time.admits(now, header.ts) {
+        let is_fin = header.frg == Subtype::Fin as u8 && extension.has_own_tag(&header);
+        if is_fin && !self.alive.peer_time.admits(now, header.ts) {
             self.refuse_other_session(now);
             return Ok(false);
         }

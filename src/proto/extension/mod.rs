@@ -296,6 +296,11 @@ impl Extension {
 
     // ---- What comes in ----
 
+    /// Whether a segment has the tag of this end.
+    pub(in crate::proto) fn has_own_tag(&self, header: &SegmentHeader) -> bool {
+        header.sn == self.handshake.tag()
+    }
+
     /// Counts an extension segment of a packet that has too many.
     pub(in crate::proto) const fn skip(&mut self) {
         self.stats.dropped += 1;
@@ -321,7 +326,7 @@ impl Extension {
         };
         // These two carry the tag of their sender, or of what they answer (R3).
         let has_own_rule = matches!(segment, Segment::Hello(_) | Segment::Reset(_));
-        if !has_own_rule && header.sn != self.handshake.tag() {
+        if !has_own_rule && !self.has_own_tag(header) {
             self.stats.wrong_tag += 1;
             match segment {
                 Segment::Answer(_) => self.handshake.on_foreign_answer(now),
