@@ -5,7 +5,7 @@ use std::time::Instant;
 use kcp9::{KcpConfig, KcpEndpoint, KcpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{ANY, listen_with, until, within};
+use crate::support::{ANY, is_alone, listen_with, resident_bytes, until, within};
 
 const ENDPOINTS: usize = 4;
 /// Sessions that an endpoint begins before it waits for their answers: as many as the sockets' buffers hold.
@@ -13,41 +13,6 @@ const BURST: usize = 250;
 
 /// Sessions of the short test, whose records are not waited for.
 const SHORT: usize = 15_000;
-
-/// Set in the process that runs one of these tests by itself, so that nothing else changes its memory.
-const ALONE: &str = "KCP9_CHURN_ALONE";
-
-/// Runs the test `name` in a process of its own, or returns true in that process.
-///
-/// One heap for all threads: glibc's others keep up to 13 MiB of what was freed, now and then.
-fn is_alone(name: &str) -> bool {
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--include-ignored", "--nocapture"])
-        .env(ALONE, "1")
-        .env("MALLOC_ARENA_MAX", "1")
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{stdout}\n{stderr}");
-    assert!(stdout.contains("1 passed"), "{name} did not run: {stdout}");
-    print!("{stdout}");
-    false
-}
-
-/// Bytes that the process occupies, once the allocator has given back what it only keeps.
-#[allow(unsafe_code)]
-fn memory() -> usize {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and may be called at any time.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4_096
-}
 
 fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
@@ -104,20 +69,21 @@ async fn churn(sessions: usize, waves: usize) {
     // What sockets, maps and the allocator keep from then on.
     wave(&listener, &endpoints, ENDPOINTS * BURST, 0).await;
     gone().await;
-    let base = memory();
+    let base = resident_bytes();
     println!("warm-up: {} KiB", base >> 10);
     let begun = Instant::now();
     for number in 0..waves {
         wave(&listener, &endpoints, sessions / waves, ENDPOINTS * BURST + number * sessions / waves).await;
         gone().await;
-        println!("wave {number}: {} KiB, {:?}", memory() >> 10, begun.elapsed());
+        println!("wave {number}: {} KiB, {:?}", resident_bytes() >> 10, begun.elapsed());
     }
     assert_eq!(listener.endpoint_stats().driver.accepted as usize, ENDPOINTS * BURST + sessions);
     assert_eq!(tasks(), alive, "tasks");
     // A wave takes 100 MiB. What the allocator keeps in pieces comes and goes. The records of a few thousand sessions fit into the
     // 8 MiB; those of many are waited for: they stay for a minute.
     let seconds = if sessions > SHORT { 80 } else { 5 };
-    until(seconds, "memory is back where it was after the warm-up", || memory() < base + (8 << 20)).await;
+    until(seconds, "memory is back where it was after the warm-up", || resident_bytes() < base + (8 << 20))
+        .await;
     drop((listener, endpoints));
     until(10, "the five drivers have ended", || tasks() + ENDPOINTS < alive).await;
 }
