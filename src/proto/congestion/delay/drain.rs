@@ -40,8 +40,9 @@ pub(super) enum Reason {
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) reason: Reason,
-    /// The window before it, and the shortest round trip then.
+    /// The window and the rate before it, and the shortest round trip then.
     pub(super) cwnd: u64,
+    pub(super) rate: u64,
     pub(super) base: Duration,
     rounds: u8,
     /// Segments that were sent within it, and those of them that were lost.
@@ -50,8 +51,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) const fn new(reason: Reason, cwnd: u64, base: Duration) -> Self {
-        Self { reason, cwnd, base, rounds: 0, sent: 0, lost: 0 }
+    pub(super) const fn new(reason: Reason, cwnd: u64, rate: u64, base: Duration) -> Self {
+        Self { reason, cwnd, rate, base, rounds: 0, sent: 0, lost: 0 }
     }
 }
 

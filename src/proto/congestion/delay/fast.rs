@@ -1,4 +1,4 @@
-//! The window among sessions of this kind: FAST's, with a smaller part of the queue for each the longer that is.
+//! The window among sessions of this kind: FAST's, with a smaller part of the queue for each after it was full.
 
 use core::time::Duration;
 
@@ -7,10 +7,8 @@ use core::time::Duration;
 const QUEUE_SEGMENTS: u64 = 5;
 pub(super) const QUEUE_TIME: Duration = Duration::from_millis(2);
 const MAX_QUEUE_TIME_SEGMENTS: u64 = 128;
-/// With a queue of this, each session means to have half as many segments in it as with none: many sessions share one that holds few
-/// for each.
-const HALF_DELAY: Duration = Duration::from_millis(5);
-/// [`Fast::queue_segments`] counts sixteenths of a segment, so that it can grow slowly.
+/// [`Fast::queue_segments`] counts sixteenths of a segment, and is one more each round. Slower, sessions that share a short queue overflow it
+/// more seldom, and have uneven parts of the link for longer, as not all of them see each overflow.
 const PARTS: u64 = 16;
 /// Rounds without a queue before steps double.
 const PATIENCE: u32 = 3;
@@ -46,22 +44,39 @@ pub(super) struct Fast {
     /// Rounds since the queue was full.
     calm: u32,
     /// The window before the queue was full; 0 if that was long ago.
-    pub(super) uncut: u64,
+    uncut: u64,
+    /// What it meant to have in the queue then.
+    queue_segments_uncut: u64,
 }
 
 impl Default for Fast {
     fn default() -> Self {
-        Self { queue_segments: QUEUE_SEGMENTS * PARTS, quick: 0, calm: FORGOTTEN, uncut: 0 }
+        Self {
+            queue_segments: QUEUE_SEGMENTS * PARTS,
+            quick: 0,
+            calm: FORGOTTEN,
+            uncut: 0,
+            queue_segments_uncut: 0,
+        }
     }
 }
 
 impl Fast {
-    /// Bytes that the session means to have in a queue of `delay`.
-    pub(super) fn target(&self, mtu: u64, rate: u64, delay: Duration) -> u64 {
+    /// Bytes that the session means to have in the queue.
+    pub(super) fn target(&self, mtu: u64, rate: u64) -> u64 {
         let in_time = bytes_in(rate, QUEUE_TIME).min(MAX_QUEUE_TIME_SEGMENTS * mtu);
-        let half = HALF_DELAY.as_micros() as u64;
-        let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-        self.queue_segments * mtu / PARTS * half / delay.saturating_add(half) + in_time
+        self.queue_segments * mtu / PARTS + in_time
+    }
+
+    /// It was not a full queue that lost. Returns the window that was before, or `cwnd` if that is larger.
+    pub(super) fn undo(&mut self, cwnd: u64) -> u64 {
+        self.queue_segments = self.queue_segments.max(self.queue_segments_uncut);
+        cwnd.max(self.uncut)
+    }
+
+    /// The queue was full: the session means to have less in it.
+    fn on_full_queue(&mut self) {
+        self.queue_segments = (self.queue_segments / 2).max(PARTS);
     }
 
     /// One step: the window of the next round.
@@ -69,21 +84,23 @@ impl Fast {
         let &Shown { cwnd, mtu, rate, delay, marked, overflows, is_limit } = shown;
         let is_full = marked || overflows;
         let least = self.queue_segments == PARTS;
-        self.queue_segments = if is_full {
-            (self.queue_segments / 2).max(PARTS)
+        if overflows {
+            self.uncut = self.uncut.max(cwnd);
+            self.queue_segments_uncut = self.queue_segments_uncut.max(self.queue_segments);
+        } else if self.calm >= FORGOTTEN {
+            (self.uncut, self.queue_segments_uncut) = (0, 0);
+        }
+        if is_full {
+            self.on_full_queue();
         } else {
-            (self.queue_segments + self.queue_segments / 16 + 1).min(QUEUE_SEGMENTS * PARTS)
-        };
-        let (queued, target) = (bytes_in(rate, delay), self.target(mtu, rate, delay));
+            self.queue_segments = (self.queue_segments + 1).min(QUEUE_SEGMENTS * PARTS);
+        }
+        let (queued, target) = (bytes_in(rate, delay), self.target(mtu, rate));
         let no_queue = queued < target / 2 && !is_full && self.calm >= CALM;
         self.quick = if no_queue { self.quick.saturating_add(1) } else { 0 };
         self.calm = if is_full { 0 } else { self.calm.saturating_add(1) };
         if overflows {
-            self.uncut = self.uncut.max(cwnd);
             return cwnd - cwnd / 4;
-        }
-        if self.calm >= FORGOTTEN {
-            self.uncut = 0;
         }
         if queued > target {
             let less = ((queued - target) / 2).min(cwnd / 3);
@@ -133,22 +150,27 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// At 2 MB/s, 5 ms are 10,000 bytes in the queue; the session means to have half of 5,000 and what is sent in 2 ms there, 4,000. With a
-    /// queue of 3 ms these are 6,000 of 7,125.
+    /// At 2 MB/s, 5 ms are 10,000 bytes in the queue and 3 ms 6,000; the session means to have 5,000 and what is sent in 2 ms there.
     #[test]
     fn a_step_goes_half_the_way_to_what_is_meant_to_be_in_the_queue() {
-        for (delay, step) in [(5, -1_750), (3, 562)] {
+        for (delay, step) in [(5, -500), (3, 1_500)] {
             let cwnd = Fast::default().step(&Shown { delay: ms(delay), ..SHOWN });
             assert_eq!(cwnd as i64 - 112_000, step, "{delay}");
         }
     }
 
-    /// However many there are, all have the same part of a queue, and it is shorter than their number says: 32 sessions that mean to
-    /// have 5 segments each would have 160.
+    /// Half as many segments in the queue, and one more each 16 rounds. All at once if it was no full queue after all.
     #[test]
-    fn many_sessions_mean_to_have_less_each() {
-        let target = |delay| Fast::default().target(1_000, 0, ms(delay));
-        assert_eq!([0, 5, 15].map(target), [5_000, 2_500, 1_250]);
+    fn who_has_seen_a_full_queue_fills_it_slowly() {
+        let mut fast = Fast::default();
+        fast.step(&Shown { overflows: true, ..SHOWN });
+        let mut after = |rounds| {
+            (0..rounds).for_each(|_| _ = fast.step(&SHOWN));
+            fast.target(1_000, 0)
+        };
+        assert_eq!([16, 16, 16].map(&mut after), [3_500, 4_500, 5_000]);
+        fast.step(&Shown { overflows: true, ..SHOWN });
+        assert_eq!((fast.undo(1), fast.target(1_000, 0)), (112_000, 5_000));
     }
 
     /// Half of 9,000 bytes at a time while three rounds have no queue, then twice and four times as much, up to a quarter of the window.
@@ -188,7 +210,7 @@ mod tests {
         let marked = Shown { marked: true, ..SHOWN };
         let windows: Vec<u64> = (0..4).map(|_| fast.step(&marked)).collect();
         assert_eq!(windows, [112_000, 112_000, 112_000, 98_000]);
-        assert_eq!(fast.target(1_000, 0, Duration::ZERO), 1_000);
+        assert_eq!(fast.target(1_000, 0), 1_000);
     }
 
     #[test]

@@ -41,6 +41,11 @@ impl LossLevel {
         self.measured.iter().flatten().copied().min().unwrap_or(0)
     }
 
+    /// What has to be sent so that `bytes` arrive.
+    pub(super) fn with_own(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(1_024) / (1_024 - self.own())
+    }
+
     /// What was lost otherwise. Returns whether that is a full queue.
     pub(super) fn add(&mut self, sent: u64, lost: u64) -> bool {
         let nothing = sent.saturating_mul(2 * self.own() + FEW);
@@ -63,7 +68,7 @@ mod tests {
         level.learn(100, 10);
         assert_eq!(level.own(), 0, "that is no measurement yet");
         level.learn(100, 10);
-        assert_eq!(level.own(), 102);
+        assert_eq!((level.own(), level.with_own(9_000)), (102, 9_995));
         // Twice 102 of 1,024, and 10, mean nothing: 21,400 of 102,400.
         let mut rounds = |sent, lost| (1..=100).find(|_| level.add(sent, lost));
         assert_eq!(rounds(100, 20), None);

@@ -184,11 +184,6 @@ impl DelayBased {
         }
     }
 
-    /// The window that fits the path and the queue that the session means to have.
-    fn window_for_target(&self, base: Duration) -> u64 {
-        bytes_in(self.rate, base) + self.fast.target(self.mtu, self.rate, Duration::ZERO)
-    }
-
     fn set_cwnd(&mut self, cwnd: u64) {
         self.cwnd = cwnd.max(MIN_CWND * self.mtu);
     }
@@ -285,7 +280,7 @@ impl DelayBased {
     fn begin_drain(&mut self, now: Instant, base: Duration, reason: Reason) {
         let tenths = self.drains.tenths(reason, self.competes());
         let cwnd = bytes_in(self.rate, base) / 10 * tenths;
-        self.drains.begin(now, Drain::new(reason, self.cwnd, base));
+        self.drains.begin(now, Drain::new(reason, self.cwnd, self.rate, base));
         self.set_cwnd(cwnd.min(self.cwnd));
     }
 
@@ -293,20 +288,21 @@ impl DelayBased {
         if self.drains.found_empty_queue() {
             self.losses.learn(drain.sent, drain.lost);
         }
-        let fitting = self.window_for_target(base);
+        let fitting =
+            self.losses.with_own(bytes_in(drain.rate, base)) + self.fast.target(self.mtu, drain.rate);
         if drain.reason == Reason::Losses {
             // Either the path is shorter than it was thought to be, and it was a queue; or the path's own is known now.
             let cwnd = if !is_empty(base, drain.base) {
                 fitting
             } else if drain.lost * 64 > drain.sent {
-                drain.cwnd.max(self.fast.uncut)
+                self.fast.undo(drain.cwnd)
             } else {
                 drain.cwnd - drain.cwnd / 8
             };
             self.set_cwnd(cwnd);
             return;
         }
-        self.set_cwnd(if base < drain.base { drain.cwnd.min(fitting) } else { drain.cwnd });
+        self.set_cwnd(drain.cwnd.min(fitting));
         let alone = self.drains.found_empty_queue();
         match self.mode {
             Mode::Compete(_) if alone => {
@@ -389,7 +385,9 @@ impl Controller for DelayBased {
                 self.end_startup(now, base);
             }
         }
-        if acked.rate.prior_delivered >= self.next_round_delivered {
+        // A segment that was sent again just before the ACK of its first transmission came would end a round at once.
+        let is_over = self.base.is_none_or(|base| now >= self.round.began + base);
+        if is_over && acked.rate.prior_delivered >= self.next_round_delivered {
             self.end_round(acked);
         }
         match &mut self.mode {

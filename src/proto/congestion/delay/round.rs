@@ -15,7 +15,7 @@ const GROUP: u32 = 4;
 /// One round.
 #[derive(Debug)]
 pub(super) struct Round {
-    began: Instant,
+    pub(super) began: Instant,
     /// Segments.
     pub(super) acked: u64,
     pub(super) lost: u64,
