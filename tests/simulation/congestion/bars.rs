@@ -235,13 +235,8 @@ fn judge(scenario: &Scenario, control: &CongestionControl, seeds: u64) -> (Strin
 }
 
 /// Scenarios whose bars [`CongestionControl::DelayBased`] does not keep yet with every seed.
-const MISSED: &[&str] = &[
-    "32 flows",
-    "32 flows, queue of 1/4",
-    "4 beside 4 CUBIC",
-    "1 beside 1 CUBIC, queue of 4",
-    "1 beside 1 BBR",
-];
+const MISSED: &[&str] =
+    &["32 flows", "32 flows, queue of 1/4", "1 beside 1 CUBIC, queue of 4", "1 beside 1 BBR"];
 
 /// `KCP9_BARS=cubic` prints the figures of another controller, and `KCP9_SEEDS=8` takes more seeds.
 #[test]

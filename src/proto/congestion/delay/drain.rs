@@ -44,6 +44,8 @@ pub(super) struct Drain {
     pub(super) cwnd: u64,
     pub(super) rate: u64,
     pub(super) base: Duration,
+    /// The window made a longer queue than is meant to be.
+    pub(super) is_too_large: bool,
     rounds: u8,
     /// Segments that were sent within it, and those of them that were lost.
     pub(super) sent: u64,
@@ -51,8 +53,14 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) const fn new(reason: Reason, cwnd: u64, rate: u64, base: Duration) -> Self {
-        Self { reason, cwnd, rate, base, rounds: 0, sent: 0, lost: 0 }
+    pub(super) const fn new(
+        reason: Reason,
+        cwnd: u64,
+        rate: u64,
+        base: Duration,
+        is_too_large: bool,
+    ) -> Self {
+        Self { reason, cwnd, rate, base, is_too_large, rounds: 0, sent: 0, lost: 0 }
     }
 }
 

@@ -100,10 +100,10 @@ impl Path {
     }
 }
 
-/// A queue of 3 ms was not empty for 2.5 s: the window is 0.8 of what the path holds for three rounds. It is empty then, and
-/// the window becomes what fits the rate, however long the queue was that it made.
+/// A queue of 3 ms was not empty for 2.5 s: the window is 0.8 of what the path holds for three rounds. It is empty then, and all
+/// is as before.
 #[test]
-fn a_drain_that_finds_an_empty_queue_leaves_a_window_that_fits() {
+fn a_drain_that_finds_an_empty_queue_changes_nothing() {
     let mut path = Path::new();
     let rtt = BASE + Duration::from_millis(3);
     path.until_drain(rtt, 0, 60).unwrap();
@@ -111,10 +111,10 @@ fn a_drain_that_finds_an_empty_queue_leaves_a_window_that_fits() {
     let took = path.until_drain(rtt, 0, 60).unwrap();
     assert!((2_400..2_650).contains(&took.as_millis()), "{took:?}");
     assert!(path.control.cwnd.abs_diff(80_000) <= 2_000, "{}", path.control.cwnd);
-    assert!(path.control.largest >= 150_000, "{}", path.control.largest);
+    let before = path.control.largest;
     path.drain(BASE, 0);
     assert!(matches!(path.control.mode, Mode::Delay));
-    assert!(path.control.cwnd.abs_diff(109_000) <= 3_000, "{}", path.control.cwnd);
+    assert!(path.control.cwnd.abs_diff(before) <= 20_000, "{} {before}", path.control.cwnd);
 }
 
 /// The ACK of a first transmission comes when its segment has just been sent again.
