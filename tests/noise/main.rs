@@ -5,3 +5,5 @@ mod bits;
 mod ends;
 mod mismatches;
 mod network;
+#[cfg(feature = "tokio")]
+mod streams;

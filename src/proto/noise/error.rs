@@ -8,7 +8,7 @@ use super::{keys::PublicKey, pattern::Pattern};
 ///
 /// Messages come over UDP, where anybody can send one. So a refused message is no reason to give up: the true one may still come. It is
 /// what to tell a user if none does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoiseError {
     /// It is no message of this handshake: too short, too long, or not the one that is due.
@@ -42,6 +42,9 @@ pub enum NoiseError {
     Refused(Refusal),
     /// The handshake is over.
     Over,
+    /// The configuration has no keys for this end's part: an [`Initiator`](super::Initiator) is needed to connect, a
+    /// [`Responder`](super::Responder) to accept.
+    Unconfigured,
     /// The public key of a peer is one that must not be used: the shared secret would be no secret.
     WeakKey,
 }
@@ -82,6 +85,7 @@ impl fmt::Display for NoiseError {
             Self::UntrustedKey(key) => write!(f, "the peer's key is not trusted: {key}"),
             Self::Refused(refusal) => write!(f, "the peer refuses: {refusal}"),
             Self::Over => f.write_str("the handshake is over"),
+            Self::Unconfigured => f.write_str("the configuration has no keys for this end of a handshake"),
             Self::WeakKey => f.write_str("the peer's public key must not be used"),
         }
     }
@@ -91,7 +95,7 @@ impl core::error::Error for NoiseError {}
 
 /// What an end tells its peer about a message that it has refused, in four bytes: less than what it answers. Whether to send it is the
 /// application's decision, since it shows that somebody is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It speaks this version of key agreement.
@@ -127,7 +131,7 @@ impl Refusal {
     }
 
     /// The refusal in a message, whatever version its sender speaks. `None` for other messages, and for reasons of versions to come.
-    pub(super) fn from_message(message: &[u8]) -> Option<Self> {
+    pub(in crate::proto) fn from_message(message: &[u8]) -> Option<Self> {
         let [version, super::message::REFUSAL, reason, 0] = *message else { return None };
         Some(match reason {
             1 => Self::Version { peer: version },
