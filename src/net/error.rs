@@ -194,8 +194,8 @@ impl KcpError {
 
     /// There are no keys to begin or to accept sessions with.
     #[cfg(feature = "noise")]
-    pub(super) const fn of_noise(error: crate::proto::noise::NoiseError) -> Self {
-        Self::Closed(CloseReason::HandshakeFailed(crate::proto::HandshakeError::Noise(error)))
+    pub(super) fn of_noise(error: crate::proto::noise::NoiseError) -> Self {
+        Self::Closed(CloseReason::HandshakeFailed(crate::proto::HandshakeError::Noise(error.into())))
     }
 
     pub(super) fn network(error: &io::Error) -> Self {

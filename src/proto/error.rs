@@ -234,7 +234,7 @@ pub enum HandshakeError {
     UnknownField,
     /// There was no agreement on keys, and why.
     #[cfg(feature = "noise")]
-    Noise(super::noise::NoiseError),
+    Noise(super::noise::NoiseFailure),
 }
 
 impl fmt::Display for HandshakeError {

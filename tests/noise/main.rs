@@ -7,3 +7,4 @@ mod mismatches;
 mod network;
 #[cfg(feature = "tokio")]
 mod streams;
+mod virtual_time;

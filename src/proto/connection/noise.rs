@@ -249,7 +249,7 @@ impl Connection {
     /// Does what is due; returns whether there is nothing else to do before there are keys.
     #[cold]
     pub(super) fn on_agreement_timeout(&mut self, now: Instant, read_until: Instant) -> bool {
-        let failed = |error| CloseReason::HandshakeFailed(HandshakeError::Noise(error));
+        let failed = |error: NoiseError| CloseReason::HandshakeFailed(HandshakeError::Noise(error.into()));
         let is_over = self.unagreed_at().is_some_and(|at| at <= read_until);
         let reason = match self.agreement.as_deref_mut() {
             Some(Agreement::Asking(asking)) => {

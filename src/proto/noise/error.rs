@@ -93,6 +93,84 @@ impl fmt::Display for NoiseError {
 
 impl core::error::Error for NoiseError {}
 
+/// Why there was no agreement on keys: the last [`NoiseError`] of a session that ended for it, without the key that was not trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoiseFailure {
+    /// [`NoiseError::Malformed`]
+    Malformed,
+    /// [`NoiseError::Version`]
+    Version {
+        /// The peer's version.
+        peer: u8,
+    },
+    /// [`NoiseError::Pattern`]
+    Pattern,
+    /// [`NoiseError::Cipher`]
+    Cipher,
+    /// [`NoiseError::UnknownServerKey`]
+    UnknownServerKey,
+    /// [`NoiseError::WrongPsk`]
+    WrongPsk,
+    /// [`NoiseError::Forged`]
+    Forged,
+    /// [`NoiseError::Context`]
+    Context,
+    /// The peer's key is not one of those trusted: [`Trust`](super::Trust) was shown it.
+    UntrustedKey,
+    /// The peer has refused our message, and says why.
+    Refused(Refusal),
+    /// [`NoiseError::WeakKey`]
+    WeakKey,
+    /// [`NoiseError::Unconfigured`]
+    Unconfigured,
+    /// [`NoiseError::Over`]
+    Over,
+}
+
+impl From<NoiseError> for NoiseFailure {
+    fn from(error: NoiseError) -> Self {
+        match error {
+            NoiseError::Malformed => Self::Malformed,
+            NoiseError::Version { peer } => Self::Version { peer },
+            NoiseError::Pattern { .. } => Self::Pattern,
+            NoiseError::Cipher => Self::Cipher,
+            NoiseError::UnknownServerKey => Self::UnknownServerKey,
+            NoiseError::WrongPsk => Self::WrongPsk,
+            NoiseError::Forged => Self::Forged,
+            NoiseError::Context => Self::Context,
+            NoiseError::UntrustedKey(_) => Self::UntrustedKey,
+            NoiseError::Refused(refusal) => Self::Refused(refusal),
+            NoiseError::WeakKey => Self::WeakKey,
+            NoiseError::Unconfigured => Self::Unconfigured,
+            NoiseError::Over => Self::Over,
+        }
+    }
+}
+
+impl fmt::Display for NoiseFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = match *self {
+            Self::Malformed => NoiseError::Malformed,
+            Self::Version { peer } => NoiseError::Version { peer },
+            Self::Pattern => return f.write_str("the peer has another pattern"),
+            Self::Cipher => NoiseError::Cipher,
+            Self::UnknownServerKey => NoiseError::UnknownServerKey,
+            Self::WrongPsk => NoiseError::WrongPsk,
+            Self::Forged => NoiseError::Forged,
+            Self::Context => NoiseError::Context,
+            Self::UntrustedKey => return f.write_str("the peer's key is not trusted"),
+            Self::Refused(refusal) => NoiseError::Refused(refusal),
+            Self::WeakKey => NoiseError::WeakKey,
+            Self::Unconfigured => NoiseError::Unconfigured,
+            Self::Over => NoiseError::Over,
+        };
+        error.fmt(f)
+    }
+}
+
+impl core::error::Error for NoiseFailure {}
+
 /// What an end tells its peer about a message that it has refused, in four bytes: less than what it answers. Whether to send it is the
 /// application's decision, since it shows that somebody is here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

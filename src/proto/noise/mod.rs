@@ -109,7 +109,7 @@ mod window;
 pub(in crate::proto) use self::schedule::{Secret, derive};
 pub use self::{
     config::Noise,
-    error::{NoiseError, OpenPacketError, Refusal, SealPacketError},
+    error::{NoiseError, NoiseFailure, OpenPacketError, Refusal, SealPacketError},
     handshake::{
         Answer, AnswerNext, Established, Initiator, InitiatorHandshake, Responder, ResponderHandshake,
     },

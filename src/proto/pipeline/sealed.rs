@@ -6,7 +6,7 @@ use crate::{
     crypto::OpenError,
     proto::{
         error::{CloseReason, HandshakeError, PacketError},
-        noise::{NoiseError, OpenPacketError, PublicKey, SealPacketError, SessionKeys},
+        noise::{NoiseFailure, OpenPacketError, PublicKey, SealPacketError, SessionKeys},
         time::Instant,
     },
 };
@@ -69,7 +69,7 @@ impl Sealed {
     ) -> Result<(), CloseReason> {
         let Some(keys) = &mut self.keys else {
             // Whoever made this connection has not made it agree on keys.
-            return Err(CloseReason::HandshakeFailed(HandshakeError::Noise(NoiseError::Unconfigured)));
+            return Err(CloseReason::HandshakeFailed(HandshakeError::Noise(NoiseFailure::Unconfigured)));
         };
         for packet in packets.chunks_mut(stride) {
             keys.seal(now, self.conv, packet).map_err(|error| match error {
