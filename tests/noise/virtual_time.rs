@@ -179,7 +179,7 @@ struct Packet {
 
 fn config(noise: impl Into<Option<Noise>>, seed: u64) -> KcpConfig {
     let builder = KcpConfig::builder().noise(noise).datagram_queue(4_096);
-    if seed % 3 == 0 { builder.fec(5, 2).build().unwrap() } else { builder.build().unwrap() }
+    if seed.is_multiple_of(3) { builder.fec(5, 2).build().unwrap() } else { builder.build().unwrap() }
 }
 
 /// Two clients at once.
@@ -250,7 +250,7 @@ fn run(seed: u64) {
     assert_eq!(server.accepted, 2, "{pattern}");
     // Everything once more, now and when all is forgotten.
     for later in [0, 3_600_000] {
-        now = now + ms(later);
+        now += ms(later);
         for packet in &seen {
             server.receive(now, packet.from, &packet.bytes);
         }

@@ -28,8 +28,9 @@ use super::{noise::NoiseError, time::Instant};
 /// How long the true answer is waited for once something was refused: several of the waits between two HELLOs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Agreement on keys that is under way, at the end that connects.
+/// Agreement on keys that is under way, at the end that connects. It is boxed as a whole, and gone after a round trip or two.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for a round trip")]
 pub(super) enum Agreement {
     /// There are no keys yet.
     Asking(Asking),

@@ -77,6 +77,29 @@ impl KcpConfigBuilder {
     /// In the Tokio layer that is all. Programs on [`proto`](crate::proto) call
     /// [`Connection::connect_with_noise`](crate::proto::Connection::connect_with_noise) and
     /// [`Connection::accept_with_keys`](crate::proto::Connection::accept_with_keys).
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio")]
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{
+    ///     KcpConfig, KcpListener, KcpStream,
+    ///     proto::noise::{Initiator, KeyPair, Responder},
+    /// };
+    ///
+    /// // `examples/keys` makes and shows keys, and pins those of servers in a file.
+    /// let keys: KeyPair = std::fs::read_to_string("server.key")?.parse()?;
+    /// let server = KcpConfig::builder().noise(Responder::nk(keys)).build()?;
+    /// let listener = KcpListener::bind("0.0.0.0:4000", server).await?;
+    ///
+    /// let pinned = std::fs::read_to_string("server.pub")?.parse()?;
+    /// let client = KcpConfig::builder().noise(Initiator::nk(pinned)).build()?;
+    /// let stream = KcpStream::connect("server.example:4000", client).await?;
+    /// // It is who has that key, or an error says what does not match.
+    /// stream.connected(Duration::from_secs(10)).await?;
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "noise")]
     pub fn noise(mut self, noise: impl Into<Option<Noise>>) -> Self {
         self.config.noise = noise.into();
