@@ -211,7 +211,7 @@ pub enum CloseReason {
     SealFailed(SealError),
     /// The peer does not know the extensions, which are [required](super::Extensions::Required).
     PeerLacksExtensions,
-    /// The peer's extensions and those of this end do not fit together.
+    /// The peer's extensions and those of this end do not fit together, or the two did not agree on keys.
     HandshakeFailed(HandshakeError),
     /// The peer accepts no sessions.
     Refused,

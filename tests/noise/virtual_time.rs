@@ -273,6 +273,12 @@ fn sessions_come_to_their_end_and_recordings_open_none() {
     (0..200).for_each(run);
 }
 
+/// What a seed has found: a recorded first message held up the true one.
+#[test]
+fn other_first_messages_are_not_in_the_way_of_the_true_one() {
+    run(1_494);
+}
+
 #[test]
 #[ignore = "minutes: 10,000 seeds"]
 fn sessions_come_to_their_end_and_recordings_open_none_for_many_seeds() {

@@ -18,8 +18,8 @@ use crate::proto::{
 const LONG: usize = 1_200;
 /// Bytes of later ones. They get through where longer ones do not, and no ANSWER is longer.
 const SHORT: usize = 256;
-/// The longest wait between two HELLOs.
-const MAX_WAIT: Duration = Duration::from_secs(8);
+/// The longest wait between two HELLOs. Only peers of ours are asked, and nothing goes on before they answer.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// The times of so many HELLOs are kept: an ANSWER or RETRY must echo one of them.
 const REMEMBERED: usize = 4;
 /// Cookies that are taken.

@@ -5,10 +5,10 @@
 //! sender has the answer, and a session begins. Everything that costs nothing is looked at before anything is computed: whether
 //! sessions are accepted, whether it was answered before, the cookie, and whether there is room.
 //!
-//! There are limits as for half-open sessions, of the same numbers: in all, and for one network. At a limit the oldest gives way if it
-//! is a second old, else who comes is refused and asks again.
+//! There are limits as for half-open sessions, of the same numbers: in all, and for one network. At the one in all the oldest gives way if
+//! it is a second old; else, and at that of a network, who comes is refused and asks again.
 
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
 use core::{
     net::{IpAddr, SocketAddr},
     ops::Range,
@@ -37,13 +37,21 @@ const LIFETIME: Duration = Duration::from_secs(30);
 /// One that was answered in this time does not give way: its peer's first packet may be on its way.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
+const MAX_OF_ROUTE: usize = 4;
+/// None of them gives way to another one sooner: with a packet lost or two, its peer's last message may still come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The agreements of an endpoint.
 pub(super) struct Agreements {
     responder: Arc<Responder>,
     /// Peers without key agreement are served, too.
     pub(super) serves_static: bool,
     random: Generator,
-    pending: Map<Route, Box<Pending>>,
+    /// By address and conv: one, or some where others came later. Each of them may be the true one.
+    pending: Map<Route, Vec<Pending>>,
+    /// All of them.
+    count: usize,
     /// By the time at which they were answered first. Some may be gone.
     order: VecDeque<(Instant, Route)>,
     networks: Map<u64, usize>,
@@ -54,7 +62,7 @@ pub(super) struct Agreements {
 impl core::fmt::Debug for Agreements {
     /// No secrets.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Agreements").field("pending", &self.pending.len()).finish_non_exhaustive()
+        f.debug_struct("Agreements").field("pending", &self.count).finish_non_exhaustive()
     }
 }
 
@@ -68,6 +76,8 @@ struct Pending {
     id: SessionId,
     answer: Box<[u8]>,
     next: Next,
+    /// A packet was opened under its keys.
+    opened: bool,
 }
 
 enum Next {
@@ -85,6 +95,7 @@ impl Agreements {
             serves_static: noise.serves_static_peers(),
             random: Generator::new(random),
             pending: Map::with_hasher(key),
+            count: 0,
             order: VecDeque::new(),
             networks: Map::with_hasher(key),
             max: config.max_half_open(),
@@ -96,8 +107,8 @@ impl Agreements {
         self.random = Generator::new(random);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.pending.len()
+    pub(super) const fn len(&self) -> usize {
+        self.count
     }
 
     pub(super) fn contains(&self, route: &Route) -> bool {
@@ -107,14 +118,22 @@ impl Agreements {
     /// Whether half of a limit is used.
     fn is_under_load(&self, ip: IpAddr) -> bool {
         let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
-        2 * self.pending.len() >= self.max || 2 * of_network >= self.max_of_network
+        2 * self.count >= self.max || 2 * of_network >= self.max_of_network
     }
 
-    fn remove(&mut self, route: &Route) -> Option<Box<Pending>> {
-        let pending = self.pending.remove(route)?;
+    /// Forgets those of a route that `is_over` says.
+    fn remove_if(&mut self, route: &Route, is_over: impl Fn(&Pending) -> bool) {
+        let Some(of_route) = self.pending.get_mut(route) else { return };
+        let before = of_route.len();
+        of_route.retain(|pending| !is_over(pending));
+        let removed = before - of_route.len();
+        if of_route.is_empty() {
+            self.pending.remove(route);
+        }
+        self.count -= removed;
         let network = network(route.0.ip());
         if let Some(count) = self.networks.get_mut(&network) {
-            *count -= 1;
+            *count -= removed;
             if *count == 0 {
                 self.networks.remove(&network);
             }
@@ -125,16 +144,13 @@ impl Agreements {
             (self.pending, self.networks) = (Map::with_hasher(key), Map::with_hasher(key));
             self.order = VecDeque::new();
         }
-        Some(pending)
     }
 
     /// Forgets what was answered before this.
     fn forget_before(&mut self, at: Instant) {
         while let Some((since, route)) = self.order.front().copied().filter(|(since, _)| *since <= at) {
             self.order.pop_front();
-            if self.pending.get(&route).is_some_and(|pending| pending.since == since) {
-                self.remove(&route);
-            }
+            self.remove_if(&route, |pending| pending.since == since);
         }
     }
 
@@ -151,45 +167,55 @@ impl Agreements {
     /// Makes room for one more of this address. Returns whether there is.
     fn make_room(&mut self, now: Instant, ip: IpAddr) -> bool {
         self.expire(now);
-        if self.pending.len() >= self.max {
+        if self.count >= self.max {
             let oldest = self.order.front().copied();
             if let Some((since, route)) = oldest.filter(|(since, _)| now - *since >= IDLE) {
                 self.order.pop_front();
-                if self.pending.get(&route).is_some_and(|pending| pending.since == since) {
-                    self.remove(&route);
-                }
+                self.remove_if(&route, |pending| pending.since == since);
             }
         }
         let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
-        self.pending.len() < self.max && of_network < self.max_of_network
+        self.count < self.max && of_network < self.max_of_network
     }
 
     fn insert(&mut self, route: Route, pending: Pending) {
         *self.networks.entry(network(route.0.ip())).or_insert(0) += 1;
+        self.count += 1;
         // What is gone leaves its place in the order: no more of them than of those that are there, and some.
-        if self.order.len() > 2 * self.pending.len() + 64 {
-            let pending = &self.pending;
-            self.order
-                .retain(|(since, route)| pending.get(route).is_some_and(|pending| pending.since == *since));
+        if self.order.len() > 2 * self.count + 64 {
+            let all = &self.pending;
+            self.order.retain(|(since, route)| {
+                all.get(route).is_some_and(|all| all.iter().any(|pending| pending.since == *since))
+            });
         }
         self.order.push_back((pending.since, route));
-        self.pending.insert(route, Box::new(pending));
+        self.pending.entry(route).or_default().push(pending);
+    }
+
+    /// What was answered on a route, the oldest first.
+    fn of_route(&mut self, route: &Route) -> &mut [Pending] {
+        self.pending.get_mut(route).map_or(&mut [], |pending| pending)
     }
 
     /// Whether a packet of this route opens under keys that wait for one. It can be opened once more.
     fn opens(&mut self, route: &Route, packet: &[u8]) -> bool {
-        let Some(pending) = self.pending.get_mut(route) else { return false };
-        let Next::Keys(keys) = &mut pending.next else { return false };
-        let mut copy = packet.to_vec();
-        keys.peek(&mut copy).is_ok()
+        let mut copy = Vec::new();
+        self.of_route(route).iter_mut().any(|pending| {
+            let Next::Keys(keys) = &mut pending.next else { return false };
+            copy.clear();
+            copy.extend_from_slice(packet);
+            pending.opened = keys.peek(&mut copy).is_ok();
+            pending.opened
+        })
     }
 
+    /// The keys under which a packet was opened.
     fn take_keys(&mut self, route: &Route) -> Option<Box<SessionKeys>> {
-        let next = &mut self.pending.get_mut(route)?.next;
-        match core::mem::replace(next, Next::Nothing) {
+        let opened = self.of_route(route).iter_mut().find(|pending| pending.opened)?;
+        match core::mem::replace(&mut opened.next, Next::Nothing) {
             Next::Keys(keys) => Some(keys),
             other => {
-                *next = other;
+                opened.next = other;
                 None
             }
         }
@@ -314,11 +340,11 @@ impl Endpoint {
                 self.answer_hello(now, conv, packet.len(), ts, cookie, &greeting)
             }
             Some(Clear::Last { tag, message }) => {
-                let Some(pending) = agreements.pending.get_mut(&route) else { return Fate::Done };
-                let Next::Last(handshake) = &mut pending.next else { return Fate::Done };
-                if tag != pending.id.tag() {
+                let mut of_route = agreements.of_route(&route).iter_mut();
+                let Some(pending) = of_route.find(|pending| pending.id.tag() == tag) else {
                     return Fate::Done;
-                }
+                };
+                let Next::Last(handshake) = &mut pending.next else { return Fate::Done };
                 match handshake.read_last(message) {
                     Ok(keys) => {
                         pending.next = Next::Keys(Box::new(keys));
@@ -327,7 +353,7 @@ impl Endpoint {
                     Err(error) => {
                         let id = pending.id;
                         if handshake.is_over() {
-                            agreements.remove(&route);
+                            agreements.remove_if(&route, |pending| pending.id == id);
                         }
                         self.refuse_message(now, conv, packet.len(), id, (tag, 0), error)
                     }
@@ -362,16 +388,13 @@ impl Endpoint {
         }
         let Some(agreements) = &mut self.agreements else { return Fate::Other };
         agreements.expire(now);
-        if let Some(pending) = agreements.pending.get(&route) {
-            if *pending.first == *greeting.message && pending.context == greeting.context {
-                // With another answer, the peer could have keys that this end has not.
-                let (id, answer) = (pending.id, pending.answer.clone());
-                return reply(self.send_answer(conv, len, id, echo, &answer));
-            }
-            if now - pending.since < IDLE {
-                self.stats.dropped_no_session += 1;
-                return Fate::Done;
-            }
+        let of_route = agreements.of_route(&route);
+        let is_same =
+            |pending: &&Pending| *pending.first == *greeting.message && pending.context == greeting.context;
+        if let Some(pending) = of_route.iter().find(is_same) {
+            // With another answer, the peer could have keys that this end has not.
+            let (id, answer) = (pending.id, pending.answer.clone());
+            return reply(self.send_answer(conv, len, id, echo, &answer));
         }
         let is_proven =
             cookie.is_some_and(|cookie| self.cookies.is_valid(now, cookie, source, conv, greeting.id));
@@ -393,7 +416,16 @@ impl Endpoint {
             let answer = Answer::Retry { cookie, tag: greeting.id.tag(), ts };
             return reply(self.answer(now, conv, answer, len, true));
         }
-        agreements.remove(&route);
+        let of_route = agreements.of_route(&route);
+        if of_route.len() >= MAX_OF_ROUTE {
+            // This one may be a recording, and each of the others that of a peer whose next packet is late.
+            let (id, since) = (of_route[0].id, of_route[0].since);
+            if now - since < PATIENCE {
+                self.stats.dropped_no_session += 1;
+                return Fate::Done;
+            }
+            agreements.remove_if(&route, |pending| pending.id == id);
+        }
         if !agreements.make_room(now, source.ip()) {
             self.stats.dropped_max_half_open += 1;
             tell!(refused(source, conv, "max_half_open", 1));
@@ -414,7 +446,8 @@ impl Endpoint {
                 };
                 let (message, answer) = (answer.message.clone(), answer.message.into());
                 let (first, context) = (greeting.message.into(), greeting.context);
-                agreements.insert(route, Pending { since: now, first, context, id, answer, next });
+                agreements
+                    .insert(route, Pending { since: now, first, context, id, answer, next, opened: false });
                 reply(self.send_answer(conv, len, id, echo, &message))
             }
             Err(error) => self.refuse_message(now, conv, len, id, echo, error),
@@ -486,7 +519,7 @@ impl Endpoint {
     pub(super) fn after_accepting_sealed(&mut self, route: &Route, handle: Handle) {
         self.routes.set_sealed(handle);
         if let Some(agreements) = &mut self.agreements {
-            agreements.remove(route);
+            agreements.remove_if(route, |_| true);
         }
     }
 }
@@ -520,8 +553,6 @@ impl Random for Generator {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     struct Zeros;
