@@ -73,6 +73,8 @@ use super::{
     shared::Shared,
     socket::Socket,
 };
+#[cfg(feature = "noise")]
+use crate::proto::ClosedRecord;
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
 /// Turns before the task yields.
@@ -162,6 +164,9 @@ impl Driver {
         // A session that is not known here may be known to another socket of the port.
         let socket = Arc::clone(&shared.socket());
         endpoint.set_resets(!socket.shares_port());
+        // Shards have what they draw in common, and no two may have the same keys.
+        #[cfg(feature = "noise")]
+        endpoint.reseed_noise(&mut shared.random());
         let shards = shared.shard.as_ref().map_or(1, Place::shards);
         Ok(Self {
             shared,
@@ -234,6 +239,10 @@ impl Driver {
         }
         match outcome {
             Ok(handle) => {
+                #[cfg(feature = "noise")]
+                if session.is_sealed() {
+                    self.endpoint.set_sealed(handle);
+                }
                 self.sessions.insert(handle, session, false);
                 self.hold(handle);
                 self.shared.counters.state.sessions.set(self.endpoint.len());
@@ -262,8 +271,25 @@ impl Driver {
 
     fn forget(&mut self, now: Instant, handle: Handle) {
         let record = self.sessions.get(handle).map(|slot| slot.session.record());
+        #[cfg(feature = "noise")]
+        let record = self.close_sealed(now, handle, record);
         self.endpoint.close(now, handle, record);
         self.remove(handle);
+    }
+
+    /// Closes a session whose packets were sealed under keys of its own. Returns the record of any other.
+    #[cfg(feature = "noise")]
+    fn close_sealed(
+        &mut self,
+        now: Instant,
+        handle: Handle,
+        record: Option<ClosedRecord>,
+    ) -> Option<ClosedRecord> {
+        let slot = self.sessions.get(handle).filter(|slot| slot.session.is_sealed());
+        let (Some(slot), Some(sealed)) = (slot, record) else { return record };
+        let keys = slot.session.take_keys();
+        self.endpoint.close_sealed(now, handle, sealed, keys);
+        None
     }
 
     /// Removes what the driver itself has of a session.

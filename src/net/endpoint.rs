@@ -452,7 +452,7 @@ pub(super) fn connect(
         return Err(KcpError::EndpointClosed.into());
     }
     let peer = reachable(shared.socket().local_addr(), peer)?;
-    let connection = Connection::connect(conv, config, clock::now(), shared.seed());
+    let connection = begin(shared, conv, config)?;
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None, Role::Connects));
     if shared.sharing == Sharing::Many {
         // The driver lets it begin: at once, unless thousands do.
@@ -462,6 +462,24 @@ pub(super) fn connect(
     shared.registry.insert(&session, super::metrics::Side::Connected);
     shared.schedule(&session);
     Ok(KcpStream::new(session))
+}
+
+/// The connection of a session that is begun here.
+#[cfg(not(feature = "noise"))]
+fn begin(shared: &Shared, conv: u32, config: &KcpConfig) -> io::Result<Connection> {
+    Ok(Connection::connect(conv, config, clock::now(), shared.seed()))
+}
+
+/// The same, which agrees on keys where the configuration says so.
+#[cfg(feature = "noise")]
+fn begin(shared: &Shared, conv: u32, config: &KcpConfig) -> io::Result<Connection> {
+    let now = clock::now();
+    if config.noise().is_none() {
+        return Ok(Connection::connect(conv, config, now, shared.seed()));
+    }
+    let mut random = shared.random();
+    Connection::connect_with_noise(conv, config, now, shared.seed(), &mut random)
+        .map_err(|error| KcpError::of_noise(error).into())
 }
 
 /// The address of `peer` as a socket that is bound to `local` has it for the source of what comes from there: packets are routed by

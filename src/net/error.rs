@@ -18,7 +18,7 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | `Closed` with [`Aborted`](CloseReason::Aborted) | `ConnectionAborted` | this end has aborted it |
 /// | `Closed` with [`Refused`](CloseReason::Refused) | `ConnectionRefused` | the peer accepts no sessions |
 /// | `Closed` with [`PeerLacksExtensions`](CloseReason::PeerLacksExtensions) | `Unsupported` | the extensions are required here |
-/// | `Closed` with [`HandshakeFailed`](CloseReason::HandshakeFailed) | `InvalidData` | the extensions of both ends do not fit together |
+/// | `Closed` with [`HandshakeFailed`](CloseReason::HandshakeFailed) | `InvalidData` | the extensions of both ends do not fit together, or there was no agreement on keys |
 /// | `Closed` with [`NonceLimit`](CloseReason::NonceLimit) | `QuotaExceeded` | the key must not encrypt more |
 /// | `Closed` with [`SealFailed`](CloseReason::SealFailed) | `Other` | the cipher failed |
 /// | `Closed` with [`Finished`](CloseReason::Finished) | `NotConnected` | both directions are done: no failure |
@@ -190,6 +190,12 @@ impl KcpError {
             | Self::NoIpv6
             | Self::NoScope => io::ErrorKind::InvalidInput,
         }
+    }
+
+    /// There are no keys to begin or to accept sessions with.
+    #[cfg(feature = "noise")]
+    pub(super) fn of_noise(error: crate::proto::noise::NoiseError) -> Self {
+        Self::Closed(CloseReason::HandshakeFailed(crate::proto::HandshakeError::Noise(error.into())))
     }
 
     pub(super) fn network(error: &io::Error) -> Self {

@@ -173,7 +173,7 @@ impl Session {
     pub(super) fn receive(
         &self,
         now: Instant,
-        block: &Block,
+        block: &mut Block,
         range: Range<usize>,
         stride: usize,
         ecn: EcnCodepoint,
@@ -181,6 +181,9 @@ impl Session {
         let _entered = self.trace.enter();
         let (drops, expects_ecn) = self.handover.locked(|mut state, _| {
             let (connection, len) = (&mut state.connection, range.len());
+            #[cfg(feature = "noise")]
+            let drops = connection.handle_sealed_batch(now, block, range, stride);
+            #[cfg(not(feature = "noise"))]
             let drops = connection.handle_batch(now, block, range, stride);
             if ecn != EcnCodepoint::NotEct {
                 let dropped = drops.replayed + drops.malformed;
@@ -208,6 +211,30 @@ impl Session {
     /// What is left of it for the endpoint.
     pub(super) fn record(&self) -> ClosedRecord {
         self.handover.locked(|state, _| state.connection.record())
+    }
+
+    /// Whether its packets are opened by its connection.
+    #[cfg(feature = "noise")]
+    pub(super) fn is_sealed(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.is_sealed())
+    }
+
+    /// Its keys, once it has ended: it sends and receives nothing more.
+    #[cfg(feature = "noise")]
+    pub(super) fn take_keys(&self) -> Option<std::boxed::Box<crate::proto::noise::SessionKeys>> {
+        self.handover.locked(|mut state, _| state.connection.take_session_keys())
+    }
+
+    /// The static public key of its peer.
+    #[cfg(feature = "noise")]
+    pub(super) fn peer_key(&self) -> Option<crate::proto::noise::PublicKey> {
+        self.handover.locked(|state, _| state.connection.peer_key())
+    }
+
+    /// What ties something to it.
+    #[cfg(feature = "noise")]
+    pub(super) fn handshake_hash(&self) -> Option<[u8; 32]> {
+        self.handover.locked(|state, _| state.connection.handshake_hash())
     }
 
     /// Does what is due, wakes the tasks that it concerns, and sends.

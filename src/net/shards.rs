@@ -215,6 +215,10 @@ fn bind(mut addr: SocketAddr, shards: u16) -> io::Result<Vec<Socket>> {
 pub(super) fn start(sockets: Vec<Socket>, config: KcpConfig) -> io::Result<Box<[Arc<Shared>]>> {
     let count = u16::try_from(sockets.len()).ok().filter(|count| (1..=MAX_SHARDS).contains(count));
     let count = count.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not 1 to 256 sockets"))?;
+    #[cfg(feature = "noise")]
+    if config.noise().is_some_and(|noise| !noise.accepts()) {
+        return Err(KcpError::of_noise(crate::proto::noise::NoiseError::Unconfigured).into());
+    }
     let memory = BufferMemory::new(config.max_buffer_memory());
     let queue = Arc::new(AcceptQueue::new(config));
     let all = if count > 1 { Some(Shards::new(count)?) } else { None };

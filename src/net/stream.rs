@@ -438,6 +438,23 @@ impl KcpStream {
         self.handle.peer_addr()
     }
 
+    /// The static public key of the peer, which it has proven to have: who it is. `None` in a session without
+    /// [`noise`](crate::KcpConfigBuilder::noise), before [`connected`](Self::connected) has returned, and in patterns in which the peer has
+    /// no key or does not show it ([`Pattern`](crate::proto::noise::Pattern)). It is known of every accepted stream from the beginning.
+    #[cfg(feature = "noise")]
+    #[must_use]
+    pub fn peer_key(&self) -> Option<crate::proto::noise::PublicKey> {
+        self.handle.session().peer_key()
+    }
+
+    /// What is the same at both ends of this session and at no end of another, to tie something else to it (channel binding). `None`
+    /// without [`noise`](crate::KcpConfigBuilder::noise), and before [`connected`](Self::connected) has returned.
+    #[cfg(feature = "noise")]
+    #[must_use]
+    pub fn handshake_hash(&self) -> Option<[u8; 32]> {
+        self.handle.session().handshake_hash()
+    }
+
     /// The address that the socket is bound to.
     ///
     /// # Errors

@@ -8,6 +8,8 @@ mod ends;
 mod extension;
 mod input;
 mod moves;
+#[cfg(feature = "noise")]
+mod noise;
 mod output;
 mod record;
 mod settings;
@@ -24,6 +26,8 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 
 use self::ends::{Delivery, EndEvents};
+#[cfg(feature = "noise")]
+use super::agreement::Agreement;
 use super::{
     arq::Arq,
     config::KcpConfig,
@@ -151,6 +155,9 @@ pub struct Connection {
     delivery: Delivery,
     /// Nobody reads any more: see [`drop_reader`](Self::drop_reader).
     reader_dropped: bool,
+    /// Both ends are still agreeing on keys.
+    #[cfg(feature = "noise")]
+    agreement: Option<alloc::boxed::Box<Agreement>>,
 }
 
 impl Connection {
@@ -169,7 +176,7 @@ impl Connection {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(conv: u32, config: &KcpConfig, now: Instant, first_sn: u32) -> Self {
-        let pipeline = Pipeline::new(config);
+        let pipeline = Pipeline::new(conv, config);
         Self {
             arq: Arq::new(conv, config, pipeline.overhead(), first_sn, now),
             pipeline,
@@ -192,6 +199,8 @@ impl Connection {
             end_events: EndEvents::NONE,
             delivery: Delivery::Pending,
             reader_dropped: false,
+            #[cfg(feature = "noise")]
+            agreement: None,
         }
     }
 

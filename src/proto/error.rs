@@ -211,7 +211,7 @@ pub enum CloseReason {
     SealFailed(SealError),
     /// The peer does not know the extensions, which are [required](super::Extensions::Required).
     PeerLacksExtensions,
-    /// The peer's extensions and those of this end do not fit together.
+    /// The peer's extensions and those of this end do not fit together, or the two did not agree on keys.
     HandshakeFailed(HandshakeError),
     /// The peer accepts no sessions.
     Refused,
@@ -232,6 +232,9 @@ pub enum HandshakeError {
     Version,
     /// The peer's answer has a field that this end must understand and does not know.
     UnknownField,
+    /// There was no agreement on keys, and why.
+    #[cfg(feature = "noise")]
+    Noise(super::noise::NoiseFailure),
 }
 
 impl fmt::Display for HandshakeError {
@@ -239,6 +242,8 @@ impl fmt::Display for HandshakeError {
         f.write_str(match self {
             Self::Version => "the peer speaks other versions of the extensions",
             Self::UnknownField => "the peer's answer needs a newer version of this crate",
+            #[cfg(feature = "noise")]
+            Self::Noise(error) => return write!(f, "no agreement on keys: {error}"),
         })
     }
 }

@@ -22,6 +22,8 @@
 //!   config error stats time timer random
 //! ```
 
+#[cfg(feature = "noise")]
+mod agreement;
 mod arq;
 mod config;
 pub mod congestion;

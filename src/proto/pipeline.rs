@@ -25,11 +25,15 @@
 //! A session takes no memory for what it does not use: the state of received FEC is made for the first FEC packet.
 
 mod encryption;
+#[cfg(feature = "noise")]
+mod sealed;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use self::encryption::Encryption;
+#[cfg(feature = "noise")]
+pub(in crate::proto) use self::sealed::Sealed;
 use super::{
     arq::{BlockPosition, LossCounts, Origin},
     config::KcpConfig,
@@ -61,9 +65,18 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(config: &KcpConfig) -> Self {
+    /// `conv` is what stands in front of packets where a session has keys of its own.
+    pub(super) fn new(conv: u32, config: &KcpConfig) -> Self {
         let encryption = config.crypto.as_ref();
         let encryption = encryption.map(|crypto| Box::new(Encryption::new(crypto, config.replay_window)));
+        // Where keys are to be agreed on, nothing else will do.
+        #[cfg(feature = "noise")]
+        let encryption = match &config.noise {
+            Some(_) => Some(Box::new(Encryption::of_session(conv))),
+            None => encryption,
+        };
+        #[cfg(not(feature = "noise"))]
+        let _ = conv;
         let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
         let fec_room = encoder.is_some();
         let adaptive_limits = config.settings.fec_adaptive;
@@ -73,7 +86,20 @@ impl Pipeline {
     }
 
     pub(super) fn crypto(&self) -> Option<&PacketCrypto> {
-        self.encryption.as_ref().map(|encryption| encryption.crypto())
+        self.encryption.as_ref().and_then(|encryption| encryption.crypto())
+    }
+
+    /// What seals packets under keys of this session alone, where it has them or is to have them.
+    #[cfg(feature = "noise")]
+    #[inline]
+    pub(super) fn sealed(&self) -> Option<&Sealed> {
+        self.encryption.as_ref()?.sealed()
+    }
+
+    #[cfg(feature = "noise")]
+    #[inline]
+    pub(super) fn sealed_mut(&mut self) -> Option<&mut Sealed> {
+        self.encryption.as_mut()?.sealed_mut()
     }
 
     /// Bytes in front of the segments.
@@ -167,17 +193,19 @@ impl Pipeline {
     /// Why the session must end.
     pub(super) fn encrypt(
         &mut self,
+        now: Instant,
         packets: &mut [u8],
         stride: usize,
         first: bool,
     ) -> Result<(), CloseReason> {
         match &mut self.encryption {
-            Some(encryption) => encryption.encrypt(packets, stride, first),
+            Some(encryption) => encryption.encrypt(now, packets, stride, first),
             None => Ok(()),
         }
     }
 
     /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
+    #[inline]
     pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
         self.encryption.as_mut().map(|encryption| encryption.take_sent_first()).unwrap_or_default()
     }
@@ -286,8 +314,8 @@ impl Pipeline {
     // ---- Receiving ----
 
     /// Checks and decrypts a packet in place.
-    pub(super) fn decrypt(&self, packet: &mut [u8]) -> Result<(), PacketError> {
-        self.encryption.as_ref().map_or(Ok(()), |encryption| encryption.decrypt(packet))
+    pub(super) fn decrypt(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
+        self.encryption.as_mut().map_or(Ok(()), |encryption| encryption.decrypt(now, packet))
     }
 
     /// The segments of a decrypted packet that came from elsewhere than from the peer. `None` where others than holders of

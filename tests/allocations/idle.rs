@@ -80,3 +80,17 @@ fn an_idle_session_takes_three_kib() {
 fn an_idle_session_with_replay_windows_takes_five_kib() {
     assert_at_most(5 << 10, &crate::settings::sealed());
 }
+
+#[cfg(feature = "noise")]
+#[test]
+fn an_idle_session_with_keys_of_its_own_takes_five_kib() {
+    use kcp9::proto::noise::{Initiator, Noise, Psk, Responder, SessionCipher};
+
+    let psk = || Psk::from_bytes(&[1; 32]);
+    for cipher in [SessionCipher::ChaCha20Poly1305, SessionCipher::Aes256Gcm] {
+        // Each end takes what it needs.
+        let initiator = Initiator::nn_psk0(psk()).with_cipher(cipher);
+        let noise = Noise::from(Responder::nn_psk0(psk())).with_initiator(initiator);
+        assert_at_most(5 << 10, &KcpConfig::builder().noise(noise).build().unwrap());
+    }
+}

@@ -5,3 +5,6 @@ mod bits;
 mod ends;
 mod mismatches;
 mod network;
+#[cfg(feature = "tokio")]
+mod streams;
+mod virtual_time;

@@ -69,7 +69,7 @@ impl Driver {
                 Parcel::Packets { packets, mut block, local_ip, ecn } => {
                     self.endpoint.receive_handed_over(&packets, &block);
                     let (peer, len, stride) = (packets.source(), block.len(), packets.stride);
-                    self.route(now, &Received { peer, local_ip, block: &mut block, len, stride, ecn });
+                    self.route(now, &mut Received { peer, local_ip, block: &mut block, len, stride, ecn });
                 }
                 Parcel::Replaced(address) => {
                     let replaced = self.endpoint.replaced(now, address);

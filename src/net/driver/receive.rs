@@ -8,6 +8,8 @@ use std::{
 };
 
 use super::Driver;
+#[cfg(feature = "noise")]
+use crate::proto::{Endpoint, KcpConfig, SessionSeed};
 use crate::{
     net::{
         accept_queue::Admission,
@@ -125,12 +127,12 @@ impl Driver {
         let (peer, stride) = (received.peer, received.stride);
         let Some(bytes) = received.bytes_mut() else { return true };
         self.endpoint.receive(peer, bytes, stride);
-        self.route(now, &received)
+        self.route(now, &mut received)
     }
 
     /// Hands decrypted packets to their sessions, as [`deliver`](Self::deliver) does.
     #[inline(always)]
-    pub(super) fn route(&mut self, now: Instant, received: &Received<'_>) -> bool {
+    pub(super) fn route(&mut self, now: Instant, received: &mut Received<'_>) -> bool {
         let mut known = 0;
         while let Some(routed) = self.endpoint.poll_routed(now, received.bytes()) {
             let run = match routed {
@@ -203,6 +205,10 @@ impl Driver {
             None => &queue.config,
             Some(rotated) => rotated.config(incoming.retiring_key),
         };
+        #[cfg(feature = "noise")]
+        let mut connection =
+            Self::accepted_connection(&mut self.endpoint, shared.seed(), now, incoming, config)?;
+        #[cfg(not(feature = "noise"))]
         let mut connection = Connection::accept(incoming.conv, config, now, shared.seed());
         if incoming.validated {
             connection.set_validated();
@@ -246,6 +252,26 @@ impl Driver {
         shared.counters.state.half_open.set(self.endpoint.half_open());
         self.count_routed();
         Some(accepted.run)
+    }
+
+    /// The connection of a session that a peer begins: with keys of its own, or without, where such peers are served, too.
+    #[cfg(feature = "noise")]
+    fn accepted_connection(
+        endpoint: &mut Endpoint,
+        seed: SessionSeed,
+        now: Instant,
+        incoming: Incoming,
+        config: &KcpConfig,
+    ) -> Option<Connection> {
+        let conv = incoming.conv;
+        if incoming.sealed {
+            let keys = endpoint.take_session_keys()?;
+            return Some(Connection::accept_with_keys(conv, config, now, seed, keys));
+        }
+        Some(match config.noise() {
+            None => Connection::accept(conv, config, now, seed),
+            Some(_) => Connection::accept(conv, &config.without_noise(), now, seed),
+        })
     }
 
     /// Adds what the endpoint has counted since the last call to the counters of the socket.

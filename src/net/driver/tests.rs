@@ -178,9 +178,9 @@ impl TwoShards {
         let transmit = client.poll_transmit(now, Arc::get_mut(&mut block).unwrap()).unwrap();
         let crate::proto::Transmit { len, stride, ecn, .. } = transmit;
         driver.endpoint.receive(peer, &mut Arc::get_mut(&mut block).unwrap()[..len], stride);
-        let received =
+        let mut received =
             crate::net::socket::Received { peer, local_ip: None, block: &mut block, len, stride, ecn };
-        driver.route(now, &received);
+        driver.route(now, &mut received);
     }
 
     /// As [`new`](Self::new), when the server has written something and the time is over in which its client has to answer.
@@ -288,7 +288,7 @@ async fn a_shard_that_is_busy_loses_what_others_have_for_it() {
             packet[..4].copy_from_slice(&7_u32.to_le_bytes());
             let mut block = Arc::new(packet.into_boxed_slice());
             drivers[1].endpoint.receive(peer, Arc::get_mut(&mut block).unwrap(), 1_000);
-            let received = crate::net::socket::Received {
+            let mut received = crate::net::socket::Received {
                 peer,
                 local_ip: None,
                 block: &mut block,
@@ -296,7 +296,7 @@ async fn a_shard_that_is_busy_loses_what_others_have_for_it() {
                 stride: 1_000,
                 ecn: crate::proto::EcnCodepoint::NotEct,
             };
-            drivers[1].route(now, &received);
+            drivers[1].route(now, &mut received);
             sent += 1;
         }
         assert!(sent > before && sent <= 2_000, "{sent} packets of 1,000 bytes wait");

@@ -385,6 +385,12 @@ impl Arq {
         self.control_sn != 0
     }
 
+    /// The peer was heard, by something else than its segments.
+    #[cfg(feature = "noise")]
+    pub(super) const fn set_heard(&mut self) {
+        self.control_sn = 1;
+    }
+
     fn backoff(&self) -> Backoff {
         let thin = self.nodelay.nodelay && self.buffer.unacked() < THIN;
         let rtt = self.path.rtt();

@@ -6,6 +6,8 @@ use super::{
     Code, CookiePolicy, KcpConfig, NoDelay, SessionSettings,
     limits::{MAX_DATAGRAM_QUEUE, check, check_duration, check_mtu, fec_code},
 };
+#[cfg(feature = "noise")]
+use crate::proto::noise::Noise;
 use crate::{
     crypto::PacketCrypto,
     proto::{
@@ -59,6 +61,48 @@ impl KcpConfigBuilder {
     /// [`PacketCrypto`] adds a source of nonces to it.
     pub fn crypto(mut self, crypto: impl Into<Option<PacketCrypto>>) -> Self {
         self.config.crypto = crypto.into();
+        self
+    }
+
+    /// Have both ends agree on keys for each session ([`proto::noise`](crate::proto::noise)), or not (the default): for an end that
+    /// connects an [`Initiator`](crate::proto::noise::Initiator), for one that accepts a [`Responder`](crate::proto::noise::Responder). Recordings
+    /// cannot be read later, nothing opens twice, and each end knows whom it talks to, as far as the
+    /// [`Pattern`](crate::proto::noise::Pattern) says it.
+    ///
+    /// Nothing is sent before there are keys, and nothing without them: peers without key agreement are refused. An end that accepts may
+    /// [serve them](crate::proto::noise::Noise::serving_static_peers) with [`crypto`](Self::crypto) all the same; else both together are refused by
+    /// [`build`](Self::build). The `mtu` is 256 at least. [`replay_window`](Self::replay_window) does not apply: the last 1,984 packets are
+    /// always told from new ones, and older ones are refused.
+    ///
+    /// In the Tokio layer that is all. Programs on [`proto`](crate::proto) call
+    /// [`Connection::connect_with_noise`](crate::proto::Connection::connect_with_noise) and
+    /// [`Connection::accept_with_keys`](crate::proto::Connection::accept_with_keys).
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio")]
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use kcp9::{
+    ///     KcpConfig, KcpListener, KcpStream,
+    ///     proto::noise::{Initiator, KeyPair, Responder},
+    /// };
+    ///
+    /// // `examples/keys` makes and shows keys, and pins those of servers in a file.
+    /// let keys: KeyPair = std::fs::read_to_string("server.key")?.parse()?;
+    /// let server = KcpConfig::builder().noise(Responder::nk(keys)).build()?;
+    /// let listener = KcpListener::bind("0.0.0.0:4000", server).await?;
+    ///
+    /// let pinned = std::fs::read_to_string("server.pub")?.parse()?;
+    /// let client = KcpConfig::builder().noise(Initiator::nk(pinned)).build()?;
+    /// let stream = KcpStream::connect("server.example:4000", client).await?;
+    /// // It is who has that key, or an error says what does not match.
+    /// stream.connected(Duration::from_secs(10)).await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "noise")]
+    pub fn noise(mut self, noise: impl Into<Option<Noise>>) -> Self {
+        self.config.noise = noise.into();
         self
     }
 
@@ -398,13 +442,19 @@ impl KcpConfigBuilder {
         let Self { mut config } = self;
         let settings = config.settings;
         settings.check()?;
-        let overhead = config.crypto.as_ref().map_or(0, PacketCrypto::overhead)
-            + if settings.has_fec() { fec::HEADER_LEN } else { 0 };
+        let overhead = config.encryption_overhead() + if settings.has_fec() { fec::HEADER_LEN } else { 0 };
         check_mtu(settings.mtu, overhead, config.crypto.as_ref())?;
         if config.extensions == Extensions::Required {
             // FEC leaves the handshake's packets alone.
-            let around = config.crypto.as_ref().map_or(0, PacketCrypto::overhead);
+            let around = config.encryption_overhead();
             check("mtu", settings.mtu as u64, (around + extension::MIN_ROOM) as u64, u64::MAX)?;
+        }
+        #[cfg(feature = "noise")]
+        if let Some(noise) = &config.noise {
+            check("mtu", settings.mtu as u64, MIN_NOISE_MTU, u64::MAX)?;
+            // A cipher that is never used is a mistake: it would be taken for what protects the sessions.
+            let is_used = config.crypto.is_none() || noise.serves_static_peers();
+            check("noise with crypto", u64::from(!is_used), 0, 0)?;
         }
         check("replay_window", config.replay_window as u64, 0, MAX_REPLAY_WINDOW as u64)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
@@ -434,6 +484,10 @@ impl KcpConfigBuilder {
         Ok(config)
     }
 }
+
+/// HELLO with the longest first message and a cookie, and ANSWER with the longest answer, fit such packets.
+#[cfg(feature = "noise")]
+const MIN_NOISE_MTU: u64 = 256;
 
 #[cfg(test)]
 mod tests {

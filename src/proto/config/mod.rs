@@ -12,6 +12,8 @@ use core::time::Duration;
 pub use self::{
     builder::KcpConfigBuilder, cookies::CookiePolicy, nodelay::NoDelay, settings::SessionSettings,
 };
+#[cfg(feature = "noise")]
+use super::noise::{self, Noise};
 use super::{
     arq::{default_max_message, most_held},
     congestion::CongestionControl,
@@ -43,6 +45,8 @@ pub struct KcpConfig {
     /// The code of `settings.fec`, which all sessions of these settings share.
     code: Option<Code>,
     pub(crate) crypto: Option<PacketCrypto>,
+    #[cfg(feature = "noise")]
+    pub(crate) noise: Option<Noise>,
     pub(crate) replay_window: usize,
     pub(crate) datagram_queue: usize,
     pub(crate) congestion_control: CongestionControl,
@@ -72,6 +76,9 @@ impl Default for KcpConfig {
             code: None,
             // There is no key to default to.
             crypto: None,
+            // Nor are there keys for this.
+            #[cfg(feature = "noise")]
+            noise: None,
             // More packets than a path duplicates within. It takes 8 KiB at most, which an idle session keeps.
             replay_window: 256,
             // Peers that do not know datagrams may take one for another conversation.
@@ -154,6 +161,29 @@ impl KcpConfig {
     #[must_use]
     pub const fn crypto(&self) -> Option<&PacketCrypto> {
         self.crypto.as_ref()
+    }
+
+    /// How sessions agree on keys; `None` where they do not.
+    #[cfg(feature = "noise")]
+    #[must_use]
+    pub const fn noise(&self) -> Option<&Noise> {
+        self.noise.as_ref()
+    }
+
+    /// These settings for a peer that does not agree on keys.
+    #[cfg(all(feature = "noise", feature = "tokio"))]
+    pub(crate) fn without_noise(&self) -> Self {
+        Self { noise: None, ..self.clone() }
+    }
+
+    /// The most bytes that encryption adds to a packet.
+    pub(crate) fn encryption_overhead(&self) -> usize {
+        let of_crypto = self.crypto.as_ref().map_or(0, PacketCrypto::overhead);
+        #[cfg(feature = "noise")]
+        if self.noise.is_some() {
+            return of_crypto.max(noise::HEADER_LEN + noise::TAG_LEN);
+        }
+        of_crypto
     }
 
     /// Data and parity packets of an FEC group; 0 and 0 without FEC.
@@ -365,7 +395,7 @@ impl KcpConfig {
 
     /// Payload bytes of a full segment without FEC.
     fn plain_mss(&self) -> usize {
-        self.mss(self.crypto.as_ref().map_or(0, PacketCrypto::overhead))
+        self.mss(self.encryption_overhead())
     }
 
     /// Payload bytes of a full segment: what is left of `mtu` behind `overhead` bytes of crypto and FEC headers.

@@ -138,7 +138,7 @@ impl Connection {
             return None;
         }
         self.arq.charge(now, len);
-        let mut transmit = self.encrypt(&mut buf[..len], size, false)?;
+        let mut transmit = self.encrypt(now, &mut buf[..len], size, false)?;
         if self.arq.is_size_doubtful(size) {
             self.allow_fragments(&mut transmit);
         }

@@ -34,6 +34,10 @@ impl Connection {
 
     /// Whether written data waits that the windows have room for: what a corked transmission has left.
     pub(crate) fn has_sendable(&self) -> bool {
+        #[cfg(feature = "noise")]
+        if self.is_asking() {
+            return false;
+        }
         self.arq.has_sendable()
     }
 
@@ -60,6 +64,10 @@ impl Connection {
     /// [`poll_transmit`](Self::poll_transmit) finds nothing until the next deadline, which may have come already. ACKs may
     /// be held back until then.
     pub(crate) fn is_quiet(&self) -> bool {
+        #[cfg(feature = "noise")]
+        if self.agreement.is_some() {
+            return false;
+        }
         self.arq.is_quiet()
             && !self.datagrams.has_unsent()
             && self.pipeline.parity_len().is_none()

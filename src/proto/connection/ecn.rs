@@ -61,7 +61,7 @@ impl Connection {
         let len = head + reported + tail;
         self.arq.charge(now, len);
         self.arq.counters_mut().segments.sent += 1;
-        self.encrypt(&mut buf[..len], len, false)
+        self.encrypt(now, &mut buf[..len], len, false)
     }
 
     /// A report was written.

@@ -127,6 +127,11 @@ impl Connection {
         }
         self.arq.flush();
         self.check_ends(now);
+        #[cfg(feature = "noise")]
+        if self.is_asking() && self.arq.is_flushed() {
+            // Nobody waits for keys any more, and nothing for who would get them.
+            self.close(CloseReason::Aborted);
+        }
     }
 
     /// Ends the session at once, with [`CloseReason::Aborted`]. A peer that knows the extensions learns of it, and why: one more

@@ -315,7 +315,7 @@ impl Connection {
         }
         let len = head + len + tail;
         self.arq.charge(now, len);
-        self.encrypt(&mut buf[..len], len, begins)
+        self.encrypt(now, &mut buf[..len], len, begins)
     }
 
     /// Writes extension segments behind those of the stream. Returns how many bytes.

@@ -35,7 +35,11 @@ impl Connection {
         if !self.listens() {
             return Ok(());
         }
-        if let Err(error) = self.pipeline.decrypt(packet) {
+        #[cfg(feature = "noise")]
+        if self.take_clear(now, packet) {
+            return Ok(());
+        }
+        if let Err(error) = self.pipeline.decrypt(now, packet) {
             self.arq.counters_mut().udp.forged += 1;
             return Err(error);
         }
@@ -97,6 +101,23 @@ impl Connection {
         range: Range<usize>,
         stride: usize,
     ) -> BatchDrops {
+        #[cfg(feature = "noise")]
+        if self.is_sealed() {
+            return self.handle_copied_batch(now, block, range, stride);
+        }
+        self.take_in_batch(now, block, range, stride, |_| true)
+    }
+
+    /// Takes in the packets of a batch that were decrypted: of each, by its place among them, `is_open` says whether it was.
+    #[inline]
+    pub(super) fn take_in_batch(
+        &mut self,
+        now: Instant,
+        block: &Block,
+        range: Range<usize>,
+        stride: usize,
+        is_open: impl Fn(usize) -> bool,
+    ) -> BatchDrops {
         let mut drops = BatchDrops::default();
         if !self.listens() {
             return drops;
@@ -105,7 +126,7 @@ impl Connection {
         let Some(batch) = block.get(range.start..end) else { return drops };
         let place = BlockPosition::of_batch(block, range.start, batch.len());
         let stride = stride.max(1);
-        for (index, packet) in batch.chunks(stride).enumerate() {
+        for (index, packet) in batch.chunks(stride).enumerate().filter(|(index, _)| is_open(*index)) {
             match self.take_in(now, packet, place.map(|place| place.forward(index * stride))) {
                 Ok(()) => {}
                 Err(PacketError::Replayed) => drops.replayed += 1,

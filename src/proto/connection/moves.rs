@@ -4,6 +4,8 @@
 //! follows its peer must ask at the new address before it believes in it. So what comes from elsewhere is handed in together
 //! with its source, and what is to be sent elsewhere has a call of its own.
 
+#[cfg(feature = "noise")]
+use alloc::vec::Vec;
 use core::{fmt, net::SocketAddr};
 
 use super::{Connection, State, Transmit, ends::EndEvents};
@@ -79,7 +81,7 @@ impl Connection {
     }
 
     /// Takes in decrypted packets of this session that came from another address than the peer's:
-    /// [`Routed::FromElsewhere`](crate::proto::Routed::FromElsewhere). They lie back to back and have `stride` bytes each, the last may be
+    /// [`Routed::FromElsewhere`](crate::proto::Routed::FromElsewhere). (Those of a session with keys of its own are opened here, in a copy.) They lie back to back and have `stride` bytes each, the last may be
     /// shorter. Only what asks and answers whether the peer is there counts in them. If it is, and no longer at the old
     /// address, [`Event::Moved`](super::Event::Moved) comes.
     pub fn handle_from_elsewhere(&mut self, now: Instant, packets: &[u8], stride: usize, source: SocketAddr) {
@@ -92,6 +94,21 @@ impl Connection {
             let udp = &mut self.arq.counters_mut().udp;
             udp.packets_received += 1;
             udp.bytes_received += packet.len() as u64;
+            // They are not opened for good: what comes from there may be a copy.
+            #[cfg(feature = "noise")]
+            let mut copy = Vec::new();
+            #[cfg(feature = "noise")]
+            let packet = match self.pipeline.sealed_mut() {
+                None => packet,
+                Some(sealed) => {
+                    copy.extend_from_slice(packet);
+                    if sealed.peek(&mut copy).is_none() {
+                        udp.forged += 1;
+                        continue;
+                    }
+                    &copy
+                }
+            };
             let Some(segments) = self.pipeline.segments_from_elsewhere(packet) else {
                 udp.replayed += 1;
                 continue;
@@ -124,7 +141,7 @@ impl Connection {
         let len = head + len + tail;
         self.arq.charge(now, len);
         self.arq.counters_mut().segments.sent += 1;
-        Some((to, self.encrypt(&mut buf[..len], len, false)?))
+        Some((to, self.encrypt(now, &mut buf[..len], len, false)?))
     }
 
     /// The peer is at another address, and there it was heard.

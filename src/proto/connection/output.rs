@@ -49,6 +49,12 @@ impl Connection {
         if self.arq.is_validating() {
             return self.transmit_unvalidated(now, buf);
         }
+        #[cfg(feature = "noise")]
+        if self.agreement.is_some()
+            && let Some(transmit) = self.transmit_agreement(now, buf)
+        {
+            return transmit;
+        }
         self.transmit_within(now, buf, corked, self.mtu())
     }
 
@@ -201,7 +207,7 @@ impl Connection {
             return None;
         }
         let first = self.arq.is_first_unacknowledged();
-        let mut transmit = self.encrypt(&mut buf[..len], size, first)?;
+        let mut transmit = self.encrypt(now, &mut buf[..len], size, first)?;
         debug_assert!(oversize.is_none_or(|packet| len == packet), "{len} bytes instead of {oversize:?}");
         if oversize.is_some() {
             // Without ECN: fragments of one packet may be marked and bleached apart from each other.
@@ -244,15 +250,21 @@ impl Connection {
                     return None;
                 }
                 self.note_room();
-                self.encrypt(&mut buf[..size], size, first)
+                self.encrypt(now, &mut buf[..size], size, first)
             }
         }
     }
 
     /// Encrypts and counts a batch of packets of `size` bytes each, of which the last may be shorter. Ends the session where
     /// the cipher can encrypt no more.
-    pub(super) fn encrypt(&mut self, packets: &mut [u8], size: usize, first: bool) -> Option<Transmit> {
-        if let Err(reason) = self.pipeline.encrypt(packets, size, first) {
+    pub(super) fn encrypt(
+        &mut self,
+        now: Instant,
+        packets: &mut [u8],
+        size: usize,
+        first: bool,
+    ) -> Option<Transmit> {
+        if let Err(reason) = self.pipeline.encrypt(now, packets, size, first) {
             self.close(reason);
             return None;
         }

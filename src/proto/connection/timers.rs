@@ -18,6 +18,17 @@ impl Connection {
         if let State::Closed(_) = self.state {
             return None;
         }
+        #[cfg(feature = "noise")]
+        if self.agreement.is_some() {
+            let agreement = self.agreement_timeout();
+            return if self.is_asking() { agreement } else { earliest([agreement, self.session_timeout()]) };
+        }
+        self.session_timeout()
+    }
+
+    /// As [`poll_timeout`](Self::poll_timeout), once packets may be sent.
+    #[inline]
+    fn session_timeout(&self) -> Option<Instant> {
         match self.arq.blocked_at() {
             None => earliest([self.arq.next_timeout(), self.lifetime(), self.extension_deadline()]),
             Some(_) => self.timers().map(|(_, at)| at).min(),
@@ -35,6 +46,10 @@ impl Connection {
     /// ends no session for a silence that may be over.
     pub(crate) fn handle_timeout_unread(&mut self, now: Instant, read_until: Instant) {
         if let State::Closed(_) = self.state {
+            return;
+        }
+        #[cfg(feature = "noise")]
+        if self.agreement.is_some() && self.on_agreement_timeout(now, read_until) {
             return;
         }
         self.arq.on_timeout(now);
@@ -110,11 +125,17 @@ impl Connection {
         let ends = ENDS.into_iter().zip(self.ends());
         let all =
             ends.chain(Arq::TIMERS.into_iter().zip(self.arq.deadlines())).chain(self.extension_timers());
+        #[cfg(feature = "noise")]
+        let (all, is_asking) = (all.chain([(Timer::Hello, self.agreement_timeout())]), self.is_asking());
+        #[cfg(not(feature = "noise"))]
+        let is_asking = false;
         let lives = !matches!(self.state, State::Closed(_));
         let blocked_at = self.arq.blocked_at();
         let waits = move |timer, at| {
             let goes_on = timer == Timer::AddressValidation || ENDS.contains(&timer);
-            blocked_at.is_some_and(|served_at| at <= served_at) && !goes_on
+            // Without keys nothing else is sent.
+            let has_no_keys = is_asking && timer != Timer::Hello && !ENDS.contains(&timer);
+            has_no_keys || blocked_at.is_some_and(|served_at| at <= served_at) && !goes_on
         };
         all.filter_map(move |(timer, at)| {
             let at = at.filter(|at| lives && *at < Instant::NEVER && !waits(timer, *at))?;
@@ -123,7 +144,7 @@ impl Connection {
     }
 
     /// Why the session ends at `now`, if it does. Everything that arrived before is handed in.
-    fn expired(&self, now: Instant) -> Option<CloseReason> {
+    pub(super) fn expired(&self, now: Instant) -> Option<CloseReason> {
         // It is sent again before long, so this has no timer.
         if self.arq.stuck_since().is_some_and(|since| since + self.dead_timeout.get() <= now)
             && self.no_end_before <= now
@@ -145,7 +166,7 @@ impl Connection {
     }
 
     /// When the session ends if nothing more is heard from the peer.
-    fn lifetime(&self) -> Option<Instant> {
+    pub(super) fn lifetime(&self) -> Option<Instant> {
         earliest(self.ends())
     }
 

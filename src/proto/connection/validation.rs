@@ -69,6 +69,6 @@ impl Connection {
         if len == 0 {
             return None;
         }
-        self.encrypt(buf.get_mut(..head + len + tail)?, head + len + tail, false)
+        self.encrypt(now, buf.get_mut(..head + len + tail)?, head + len + tail, false)
     }
 }

@@ -58,8 +58,13 @@ pub(super) enum Beginning {
 
 impl Admission {
     pub(super) fn new(config: &KcpConfig, key: HashKey) -> Self {
+        // Where sessions are to agree on keys, and there are none to do that with, none is accepted.
+        #[cfg(feature = "noise")]
+        let open = config.noise().is_none_or(crate::proto::noise::Noise::accepts);
+        #[cfg(not(feature = "noise"))]
+        let open = true;
         Self {
-            open: true,
+            open,
             authenticated: config.crypto().is_some_and(|crypto| crypto.cipher().is_authenticated()),
             first_packets: FirstPackets::default(),
             takes_hello: config.extensions() != Extensions::Off,

@@ -20,6 +20,9 @@ pub(super) struct Batch {
     pub(super) run_phase: Option<KeyPhase>,
     /// Another shard has handed it over.
     pub(super) handed_over: bool,
+    /// It was left as it came, though accepted sessions have a cipher: its packets are of sessions that open them.
+    #[cfg(feature = "noise")]
+    pub(super) raw: bool,
     /// Bytes of all packets together.
     len: usize,
     /// Where the next packet begins.
@@ -34,6 +37,8 @@ impl Default for Batch {
             opened: Opened::default(),
             run_phase: None,
             handed_over: false,
+            #[cfg(feature = "noise")]
+            raw: false,
             len: 0,
             at: 0,
         }
@@ -46,6 +51,10 @@ impl Batch {
         self.source = source;
         self.stride = stride;
         self.handed_over = false;
+        #[cfg(feature = "noise")]
+        {
+            self.raw = false;
+        }
         self.len = len;
         self.at = 0;
     }

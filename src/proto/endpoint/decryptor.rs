@@ -255,6 +255,12 @@ impl Decryptor {
         }
     }
 
+    /// Leaves a batch as it is.
+    #[cfg(feature = "noise")]
+    pub(super) fn leave(opened: &mut Opened) {
+        opened.clear();
+    }
+
     /// Another shard has decrypted a batch, under this key of accepted sessions. Returns whether it is one of this endpoint's.
     pub(super) fn already_decrypted(&self, phase: Option<KeyPhase>, opened: &mut Opened) -> bool {
         opened.clear();

@@ -24,6 +24,8 @@
 //! forgotten when something else is looked up, or when its caller wants the memory back ([`Endpoint::forget_expired`]).
 
 mod admission;
+#[cfg(feature = "noise")]
+mod agreements;
 mod asked;
 mod batch;
 mod cookie;
@@ -45,6 +47,8 @@ mod retried;
 mod rotation;
 mod routed;
 mod routes;
+#[cfg(feature = "noise")]
+mod sealed_records;
 mod shard;
 mod sources;
 mod stateless;
@@ -75,6 +79,8 @@ use self::{
     shard::Shard,
     stateless::{Answer, Stateless},
 };
+#[cfg(feature = "noise")]
+use self::{agreements::Agreements, sealed_records::SealedRecords};
 pub use self::{
     rotation::RotateError,
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
@@ -179,6 +185,11 @@ pub struct Endpoint {
     extensions: bool,
     resets: bool,
     key: HashKey,
+    /// Peers that are agreeing on keys, where accepted sessions do.
+    #[cfg(feature = "noise")]
+    agreements: Option<Box<Agreements>>,
+    #[cfg(feature = "noise")]
+    sealed_records: Option<Box<SealedRecords>>,
     /// Where it is one of several behind one port.
     shard: Option<Box<Shard>>,
     stats: RoutingStats,
@@ -188,7 +199,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Bytes of randomness that an endpoint takes when it is made.
     #[doc(hidden)]
-    pub const RANDOM_BYTES: usize = 32;
+    pub const RANDOM_BYTES: usize = if cfg!(feature = "noise") { 64 } else { 32 };
 
     /// An endpoint that accepts no sessions. `random` must be unpredictable: it keeps peers from choosing addresses and
     /// convs that make the endpoint slow.
@@ -228,6 +239,10 @@ impl Endpoint {
             extensions: config.is_none_or(|config| config.extensions() != Extensions::Off),
             resets: true,
             key,
+            #[cfg(feature = "noise")]
+            agreements: config.and_then(|config| Agreements::new(config, key, random)).map(Box::new),
+            #[cfg(feature = "noise")]
+            sealed_records: None,
             shard: None,
             stats: RoutingStats::default(),
             watch: DropWatch::default(),
@@ -253,6 +268,13 @@ impl Endpoint {
             self.batch.begin(source, 0, stride);
             return;
         }
+        #[cfg(feature = "noise")]
+        if self.agreements.is_some() && self.leaves_sealed(source, bytes, stride) {
+            Decryptor::leave(&mut self.batch.opened);
+            self.batch.begin(source, bytes.len(), stride);
+            self.batch.raw = true;
+            return;
+        }
         self.decryptor.decrypt(source, bytes, stride, &mut self.batch.opened);
         self.batch.begin(source, bytes.len(), stride);
     }
@@ -267,7 +289,11 @@ impl Endpoint {
         while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
-                if !self.batch.is_under(entry.phase) {
+                #[cfg(feature = "noise")]
+                let is_of_other_kind = self.batch.raw && !entry.sealed;
+                #[cfg(not(feature = "noise"))]
+                let is_of_other_kind = false;
+                if is_of_other_kind || !self.batch.is_under(entry.phase) {
                     self.stats.dropped_no_session += range.len().div_ceil(self.batch.stride) as u64;
                     continue;
                 }
@@ -310,6 +336,10 @@ impl Endpoint {
         self.decryptor.expire(now);
         if let Some(packets) = self.for_other_shard(conv, bytes, &range) {
             return Some(Routed::OtherShard(Box::new(packets)));
+        }
+        #[cfg(feature = "noise")]
+        if let Some(routed) = self.route_sealed(now, conv, bytes, &range) {
+            return routed;
         }
         let route = (self.batch.source, conv);
         if self.routes.has_tags() {
@@ -458,7 +488,14 @@ impl Endpoint {
     /// When there is something for [`forget_expired`](Self::forget_expired) to forget. `None` if nothing is kept that expires.
     #[must_use]
     pub fn expires_at(&self) -> Option<Instant> {
-        earliest([self.records.expires_at(), self.decryptor.expires_at(), self.rations_end_at()])
+        let kept = earliest([self.records.expires_at(), self.decryptor.expires_at(), self.rations_end_at()]);
+        #[cfg(feature = "noise")]
+        let kept = earliest([
+            kept,
+            self.agreements.as_ref().and_then(|agreements| agreements.expires_at()),
+            self.sealed_records.as_ref().and_then(|records| records.expires_at()),
+        ]);
+        kept
     }
 
     /// Forgets what was remembered of sessions that ended more than a minute ago. Nobody has to call it: what has expired answers
@@ -467,6 +504,16 @@ impl Endpoint {
         self.records.expire(now);
         self.decryptor.expire(now);
         self.end_rations(now);
+        #[cfg(feature = "noise")]
+        {
+            if let Some(agreements) = &mut self.agreements {
+                agreements.expire(now);
+            }
+            if let Some(records) = &mut self.sealed_records {
+                records.expire(now);
+            }
+            self.sealed_records.take_if(|records| records.is_empty());
+        }
     }
 
     /// Remembers the packets of `connection` that would begin a session here if an attacker sent them back. To be called

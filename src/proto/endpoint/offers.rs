@@ -11,11 +11,11 @@ use crate::proto::{Instant, trace::tell};
 /// A session that the caller may accept.
 #[derive(Debug)]
 pub(super) struct Offer {
-    incoming: Incoming,
-    range: Range<usize>,
-    first_push: FirstPush,
+    pub(super) incoming: Incoming,
+    pub(super) range: Range<usize>,
+    pub(super) first_push: FirstPush,
     /// The session that gives way to it.
-    gives_way: Option<Handle>,
+    pub(super) gives_way: Option<Handle>,
 }
 
 impl Endpoint {
@@ -49,7 +49,16 @@ impl Endpoint {
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 let retiring_key =
                     self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
-                let incoming = Incoming { source, conv, packets, by_hello, validated, retiring_key };
+                let incoming = Incoming {
+                    source,
+                    conv,
+                    packets,
+                    by_hello,
+                    validated,
+                    retiring_key,
+                    #[cfg(feature = "noise")]
+                    sealed: false,
+                };
                 self.offered = Some(Offer { incoming, range, first_push, gives_way });
                 Some(Routed::Incoming(incoming))
             }
@@ -91,8 +100,13 @@ impl Endpoint {
             return None;
         }
         self.stats.accepted += 1;
-        let handle =
-            self.routes.insert(route, Role::Accepted, admission.early_packets(first_push), first_push);
+        #[cfg(feature = "noise")]
+        let is_sealed = incoming.sealed;
+        #[cfg(not(feature = "noise"))]
+        let is_sealed = false;
+        // What a sealed session's packets hold is not known here.
+        let early_packets = if is_sealed { 0 } else { admission.early_packets(first_push) };
+        let handle = self.routes.insert(route, Role::Accepted, early_packets, first_push);
         if let Some(shard) = &self.shard {
             // The session has it itself from here on.
             shard.release_route(&route);
@@ -104,6 +118,10 @@ impl Endpoint {
         let evicted = gives_way.filter(|handle| self.evict(*handle));
         if !incoming.validated && self.routes.set_half_open(handle, true) {
             self.half_open.insert(now, handle, incoming.source.ip());
+        }
+        #[cfg(feature = "noise")]
+        if is_sealed {
+            self.after_accepting_sealed(&route, handle);
         }
         Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced, evicted })
     }

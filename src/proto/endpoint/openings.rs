@@ -15,7 +15,10 @@ impl Endpoint {
     /// How many sessions are half-open: their peers have not shown yet that they hear this end.
     #[must_use]
     pub fn half_open(&self) -> usize {
-        self.half_open.len()
+        let half_open = self.half_open.len();
+        #[cfg(feature = "noise")]
+        let half_open = half_open + self.agreeing();
+        half_open
     }
 
     /// Says whether half of the sessions that may wait for the application do, and there is room for others. While that is so, peers with

@@ -71,7 +71,14 @@ impl Endpoint {
             self.set_phases_of_connected();
         }
         let keys = self.decryptor.accepted();
-        let is_retired = |entry: &&mut Entry| entry.role == Role::Accepted && !keys.is_accepted(entry.phase);
+        let is_retired = |entry: &&mut Entry| {
+            #[cfg(feature = "noise")]
+            if entry.sealed {
+                // It has keys of its own.
+                return false;
+            }
+            entry.role == Role::Accepted && !keys.is_accepted(entry.phase)
+        };
         let retired = self.routes.entries_mut().filter(is_retired);
         retired.map(|entry| entry.handle).collect()
     }

@@ -65,6 +65,10 @@ pub struct Incoming {
     /// Whether its packets are under the key that is being replaced: see [`Endpoint::rotate_key`](super::Endpoint::rotate_key). Then
     /// the connection needs a configuration with that one.
     pub retiring_key: bool,
+    /// Whether its peer has agreed on keys with this end: see
+    /// [`Endpoint::take_session_keys`](super::Endpoint::take_session_keys).
+    #[cfg(feature = "noise")]
+    pub sealed: bool,
 }
 
 /// A session that was accepted.

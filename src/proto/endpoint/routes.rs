@@ -18,6 +18,10 @@ use crate::proto::Instant;
 /// What a packet is routed by: the address that it came from, and its conv.
 pub(super) type Route = (SocketAddr, u32);
 
+/// What stands in for the tag of sessions whose packets show only their conv.
+#[cfg(feature = "noise")]
+pub(super) const SEALED_TAG: u32 = u32::MAX;
+
 /// An address as it is in a [`Route`]: without the flow label of IPv6, which a sender may set as it likes and which says nothing
 /// about who it is.
 pub(super) const fn without_flow_label(mut addr: SocketAddr) -> SocketAddr {
@@ -67,6 +71,9 @@ pub(super) struct Entry {
     pub(super) early_packets: u16,
     /// Its peer has not shown yet that it hears this end.
     pub(super) half_open: bool,
+    /// Its packets are opened by its connection, under keys of its own.
+    #[cfg(feature = "noise")]
+    pub(super) sealed: bool,
     /// The key of accepted sessions that its packets must be under.
     pub(super) phase: KeyPhase,
     /// Its first PUSH, for its record.
@@ -144,6 +151,8 @@ impl Routes {
             role,
             early_packets,
             half_open: false,
+            #[cfg(feature = "noise")]
+            sealed: false,
             phase: KeyPhase::default(),
             first_push,
             tag: 0,
@@ -185,6 +194,13 @@ impl Routes {
     pub(super) fn set_tag(&mut self, handle: Handle, tag: u32) {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         if let Some(entry) = entry.filter(|entry| entry.handle == handle && entry.tag == 0) {
+            // What is in front of a sealed packet is its conv alone. Where a peer has chosen that of another session, it gets none.
+            #[cfg(feature = "noise")]
+            let tag = if entry.sealed { SEALED_TAG } else { tag };
+            #[cfg(feature = "noise")]
+            if entry.sealed && self.by_tag.contains_key(&(entry.route.1, tag)) {
+                return;
+            }
             entry.tag = tag;
             self.by_tag.insert((entry.route.1, tag), handle.index);
             if let Some(shard) = &self.shard {
@@ -290,6 +306,15 @@ impl Routes {
     /// The addresses with established sessions: those that are not half-open.
     pub(super) const fn sources_mut(&mut self) -> &mut Sources {
         &mut self.sources
+    }
+
+    /// The packets of a session are opened by its connection.
+    #[cfg(feature = "noise")]
+    pub(super) fn set_sealed(&mut self, handle: Handle) {
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
+        if let Some(entry) = entry.filter(|entry| entry.handle == handle) {
+            entry.sealed = true;
+        }
     }
 
     /// Sets the key that a session's packets must be under.

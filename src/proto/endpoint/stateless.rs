@@ -78,7 +78,7 @@ impl Answer {
     }
 
     /// Writes the segment of the conversation `conv`. Returns its bytes.
-    fn write(self, now: Instant, conv: u32, out: &mut [u8]) -> Option<usize> {
+    pub(super) fn write(self, now: Instant, conv: u32, out: &mut [u8]) -> Option<usize> {
         let envelope = Envelope { conv, wnd: WINDOW, ts: now.as_ts(), una: 0 };
         match self {
             Self::Reset { token, tag, ts } => Envelope { ts, ..envelope }.write_reset(token, tag, out),
@@ -126,6 +126,12 @@ impl Stateless {
             self.packet.clear();
         }
         !self.packet.is_empty()
+    }
+
+    /// What was written elsewhere is the packet that was written last.
+    #[cfg(feature = "noise")]
+    pub(super) fn set_packet(&mut self, packet: Vec<u8>) {
+        self.packet = packet;
     }
 
     /// The packet that was written last; empty if there was none.

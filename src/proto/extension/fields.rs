@@ -14,7 +14,7 @@ pub(super) const FIELD_HEADER_LEN: usize = 3;
 pub(super) const MAX_COOKIE_LEN: usize = 64;
 
 /// The top bit of a type: the receiver must understand the field.
-const MUST_UNDERSTAND: u8 = 0x80;
+pub(super) const MUST_UNDERSTAND: u8 = 0x80;
 
 /// Types of fields, without the top bit.
 pub(super) mod kind {
@@ -25,6 +25,8 @@ pub(super) mod kind {
     pub(in super::super) const UNSUPPORTED: u8 = 0x04;
     pub(in super::super) const MAX_PACKET: u8 = 0x05;
     pub(in super::super) const RESET_KEY: u8 = 0x06;
+    #[cfg(feature = "noise")]
+    pub(in super::super) const NOISE: u8 = 0x20;
 }
 
 /// Why fields are not well formed.
@@ -57,7 +59,7 @@ impl KindSet {
         self.0 == 0
     }
 
-    pub(super) const fn len(self) -> usize {
+    pub(in crate::proto) const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
@@ -79,6 +81,9 @@ pub(in crate::proto) struct Fields<'a> {
     /// The longest packet that the sender takes, in bytes of UDP payload.
     pub(in crate::proto) max_packet: Option<u16>,
     pub(in crate::proto) reset_key: Option<&'a [u8; 16]>,
+    /// A message of key agreement. Its type is among the unknown ones as well: who takes no part in that begins nothing by it.
+    #[cfg(feature = "noise")]
+    pub(in crate::proto) noise: Option<&'a [u8]>,
     /// Fields that this end had to understand, and does not know.
     pub(in crate::proto) unknown: KindSet,
 }
@@ -106,6 +111,11 @@ impl<'a> Fields<'a> {
                 kind::MAX_PACKET => fields.max_packet = Some(u16::from_le_bytes(exactly(value)?)),
                 kind::RESET_KEY => {
                     fields.reset_key = Some(value.try_into().map_err(|_| FieldError::WrongLength)?);
+                }
+                #[cfg(feature = "noise")]
+                kind::NOISE if kind != plain => {
+                    fields.noise = Some(value);
+                    fields.unknown.insert(kind);
                 }
                 _ if kind != plain => {
                     fields.unknown.insert(kind);

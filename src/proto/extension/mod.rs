@@ -41,9 +41,11 @@ mod vectors;
 use alloc::boxed::Box;
 use core::{net::SocketAddr, time::Duration};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "noise"))]
 pub(in crate::proto) use self::fields::Fields;
 pub use self::seed::SessionSeed;
+#[cfg(feature = "noise")]
+pub(in crate::proto) use self::segment::VERSION;
 pub(in crate::proto) use self::{
     elsewhere::probe_tag,
     end::Ends,

@@ -62,7 +62,7 @@ impl SessionId {
     }
 
     /// As drawn, but one that would have the tag 0 gets 1.
-    fn non_zero(mut bytes: [u8; 8]) -> Self {
+    pub(in crate::proto) fn non_zero(mut bytes: [u8; 8]) -> Self {
         if Self(bytes).tag() == 0 {
             bytes[0] = 1;
         }

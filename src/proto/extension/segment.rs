@@ -7,6 +7,8 @@
 //! The header is that of every segment: `frg` is the subtype, and `sn` the tag. A body that is longer than what is known of it
 //! says more than this version understands; the rest is ignored. A shorter one is malformed.
 
+#[cfg(feature = "noise")]
+use super::fields::MUST_UNDERSTAND;
 use super::{
     fields::{FieldError, FieldWriter, Fields, KindSet, kind},
     seed::SessionId,
@@ -21,7 +23,7 @@ pub(in crate::proto) const HELLO_LEN: usize = 24;
 /// The longest HELLO or ANSWER, with its header: kcp-go reads no packet of more than 1,500 bytes.
 pub(in crate::proto) const MAX_HELLO: usize = 1_200;
 /// The version of the extensions that is spoken here. It is the oldest one as well.
-pub(super) const VERSION: u8 = 1;
+pub(in crate::proto) const VERSION: u8 = 1;
 
 /// What no other use of the command is taken for.
 const MAGIC: [u8; 4] = *b"kcp9";
@@ -183,7 +185,7 @@ impl<'a> Hello<'a> {
     }
 
     /// Whether both ends speak a version in common.
-    pub(super) fn is_version_spoken(&self) -> bool {
+    pub(in crate::proto) fn is_version_spoken(&self) -> bool {
         // The oldest version of this end is its only one.
         VERSION >= self.oldest && self.version >= VERSION
     }
@@ -346,7 +348,21 @@ fn write_hello_body(hello: &Hello<'_>, padded: usize, out: &mut [u8]) -> Option<
     fixed[12..20].copy_from_slice(&hello.id.to_bytes());
     fixed[20..24].copy_from_slice(&hello.echo_ts.to_le_bytes());
     let mut writer = FieldWriter::new(rest);
-    let Fields { keep_alive, cookie, token, unsupported, max_packet, reset_key, unknown } = hello.fields;
+    let Fields {
+        keep_alive,
+        cookie,
+        token,
+        unsupported,
+        max_packet,
+        reset_key,
+        #[cfg(feature = "noise")]
+        noise,
+        unknown,
+    } = hello.fields;
+    #[cfg(feature = "noise")]
+    if let Some(noise) = noise {
+        writer.field(kind::NOISE | MUST_UNDERSTAND, noise);
+    }
     if let Some(keep_alive) = keep_alive {
         writer.field(kind::KEEP_ALIVE, &keep_alive.to_le_bytes());
     }

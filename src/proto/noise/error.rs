@@ -8,7 +8,7 @@ use super::{keys::PublicKey, pattern::Pattern};
 ///
 /// Messages come over UDP, where anybody can send one. So a refused message is no reason to give up: the true one may still come. It is
 /// what to tell a user if none does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoiseError {
     /// It is no message of this handshake: too short, too long, or not the one that is due.
@@ -42,6 +42,9 @@ pub enum NoiseError {
     Refused(Refusal),
     /// The handshake is over.
     Over,
+    /// The configuration has no keys for this end's part: an [`Initiator`](super::Initiator) is needed to connect, a
+    /// [`Responder`](super::Responder) to accept.
+    Unconfigured,
     /// The public key of a peer is one that must not be used: the shared secret would be no secret.
     WeakKey,
 }
@@ -82,6 +85,7 @@ impl fmt::Display for NoiseError {
             Self::UntrustedKey(key) => write!(f, "the peer's key is not trusted: {key}"),
             Self::Refused(refusal) => write!(f, "the peer refuses: {refusal}"),
             Self::Over => f.write_str("the handshake is over"),
+            Self::Unconfigured => f.write_str("the configuration has no keys for this end of a handshake"),
             Self::WeakKey => f.write_str("the peer's public key must not be used"),
         }
     }
@@ -89,9 +93,87 @@ impl fmt::Display for NoiseError {
 
 impl core::error::Error for NoiseError {}
 
+/// Why there was no agreement on keys: the last [`NoiseError`] of a session that ended for it, without the key that was not trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoiseFailure {
+    /// [`NoiseError::Malformed`]
+    Malformed,
+    /// [`NoiseError::Version`]
+    Version {
+        /// The peer's version.
+        peer: u8,
+    },
+    /// [`NoiseError::Pattern`]
+    Pattern,
+    /// [`NoiseError::Cipher`]
+    Cipher,
+    /// [`NoiseError::UnknownServerKey`]
+    UnknownServerKey,
+    /// [`NoiseError::WrongPsk`]
+    WrongPsk,
+    /// [`NoiseError::Forged`]
+    Forged,
+    /// [`NoiseError::Context`]
+    Context,
+    /// The peer's key is not one of those trusted: [`Trust`](super::Trust) was shown it.
+    UntrustedKey,
+    /// The peer has refused our message, and says why.
+    Refused(Refusal),
+    /// [`NoiseError::WeakKey`]
+    WeakKey,
+    /// [`NoiseError::Unconfigured`]
+    Unconfigured,
+    /// [`NoiseError::Over`]
+    Over,
+}
+
+impl From<NoiseError> for NoiseFailure {
+    fn from(error: NoiseError) -> Self {
+        match error {
+            NoiseError::Malformed => Self::Malformed,
+            NoiseError::Version { peer } => Self::Version { peer },
+            NoiseError::Pattern { .. } => Self::Pattern,
+            NoiseError::Cipher => Self::Cipher,
+            NoiseError::UnknownServerKey => Self::UnknownServerKey,
+            NoiseError::WrongPsk => Self::WrongPsk,
+            NoiseError::Forged => Self::Forged,
+            NoiseError::Context => Self::Context,
+            NoiseError::UntrustedKey(_) => Self::UntrustedKey,
+            NoiseError::Refused(refusal) => Self::Refused(refusal),
+            NoiseError::WeakKey => Self::WeakKey,
+            NoiseError::Unconfigured => Self::Unconfigured,
+            NoiseError::Over => Self::Over,
+        }
+    }
+}
+
+impl fmt::Display for NoiseFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = match *self {
+            Self::Malformed => NoiseError::Malformed,
+            Self::Version { peer } => NoiseError::Version { peer },
+            Self::Pattern => return f.write_str("the peer has another pattern"),
+            Self::Cipher => NoiseError::Cipher,
+            Self::UnknownServerKey => NoiseError::UnknownServerKey,
+            Self::WrongPsk => NoiseError::WrongPsk,
+            Self::Forged => NoiseError::Forged,
+            Self::Context => NoiseError::Context,
+            Self::UntrustedKey => return f.write_str("the peer's key is not trusted"),
+            Self::Refused(refusal) => NoiseError::Refused(refusal),
+            Self::WeakKey => NoiseError::WeakKey,
+            Self::Unconfigured => NoiseError::Unconfigured,
+            Self::Over => NoiseError::Over,
+        };
+        error.fmt(f)
+    }
+}
+
+impl core::error::Error for NoiseFailure {}
+
 /// What an end tells its peer about a message that it has refused, in four bytes: less than what it answers. Whether to send it is the
 /// application's decision, since it shows that somebody is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It speaks this version of key agreement.
@@ -127,7 +209,7 @@ impl Refusal {
     }
 
     /// The refusal in a message, whatever version its sender speaks. `None` for other messages, and for reasons of versions to come.
-    pub(super) fn from_message(message: &[u8]) -> Option<Self> {
+    pub(in crate::proto) fn from_message(message: &[u8]) -> Option<Self> {
         let [version, super::message::REFUSAL, reason, 0] = *message else { return None };
         Some(match reason {
             1 => Self::Version { peer: version },

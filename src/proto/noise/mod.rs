@@ -11,8 +11,9 @@
 //! * [`NoiseError`]: what does not match, so that a user can be told. [`Refusal`] tells it to the peer's user.
 //!
 //! Nothing here does I/O, knows the time or has randomness: packets, [`Instant`](super::Instant)s and [`Random`](super::Random) come in
-//! as arguments. This is for those who send packets themselves, on embedded devices too. **Sessions of [`Connection`](super::Connection)
-//! do not use it yet.**
+//! as arguments. This is for those who send packets themselves, on embedded devices too. Sessions of [`Connection`](super::Connection) and
+//! of the Tokio layer take an [`Initiator`] or a [`Responder`] as [`Noise`], by
+//! [`KcpConfigBuilder::noise`](super::KcpConfigBuilder::noise), and do the rest themselves.
 //!
 //! # Order of calls
 //!
@@ -86,12 +87,13 @@
 //! session     packets: counters, phases, masks
 //!   schedule  keys of each direction and epoch
 //!   window    which counters were seen
-//! keys pattern error
+//! keys pattern error config
 //! ```
 //!
 //! [Noise Protocol Framework]: https://noiseprotocol.org/noise.html
 //! [snow]: https://docs.rs/snow
 
+mod config;
 mod error;
 mod handshake;
 mod keys;
@@ -104,8 +106,10 @@ mod session;
 mod tests;
 mod window;
 
+pub(in crate::proto) use self::schedule::{Secret, derive};
 pub use self::{
-    error::{NoiseError, OpenPacketError, Refusal, SealPacketError},
+    config::Noise,
+    error::{NoiseError, NoiseFailure, OpenPacketError, Refusal, SealPacketError},
     handshake::{
         Answer, AnswerNext, Established, Initiator, InitiatorHandshake, Responder, ResponderHandshake,
     },

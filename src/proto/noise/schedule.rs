@@ -24,10 +24,10 @@ use zeroize::Zeroizing;
 use super::pattern::SessionCipher;
 use crate::crypto::{DetachedKey, detached_key};
 
-pub(super) type Secret = Zeroizing<[u8; 32]>;
+pub(in crate::proto) type Secret = Zeroizing<[u8; 32]>;
 
 /// A key made of `key`, for the purpose that `label` and `context` say.
-pub(super) fn derive(key: &[u8; 32], label: &[u8], context: &[u8]) -> Secret {
+pub(in crate::proto) fn derive(key: &[u8; 32], label: &[u8], context: &[u8]) -> Secret {
     // With its length, so that no label and context run together as others do.
     let mac = Blake2sMac256::new(key.into()).chain_update([label.len() as u8]);
     Zeroizing::new(mac.chain_update(label).chain_update(context).finalize().into_bytes().into())

@@ -142,18 +142,8 @@ impl SessionKeys {
     /// # Errors
     /// [`OpenPacketError`]. Nothing is remembered of the packet then, and what its bytes are is unspecified.
     pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
-        let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(OpenPacketError::TooShort)?;
-        let mask = self.receiving.mask.of(rest);
-        let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(OpenPacketError::TooShort)?;
-        let [r0, r1, r2, r3, c0, c1, c2, c3] = *header;
-        let clear = u32::from_le_bytes([c0, c1, c2, c3]) ^ mask;
-        let counter = nearest(u64::from(clear) & COUNTER_MASK, self.receiving.window.next());
-        self.receiving.window.check(counter).map_err(|refused| match refused {
-            Refused::Seen => OpenPacketError::Replayed,
-            Refused::TooOld => OpenPacketError::TooOld,
-        })?;
-        let nonce = nonce(u32::from_le_bytes([r0, r1, r2, r3]), counter);
-        self.receiving.open(now, clear >> COUNTER_BITS, counter, &nonce, payload, tag)?;
+        let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
+        self.receiving.open(now, phase, counter, &nonce, payload, tag)?;
         self.heard = true;
         if self.receiving.epoch > self.sending.epoch {
             self.sending.begin_epoch(now);
@@ -161,6 +151,17 @@ impl SessionKeys {
         if self.receiving.epoch == self.sending.epoch {
             self.sending.confirmed = true;
         }
+        Ok(payload)
+    }
+
+    /// Opens a packet in place as [`open`](Self::open) does, and remembers nothing of it: it may be opened once more. For packets of
+    /// which more must be known before they count, such as those from another address.
+    ///
+    /// # Errors
+    /// [`OpenPacketError`]. A packet under the key before the current one is too old here.
+    pub fn peek<'a>(&mut self, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+        let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
+        self.receiving.peek(phase, counter, &nonce, payload, tag)?;
         Ok(payload)
     }
 
@@ -266,6 +267,15 @@ impl Sending {
     }
 }
 
+/// A received packet, before it is opened.
+struct Parts<'a> {
+    phase: u32,
+    counter: u64,
+    nonce: [u8; NONCE_LEN],
+    payload: &'a mut [u8],
+    tag: &'a [u8; TAG_LEN],
+}
+
 /// The direction in which the peer sends.
 struct Receiving {
     chain: Chain,
@@ -298,6 +308,49 @@ impl Receiving {
             previous: None,
             next: None,
             forgeries: 0,
+        })
+    }
+
+    /// The parts of a packet whose counter was not seen before.
+    #[inline]
+    fn take_apart<'a>(&self, packet: &'a mut [u8]) -> Result<Parts<'a>, OpenPacketError> {
+        let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(OpenPacketError::TooShort)?;
+        let mask = self.mask.of(rest);
+        let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(OpenPacketError::TooShort)?;
+        let [r0, r1, r2, r3, c0, c1, c2, c3] = *header;
+        let clear = u32::from_le_bytes([c0, c1, c2, c3]) ^ mask;
+        let counter = nearest(u64::from(clear) & COUNTER_MASK, self.window.next());
+        self.window.check(counter).map_err(|refused| match refused {
+            Refused::Seen => OpenPacketError::Replayed,
+            Refused::TooOld => OpenPacketError::TooOld,
+        })?;
+        let nonce = nonce(u32::from_le_bytes([r0, r1, r2, r3]), counter);
+        Ok(Parts { phase: clear >> COUNTER_BITS, counter, nonce, payload, tag })
+    }
+
+    /// Opens a packet of this epoch or the next one, and goes on as if it had not come.
+    #[cold]
+    fn peek(
+        &mut self,
+        phase: u32,
+        counter: u64,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenPacketError> {
+        let opened = if u64::from(phase) == self.epoch & 1 {
+            self.key.open(nonce, payload, tag)
+        } else if counter < self.first {
+            return Err(OpenPacketError::TooOld);
+        } else {
+            let next = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenPacketError::BadTag)?;
+            let opened = next.open(nonce, payload, tag);
+            self.next = Some(next);
+            opened
+        };
+        opened.map_err(|_| {
+            self.forgeries += 1;
+            OpenPacketError::BadTag
         })
     }
 

@@ -2,12 +2,17 @@
 
 use alloc::vec::Vec;
 
+#[cfg(feature = "noise")]
+pub(super) use super::sealed::Sealed;
 use super::{Begins, begins_session};
+#[cfg(feature = "noise")]
+use crate::proto::noise;
 use crate::{
     crypto::PacketCrypto,
     proto::{
         error::{CloseReason, PacketError},
         replay::ReplayWindow,
+        time::Instant,
     },
 };
 
@@ -16,13 +21,27 @@ const MAX_SENT_FIRST: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Encryption {
-    crypto: PacketCrypto,
     /// Bytes in front of the payload, and behind it.
     head: usize,
     tail: usize,
-    nonce_len: usize,
     /// Whether only a holder of the key can make a packet that is accepted.
     authenticated: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A cipher whose key is that of many sessions.
+    Static(StaticKey),
+    /// Keys of this session alone.
+    #[cfg(feature = "noise")]
+    Session(Sealed),
+}
+
+#[derive(Debug)]
+struct StaticKey {
+    crypto: PacketCrypto,
+    nonce_len: usize,
     /// The packets that were received.
     received: ReplayWindow,
     /// The packets that this end sent: an attacker may send them back to it.
@@ -35,20 +54,53 @@ impl Encryption {
     /// `replay_window`: how many packets are remembered in each direction.
     pub(super) fn new(crypto: &PacketCrypto, replay_window: usize) -> Self {
         let cipher = crypto.cipher();
-        Self {
-            head: cipher.header_len(),
-            tail: cipher.trailer_len(),
+        let key = StaticKey {
             nonce_len: cipher.nonce_len().min(cipher.header_len()),
-            authenticated: cipher.is_authenticated(),
             received: ReplayWindow::new(replay_window),
             sent: ReplayWindow::new(replay_window),
             sent_first: Vec::new(),
             crypto: crypto.clone(),
+        };
+        Self {
+            head: cipher.header_len(),
+            tail: cipher.trailer_len(),
+            authenticated: cipher.is_authenticated(),
+            kind: Kind::Static(key),
         }
     }
 
-    pub(super) const fn crypto(&self) -> &PacketCrypto {
-        &self.crypto
+    /// Of a session of the conversation `conv` that has keys of its own, or will have.
+    #[cfg(feature = "noise")]
+    pub(super) fn of_session(conv: u32) -> Self {
+        let (head, tail) = (noise::HEADER_LEN, noise::TAG_LEN);
+        Self { head, tail, authenticated: true, kind: Kind::Session(Sealed::new(conv)) }
+    }
+
+    /// What seals packets under keys of this session.
+    #[cfg(feature = "noise")]
+    #[inline]
+    pub(super) const fn sealed(&self) -> Option<&Sealed> {
+        match &self.kind {
+            Kind::Static(_) => None,
+            Kind::Session(sealed) => Some(sealed),
+        }
+    }
+
+    #[cfg(feature = "noise")]
+    #[inline]
+    pub(super) const fn sealed_mut(&mut self) -> Option<&mut Sealed> {
+        match &mut self.kind {
+            Kind::Static(_) => None,
+            Kind::Session(sealed) => Some(sealed),
+        }
+    }
+
+    pub(super) const fn crypto(&self) -> Option<&PacketCrypto> {
+        match &self.kind {
+            Kind::Static(key) => Some(&key.crypto),
+            #[cfg(feature = "noise")]
+            Kind::Session(_) => None,
+        }
     }
 
     /// Bytes in front of the payload.
@@ -73,15 +125,106 @@ impl Encryption {
     /// Why the session must end.
     pub(super) fn encrypt(
         &mut self,
+        now: Instant,
         packets: &mut [u8],
         stride: usize,
         first: bool,
     ) -> Result<(), CloseReason> {
+        // A static key has no time.
+        #[cfg(not(feature = "noise"))]
+        let _ = now;
+        match &mut self.kind {
+            Kind::Static(key) => {
+                let around = (self.head, self.tail);
+                key.encrypt(packets, stride, first && self.authenticated, self.authenticated, around)
+            }
+            #[cfg(feature = "noise")]
+            Kind::Session(sealed) => sealed.seal(now, packets, stride),
+        }
+    }
+
+    /// Checks and decrypts a packet in place.
+    pub(super) fn decrypt(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
+        #[cfg(not(feature = "noise"))]
+        let _ = now;
+        match &mut self.kind {
+            Kind::Static(key) => key.crypto.cipher().open(packet).map_err(PacketError::Open),
+            #[cfg(feature = "noise")]
+            Kind::Session(sealed) => sealed.open(now, packet),
+        }
+    }
+
+    /// The payload of a decrypted packet, unless the packet was received before, or sent by this end.
+    #[inline]
+    pub(super) fn check_replay<'a>(&mut self, packet: &'a [u8]) -> Result<&'a [u8], PacketError> {
+        let end = packet.len().saturating_sub(self.tail);
+        let payload = packet.get(self.head..end).unwrap_or_default();
+        match &mut self.kind {
+            Kind::Static(key) => key.check_replay(packet)?,
+            // It opens once.
+            #[cfg(feature = "noise")]
+            Kind::Session(_) => {}
+        }
+        Ok(payload)
+    }
+
+    /// The payload of a decrypted packet that a holder of the key made and that was neither received before nor sent by this
+    /// end. Unlike [`check_replay`](Self::check_replay), it does not remember the packet.
+    pub(super) fn peek<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
+        if !self.authenticated {
+            return None;
+        }
+        match &self.kind {
+            Kind::Static(key) => {
+                let identity = key.crypto.cipher().identity(packet)?;
+                if key.sent.contains(identity) || key.received.contains(identity) {
+                    return None;
+                }
+            }
+            #[cfg(feature = "noise")]
+            Kind::Session(_) => {}
+        }
+        packet.get(self.head..packet.len().checked_sub(self.tail)?)
+    }
+
+    /// Frees the memory that is kept for further packets.
+    pub(super) fn trim(&mut self) {
+        match &mut self.kind {
+            Kind::Static(key) => {
+                key.received.trim();
+                key.sent.trim();
+            }
+            #[cfg(feature = "noise")]
+            Kind::Session(sealed) => sealed.trim(),
+        }
+    }
+
+    /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
+    #[inline]
+    pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
+        match &mut self.kind {
+            Kind::Static(key) => core::mem::take(&mut key.sent_first),
+            #[cfg(feature = "noise")]
+            Kind::Session(_) => Vec::new(),
+        }
+    }
+}
+
+impl StaticKey {
+    /// As [`Encryption::encrypt`]. `around`: bytes of a packet in front of its payload, and behind it.
+    fn encrypt(
+        &mut self,
+        packets: &mut [u8],
+        stride: usize,
+        first: bool,
+        authenticated: bool,
+        around: (usize, usize),
+    ) -> Result<(), CloseReason> {
         // A bit for each packet that begins a session: once it is encrypted it cannot be told any more.
         let mut beginnings = 0_u64;
-        if first && self.authenticated {
+        if first {
             for (bit, packet) in packets.chunks(stride).enumerate() {
-                let payload = packet.get(self.head..packet.len() - self.tail).unwrap_or_default();
+                let payload = packet.get(around.0..packet.len() - around.1).unwrap_or_default();
                 beginnings |= u64::from(begins_session(payload) != Begins::No) << (bit % 64);
             }
         }
@@ -95,7 +238,7 @@ impl Encryption {
         }
         let cipher = self.crypto.cipher();
         cipher.seal_batch(packets, stride).map_err(CloseReason::SealFailed)?;
-        if self.authenticated {
+        if authenticated {
             for (bit, packet) in packets.chunks(stride).enumerate() {
                 let Some(identity) = cipher.sealed_identity(packet) else { continue };
                 self.sent.insert(identity);
@@ -107,40 +250,13 @@ impl Encryption {
         Ok(())
     }
 
-    /// Checks and decrypts a packet in place.
-    pub(super) fn decrypt(&self, packet: &mut [u8]) -> Result<(), PacketError> {
-        self.crypto.cipher().open(packet).map_err(PacketError::Open)
-    }
-
-    /// The payload of a decrypted packet, unless the packet was received before, or sent by this end.
-    pub(super) fn check_replay<'a>(&mut self, packet: &'a [u8]) -> Result<&'a [u8], PacketError> {
-        let end = packet.len().saturating_sub(self.tail);
-        let payload = packet.get(self.head..end).unwrap_or_default();
+    /// Refuses a decrypted packet that was received before, or sent by this end.
+    #[inline]
+    fn check_replay(&mut self, packet: &[u8]) -> Result<(), PacketError> {
         let identity = self.crypto.cipher().identity(packet);
         if identity.is_some_and(|identity| self.sent.contains(identity) || !self.received.insert(identity)) {
             return Err(PacketError::Replayed);
         }
-        Ok(payload)
-    }
-
-    /// The payload of a decrypted packet that a holder of the key made and that was neither received before nor sent by this
-    /// end. Unlike [`check_replay`](Self::check_replay), it does not remember the packet.
-    pub(super) fn peek<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
-        let identity = self.crypto.cipher().identity(packet).filter(|_| self.authenticated)?;
-        if self.sent.contains(identity) || self.received.contains(identity) {
-            return None;
-        }
-        packet.get(self.head..packet.len().checked_sub(self.tail)?)
-    }
-
-    /// Frees the memory that is kept for further packets.
-    pub(super) fn trim(&mut self) {
-        self.received.trim();
-        self.sent.trim();
-    }
-
-    /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
-    pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
-        core::mem::take(&mut self.sent_first)
+        Ok(())
     }
 }

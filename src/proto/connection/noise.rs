@@ -1,0 +1,302 @@
+//! Sessions that agree on keys of their own: see `proto/agreement`.
+//!
+//! A session that is begun here sends nothing but its part of the agreement before it has keys. What is written meanwhile waits. One
+//! that is accepted has keys from the beginning. From then on every packet is sealed, and whoever has not made it is not heard.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::ops::Range;
+
+use super::{BatchDrops, Connection, State, Transmit};
+use crate::proto::{
+    Random,
+    agreement::{Agreement, Asking, Outcome, parse},
+    arq::Block,
+    config::KcpConfig,
+    ecn::EcnCodepoint,
+    error::{CloseReason, HandshakeError, PacketError},
+    extension::SessionSeed,
+    noise::{Noise, NoiseError, PublicKey, SessionKeys},
+    time::{Instant, earliest},
+};
+
+impl Connection {
+    /// As [`connect`](Self::connect), with a configuration that has [`noise`](crate::KcpConfigBuilder::noise): the session agrees on
+    /// keys with its peer first, and nothing is sent without them. `random` must be unpredictable: the keys come of it.
+    ///
+    /// [`Event::Connected`](super::Event::Connected) comes when the peer has shown that it is the right one. If it does not, the session
+    /// ends with [`CloseReason::HandshakeFailed`], which says what does not match, as far as the peer has said it: 2 seconds after
+    /// that, since anybody may have said it in the peer's name. If nothing comes at all, it ends after
+    /// [`dead_timeout`](crate::KcpConfigBuilder::dead_timeout).
+    ///
+    /// # Errors
+    /// [`NoiseError::Unconfigured`] where the configuration has no [`Initiator`](crate::proto::noise::Initiator), and those of
+    /// [`Initiator::begin`](crate::proto::noise::Initiator::begin).
+    pub fn connect_with_noise(
+        conv: u32,
+        config: &KcpConfig,
+        now: Instant,
+        seed: SessionSeed,
+        random: &mut dyn Random,
+    ) -> Result<Self, NoiseError> {
+        let initiator = config.noise.as_ref().and_then(Noise::initiator).ok_or(NoiseError::Unconfigured)?;
+        let asking = Asking::new(conv, initiator, random)?;
+        let mut connection = Self::connect(conv, config, now, seed);
+        connection.agreement = Some(Box::new(Agreement::Asking(asking)));
+        Ok(connection)
+    }
+
+    /// As [`accept`](Self::accept), for a session whose peer has agreed on `keys` with this end:
+    /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them.
+    #[must_use]
+    pub fn accept_with_keys(
+        conv: u32,
+        config: &KcpConfig,
+        now: Instant,
+        seed: SessionSeed,
+        keys: Box<SessionKeys>,
+    ) -> Self {
+        let mut connection = Self::accept(conv, config, now, seed);
+        if let Some(sealed) = connection.pipeline.sealed_mut() {
+            sealed.set_keys(keys);
+            // What was opened came from who has the answer, and that went to this address.
+            connection.set_validated();
+        }
+        connection
+    }
+
+    /// The static public key of the peer. `None` in a session without [`noise`](crate::KcpConfigBuilder::noise), before both ends
+    /// have agreed on keys, and in patterns in which the peer has no key or does not show it.
+    #[must_use]
+    pub fn peer_key(&self) -> Option<PublicKey> {
+        self.pipeline.sealed()?.peer()
+    }
+
+    /// What is the same at both ends of this session and at no end of another, for channel binding:
+    /// [`SessionKeys::handshake_hash`]. `None` without [`noise`](crate::KcpConfigBuilder::noise), and before both ends have agreed on
+    /// keys.
+    #[must_use]
+    pub fn handshake_hash(&self) -> Option<[u8; 32]> {
+        self.pipeline.sealed()?.handshake_hash()
+    }
+
+    /// Whether packets are sealed under keys of this session alone. Its packets are opened here, not by an
+    /// [`Endpoint`](crate::proto::Endpoint).
+    #[must_use]
+    #[inline]
+    pub fn is_sealed(&self) -> bool {
+        self.pipeline.sealed().is_some()
+    }
+
+    /// Takes the keys of a session that has ended, for [`Endpoint::close_sealed`](crate::proto::Endpoint::close_sealed). The session sends
+    /// and receives nothing more.
+    pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
+        self.pipeline.sealed_mut()?.take_keys()
+    }
+
+    /// Whether this end has no keys yet.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.agreement.as_deref(), Some(Agreement::Asking(_)))
+    }
+
+    // ---- Input ----
+
+    /// As [`handle_batch`](Self::handle_batch), for packets that lie in `block[range]` as they were received: those of a session with
+    /// keys of its own are opened in place. If somebody else refers to the block, they are copied first.
+    ///
+    /// In other sessions it is the same as [`handle_batch`](Self::handle_batch).
+    pub fn handle_sealed_batch(
+        &mut self,
+        now: Instant,
+        block: &mut Block,
+        range: Range<usize>,
+        stride: usize,
+    ) -> BatchDrops {
+        if !self.is_sealed() {
+            return self.handle_batch(now, block, range, stride);
+        }
+        let range = range.start..range.end.min(block.len());
+        match Arc::get_mut(block).and_then(|bytes| bytes.get_mut(range.clone())) {
+            Some(bytes) => {
+                let opened = self.open_batch(now, bytes, stride);
+                self.take_in_opened(now, block, range, stride, opened)
+            }
+            None => self.handle_copied_batch(now, block, range, stride),
+        }
+    }
+
+    /// As [`handle_sealed_batch`](Self::handle_sealed_batch), of a block that somebody else refers to.
+    #[cold]
+    pub(super) fn handle_copied_batch(
+        &mut self,
+        now: Instant,
+        block: &Block,
+        range: Range<usize>,
+        stride: usize,
+    ) -> BatchDrops {
+        let end = range.end.min(block.len());
+        let mut bytes: Box<[u8]> = block.get(range.start..end).unwrap_or_default().into();
+        let opened = self.open_batch(now, &mut bytes, stride);
+        let len = bytes.len();
+        self.take_in_opened(now, &Arc::new(bytes), 0..len, stride, opened)
+    }
+
+    /// Opens packets in place. Says of each whether it is to be taken in, and how many were dropped.
+    fn open_batch(&mut self, now: Instant, bytes: &mut [u8], stride: usize) -> (Vec<bool>, BatchDrops) {
+        let mut drops = BatchDrops::default();
+        if !self.listens() {
+            return (Vec::new(), drops);
+        }
+        let mut opened = self.pipeline.sealed_mut().map(|sealed| sealed.take_opened()).unwrap_or_default();
+        for packet in bytes.chunks_mut(stride.max(1)) {
+            if self.take_clear(now, packet) {
+                opened.push(false);
+                continue;
+            }
+            let outcome = self.pipeline.decrypt(now, packet);
+            opened.push(outcome.is_ok());
+            match outcome {
+                Ok(()) => {}
+                Err(PacketError::Replayed) => {
+                    self.arq.counters_mut().udp.replayed += 1;
+                    drops.replayed += 1;
+                }
+                Err(_) => {
+                    self.arq.counters_mut().udp.forged += 1;
+                    drops.malformed += 1;
+                }
+            }
+        }
+        (opened, drops)
+    }
+
+    fn take_in_opened(
+        &mut self,
+        now: Instant,
+        block: &Block,
+        range: Range<usize>,
+        stride: usize,
+        (opened, before): (Vec<bool>, BatchDrops),
+    ) -> BatchDrops {
+        let is_open = |index: usize| opened.get(index).is_some_and(|opened| *opened);
+        let mut drops = self.take_in_batch(now, block, range, stride, is_open);
+        drops.replayed += before.replayed;
+        drops.malformed += before.malformed;
+        if self.agreement.is_some() && opened.contains(&true) {
+            // The peer has the keys, and with three messages the last one.
+            self.agreement = None;
+        }
+        if let Some(sealed) = self.pipeline.sealed_mut() {
+            sealed.return_opened(opened);
+        }
+        drops
+    }
+
+    /// Takes in a packet in the clear, as long as there may be some; returns whether it was none to be opened.
+    #[inline]
+    pub(super) fn take_clear(&mut self, now: Instant, packet: &[u8]) -> bool {
+        self.agreement.is_some() && self.take_clear_packet(now, packet)
+    }
+
+    #[cold]
+    fn take_clear_packet(&mut self, now: Instant, packet: &[u8]) -> bool {
+        let conv = self.conv();
+        let clear = parse(packet).filter(|_| packet.starts_with(&conv.to_le_bytes()));
+        match (self.agreement.as_deref_mut(), clear) {
+            (Some(Agreement::Asking(asking)), Some(clear)) => {
+                if let Outcome::Keys(keys, confirming) = asking.input(now, &clear) {
+                    self.agreement = confirming.map(|confirming| Box::new(Agreement::Confirming(confirming)));
+                    self.begin_sealed(now, keys);
+                }
+                true
+            }
+            (Some(Agreement::Asking(_)), None) => true,
+            (Some(Agreement::Confirming(confirming)), Some(clear)) => {
+                confirming.input(now, &clear);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// There are keys.
+    fn begin_sealed(&mut self, now: Instant, keys: Box<SessionKeys>) {
+        if let Some(sealed) = self.pipeline.sealed_mut() {
+            sealed.set_keys(keys);
+        }
+        // With three messages, the peer has not yet said that it trusts this end.
+        if self.agreement.is_none() {
+            self.arq.set_heard();
+            self.after_extension_input(now);
+        }
+    }
+
+    // ---- Time ----
+
+    /// When the agreement has something to do, or the session without it.
+    pub(super) fn agreement_timeout(&self) -> Option<Instant> {
+        match self.agreement.as_deref()? {
+            Agreement::Asking(asking) => earliest([asking.deadline(), self.lifetime(), self.unagreed_at()]),
+            Agreement::Confirming(confirming) => confirming.deadline(),
+        }
+    }
+
+    /// When the peer has been silent for too long.
+    fn unagreed_at(&self) -> Option<Instant> {
+        let Some(Agreement::Asking(asking)) = self.agreement.as_deref() else { return None };
+        asking.asked_since().map(|since| (since + self.dead_timeout.get()).max(self.no_end_before))
+    }
+
+    /// Does what is due; returns whether there is nothing else to do before there are keys.
+    #[cold]
+    pub(super) fn on_agreement_timeout(&mut self, now: Instant, read_until: Instant) -> bool {
+        let failed = |error: NoiseError| CloseReason::HandshakeFailed(HandshakeError::Noise(error.into()));
+        let is_over = self.unagreed_at().is_some_and(|at| at <= read_until);
+        let reason = match self.agreement.as_deref_mut() {
+            Some(Agreement::Asking(asking)) => {
+                asking.on_timeout(now);
+                let refused = asking.is_refused(read_until).then_some(CloseReason::Refused);
+                let dead = is_over.then(|| asking.error().map_or(CloseReason::DeadLink, failed));
+                asking.expired(read_until).map(failed).or(refused).or(dead)
+            }
+            Some(Agreement::Confirming(confirming)) => {
+                confirming.on_timeout();
+                confirming.expired(read_until).map(failed)
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            self.close(reason);
+            return true;
+        }
+        if !self.is_asking() {
+            return false;
+        }
+        self.check_ends(now);
+        if let Some(reason) = self.expired(read_until) {
+            self.expire(reason);
+        }
+        true
+    }
+
+    // ---- Output ----
+
+    /// Writes the next packet of the agreement. `None` where the session may send others.
+    #[cold]
+    pub(super) fn transmit_agreement(&mut self, now: Instant, buf: &mut [u8]) -> Option<Option<Transmit>> {
+        if let State::Closed(_) = self.state {
+            return self.is_asking().then_some(None);
+        }
+        let (mtu, rto) = (self.mtu(), self.arq.rto());
+        let Some(out) = buf.get_mut(..mtu) else { return Some(None) };
+        let written = match self.agreement.as_deref_mut()? {
+            Agreement::Asking(asking) => asking.write(now, rto, out),
+            Agreement::Confirming(confirming) => Some(confirming.write(now, out)?),
+        };
+        let Some(len) = written else { return Some(None) };
+        self.arq.charge(now, len);
+        let udp = &mut self.arq.counters_mut().udp;
+        udp.packets_sent += 1;
+        udp.bytes_sent += len as u64;
+        Some(Some(Transmit { len, stride: len, ecn: EcnCodepoint::NotEct, may_fragment: false }))
+    }
+}

@@ -1,0 +1,328 @@
+//! Sessions with key agreement on virtual time, over a path that loses, doubles, reorders and damages packets, while somebody sends again
+//! what was seen: to the same end, from another address, back to its sender, and into other sessions. A failure prints its seed.
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+
+use kcp9::{
+    KcpConfig,
+    proto::{
+        Connection, Endpoint, Handle, Instant, ReadError, Routed, SessionSeed,
+        noise::{Noise, Pattern},
+    },
+};
+use kcp9_simulator::{LinkSettings, Rng, link::Link, ms};
+
+use crate::ends::Keys;
+
+/// Says which seed failed.
+struct SeedOnPanic(u64);
+
+impl Drop for SeedOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the seed was {}", self.0);
+        }
+    }
+}
+
+const SERVER: ([u8; 4], u16) = ([10, 0, 0, 1], 443);
+
+fn address((ip, port): ([u8; 4], u16)) -> SocketAddr {
+    SocketAddr::from((ip, port))
+}
+
+fn client_address(nth: usize) -> SocketAddr {
+    address(([10, 0, 1, nth as u8], 4_000))
+}
+
+/// A server that echoes and then ends its stream.
+struct Server {
+    endpoint: Endpoint,
+    config: KcpConfig,
+    rng: Rng,
+    sessions: HashMap<Handle, Connection>,
+    accepted: usize,
+    replies: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+impl Server {
+    fn new(config: KcpConfig, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let endpoint = Endpoint::accepting(&config, &mut rng);
+        Self { endpoint, config, rng, sessions: HashMap::new(), accepted: 0, replies: Vec::new() }
+    }
+
+    fn receive(&mut self, now: Instant, source: SocketAddr, packet: &[u8]) {
+        let stride = packet.len().max(1);
+        let mut block = Arc::new(packet.to_vec().into_boxed_slice());
+        self.endpoint.receive(source, Arc::get_mut(&mut block).unwrap(), stride);
+        while let Some(routed) = self.endpoint.poll_routed(now, &block) {
+            let run = match routed {
+                Routed::Session(run) => run,
+                Routed::Incoming(incoming) => {
+                    assert!(incoming.sealed && incoming.validated);
+                    let keys = self.endpoint.take_session_keys().unwrap();
+                    let seed = SessionSeed::new(&mut self.rng);
+                    let connection =
+                        Connection::accept_with_keys(incoming.conv, &self.config, now, seed, keys);
+                    let accepted = self.endpoint.accept(now).unwrap();
+                    self.endpoint.follow(accepted.run.handle, &connection);
+                    self.sessions.insert(accepted.run.handle, connection);
+                    self.accepted += 1;
+                    accepted.run
+                }
+                Routed::Reply(reply) => {
+                    assert!(self.endpoint.reply().len() <= packet.len(), "longer than its cause");
+                    self.replies.push((reply.to, self.endpoint.reply().to_vec()));
+                    continue;
+                }
+                Routed::FromElsewhere(run, from) => {
+                    let connection = self.sessions.get_mut(&run.handle).unwrap();
+                    connection.handle_from_elsewhere(now, packet, stride, from);
+                    let mut buffer = vec![0; 2_048];
+                    assert_eq!(
+                        connection.poll_transmit_elsewhere(now, &mut buffer),
+                        None,
+                        "a copy from elsewhere is asked for nothing"
+                    );
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            let connection = self.sessions.get_mut(&run.handle).unwrap();
+            connection.handle_sealed_batch(now, &mut block, run.range, run.stride);
+        }
+    }
+
+    fn drive(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut sent = std::mem::take(&mut self.replies);
+        let mut ended = Vec::new();
+        for (handle, connection) in &mut self.sessions {
+            let mut bytes = [0; 4_096];
+            loop {
+                match connection.read(&mut bytes) {
+                    Ok(len) => assert_eq!(connection.write(now, &bytes[..len]), Ok(len)),
+                    Err(ReadError::Finished) => break connection.shutdown(now),
+                    Err(_) => break,
+                }
+            }
+            let (peer, _) = self.endpoint.route(*handle).unwrap();
+            sent.extend(driven(connection, now).into_iter().map(|packet| (peer, packet)));
+            if connection.close_reason().is_some() {
+                ended.push(*handle);
+            }
+        }
+        for handle in ended {
+            let mut connection = self.sessions.remove(&handle).unwrap();
+            let (record, keys) = (connection.record(), connection.take_session_keys());
+            assert!(self.endpoint.close_sealed(now, handle, record, keys));
+        }
+        sent
+    }
+}
+
+/// What a connection sends now.
+fn driven(connection: &mut Connection, now: Instant) -> Vec<Vec<u8>> {
+    if connection.poll_timeout().is_some_and(|at| at <= now) {
+        connection.handle_timeout(now);
+    }
+    while connection.poll_event().is_some() {}
+    let (mut buffer, mut packets) = (vec![0; 65_536], Vec::new());
+    while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
+        packets.extend(buffer[..transmit.len].chunks(transmit.stride).map(<[u8]>::to_vec));
+    }
+    packets
+}
+
+/// A client that writes, ends its stream, and reads to the end.
+struct Client {
+    connection: Connection,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    written: usize,
+}
+
+impl Client {
+    fn new(config: &KcpConfig, now: Instant, conv: u32, len: usize, rng: &mut Rng) -> Self {
+        let seed = SessionSeed::new(rng);
+        let connection = Connection::connect_with_noise(conv, config, now, seed, rng).unwrap();
+        let request = (0..len).map(|_| rng.next() as u8).collect();
+        Self { connection, request, answer: Vec::new(), written: 0 }
+    }
+
+    /// Returns whether all is done.
+    fn work(&mut self, now: Instant) -> bool {
+        if let Ok(len) = self.connection.write(now, &self.request[self.written..])
+            && self.written < self.request.len()
+        {
+            self.written += len;
+            if self.written == self.request.len() {
+                self.connection.shutdown(now);
+            }
+        }
+        let mut bytes = [0; 4_096];
+        while let Ok(len) = self.connection.read(&mut bytes) {
+            self.answer.extend_from_slice(&bytes[..len]);
+        }
+        let reason = self.connection.close_reason();
+        assert!(matches!(reason, None | Some(kcp9::proto::CloseReason::Finished)), "{reason:?}");
+        reason.is_some()
+    }
+}
+
+struct Packet {
+    arrival: Instant,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+fn config(noise: impl Into<Option<Noise>>, seed: u64) -> KcpConfig {
+    let builder = KcpConfig::builder().noise(noise).datagram_queue(4_096);
+    if seed.is_multiple_of(3) { builder.fec(5, 2).build().unwrap() } else { builder.build().unwrap() }
+}
+
+/// Two clients at once.
+fn run(seed: u64) {
+    let _seed = SeedOnPanic(seed);
+    let mut rng = Rng::new(seed);
+    let pattern = Pattern::all().nth(seed as usize % 5).unwrap();
+    let keys = Keys::new(1);
+    let mut server = Server::new(config(keys.responder(pattern), seed), seed);
+    let mut now = Instant::from_millis(1_000);
+    let len = rng.within(0..=20_000) as usize;
+    let of_client = config(keys.initiator(pattern), seed);
+    let mut clients: Vec<_> = [7, 7].map(|conv| Client::new(&of_client, now, conv, len, &mut rng)).into();
+    let settings = LinkSettings {
+        jitter: ms(rng.within(0..=40)),
+        duplicate: 0.05,
+        corrupt: 0.02,
+        ..LinkSettings::delay(ms(rng.within(1..=80))).loss(rng.within(0..=20) as f64 / 100.0)
+    };
+    let mut link = Link::new(settings, Rng::new(seed ^ 1));
+    let (mut under_way, mut seen) = (Vec::<Packet>::new(), Vec::<Packet>::new());
+    let start = now;
+    let mut done = [false; 2];
+    loop {
+        let mut sent: Vec<(SocketAddr, SocketAddr, Vec<u8>)> = Vec::new();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            done[nth] |= client.work(now);
+            let packets = driven(&mut client.connection, now);
+            sent.extend(packets.into_iter().map(|packet| (client_address(nth), address(SERVER), packet)));
+        }
+        sent.extend(server.drive(now).into_iter().map(|(to, packet)| (address(SERVER), to, packet)));
+        for (from, to, bytes) in sent {
+            for arrival in link.send(now, &bytes).into_iter().flatten() {
+                let mut bytes = bytes.clone();
+                link.corrupt(&mut bytes);
+                under_way.push(Packet { arrival, from, to, bytes });
+            }
+        }
+        if done == [true; 2] {
+            break;
+        }
+        assert!(now - start < Duration::from_secs(300), "not done: {done:?}");
+        let next = under_way.iter().map(|packet| packet.arrival).min();
+        let timers = clients.iter().filter_map(|client| client.connection.poll_timeout());
+        let timers = timers.chain(server.sessions.values().filter_map(|session| session.poll_timeout()));
+        now = timers.chain(next).min().unwrap_or(now + ms(100)).max(now + Duration::from_micros(100));
+        let (arrived, rest) = under_way.into_iter().partition(|packet| packet.arrival <= now);
+        under_way = rest;
+        for packet in arrived {
+            deliver(now, &mut server, &mut clients, &packet);
+            seen.push(packet);
+            if rng.within(0..=9) == 0 {
+                let copy = &seen[rng.within(0..=seen.len() as u64 - 1) as usize];
+                let (from, to) = match rng.within(0..=3) {
+                    0 => (copy.from, copy.to),
+                    1 => (client_address(9), address(SERVER)),
+                    2 => (copy.to, copy.from),
+                    _ => (client_address(rng.within(0..=1) as usize), address(SERVER)),
+                };
+                let packet = Packet { arrival: now, from, to, bytes: copy.bytes.clone() };
+                deliver(now, &mut server, &mut clients, &packet);
+            }
+        }
+    }
+    for client in &clients {
+        assert!(client.answer == client.request, "{pattern}: other bytes");
+    }
+    assert_eq!(server.accepted, 2, "{pattern}");
+    // Everything once more, now and when all is forgotten.
+    for later in [0, 3_600_000] {
+        now += ms(later);
+        for packet in &seen {
+            server.receive(now, packet.from, &packet.bytes);
+        }
+        assert_eq!(server.accepted, 2, "{pattern}: a recording has opened a session");
+        let _ = server.drive(now);
+    }
+}
+
+fn deliver(now: Instant, server: &mut Server, clients: &mut [Client], packet: &Packet) {
+    if packet.to == address(SERVER) {
+        return server.receive(now, packet.from, &packet.bytes);
+    }
+    if let Some(nth) = (0..clients.len()).find(|nth| client_address(*nth) == packet.to) {
+        let _ = clients[nth].connection.handle_packet(now, &mut packet.bytes.clone());
+    }
+}
+
+#[test]
+fn sessions_come_to_their_end_and_recordings_open_none() {
+    (0..200).for_each(run);
+}
+
+/// What a seed has found: a recorded first message held up the true one.
+#[test]
+fn other_first_messages_are_not_in_the_way_of_the_true_one() {
+    run(1_494);
+}
+
+#[test]
+#[ignore = "a minute or two: cargo test -p kcp9-tests --release --test noise -- --ignored many_seeds"]
+fn sessions_come_to_their_end_and_recordings_open_none_for_many_seeds() {
+    (0..2_000).for_each(run);
+}
+
+/// What floods a server with first messages costs it no more than its limits say.
+#[test]
+fn first_messages_fill_no_more_than_the_limit_and_who_is_there_gets_in_by_a_cookie() {
+    let keys = Keys::new(2);
+    let server = KcpConfig::builder()
+        .noise(keys.responder(Pattern::NnPsk0))
+        .max_half_open(64)
+        .max_half_open_of_network(16)
+        .build()
+        .unwrap();
+    let mut server = Server::new(server, 1);
+    let client = KcpConfig::builder().noise(keys.initiator(Pattern::NnPsk0)).build().unwrap();
+    let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
+    let mut retries = 0;
+    for nth in 0..500_u16 {
+        let mut flooder = Client::new(&client, now, 1 + u32::from(nth), 0, &mut rng);
+        for packet in driven(&mut flooder.connection, now) {
+            let [high, low] = nth.to_be_bytes();
+            server.receive(now, address(([10, 1, high, low], 9)), &packet);
+        }
+        retries += server.replies.drain(..).filter(|(_, reply)| reply[5] == 3).count();
+    }
+    assert_eq!(server.endpoint.agreeing(), 32, "from half of it on, a cookie is asked for");
+    assert_eq!(retries, 500 - 32);
+    let mut client = Client::new(&client, now, 7, 10, &mut rng);
+    for _ in 0..20 {
+        client.work(now);
+        for packet in driven(&mut client.connection, now) {
+            server.receive(now, client_address(1), &packet);
+        }
+        for (to, packet) in server.drive(now) {
+            if to == client_address(1) {
+                let _ = client.connection.handle_packet(now, &mut packet.clone());
+            }
+        }
+    }
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+    // All of it is forgotten before long.
+    server.endpoint.forget_expired(now + Duration::from_secs(31));
+    assert_eq!(server.endpoint.agreeing(), 0);
+}
