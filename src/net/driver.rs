@@ -73,8 +73,6 @@ use super::{
     shared::Shared,
     socket::Socket,
 };
-#[cfg(feature = "noise")]
-use crate::proto::ClosedRecord;
 use crate::proto::{ConnectError, Endpoint, Handle, Instant, RoutingStats, time::earliest};
 
 /// Turns before the task yields.
@@ -270,26 +268,16 @@ impl Driver {
     }
 
     fn forget(&mut self, now: Instant, handle: Handle) {
-        let record = self.sessions.get(handle).map(|slot| slot.session.record());
         #[cfg(feature = "noise")]
-        let record = self.close_sealed(now, handle, record);
+        if let Some(slot) = self.sessions.get(handle).filter(|slot| slot.session.is_sealed()) {
+            let (record, keys) = (slot.session.record(), slot.session.take_keys());
+            self.endpoint.close_sealed(now, handle, record, keys);
+            self.remove(handle);
+            return;
+        }
+        let record = self.sessions.get(handle).map(|slot| slot.session.record());
         self.endpoint.close(now, handle, record);
         self.remove(handle);
-    }
-
-    /// Closes a session whose packets were sealed under keys of its own. Returns the record of any other.
-    #[cfg(feature = "noise")]
-    fn close_sealed(
-        &mut self,
-        now: Instant,
-        handle: Handle,
-        record: Option<ClosedRecord>,
-    ) -> Option<ClosedRecord> {
-        let slot = self.sessions.get(handle).filter(|slot| slot.session.is_sealed());
-        let (Some(slot), Some(sealed)) = (slot, record) else { return record };
-        let keys = slot.session.take_keys();
-        self.endpoint.close_sealed(now, handle, sealed, keys);
-        None
     }
 
     /// Removes what the driver itself has of a session.

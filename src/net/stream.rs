@@ -205,6 +205,9 @@ impl KcpStream {
     /// program knows the session by then: many begin one only with the first data. A listener of this crate does not know a
     /// session before data has come, unless both ends have extensions.
     ///
+    /// With `KcpConfigBuilder::noise` and a pattern of two messages, the peer has shown then that it is the right one, and
+    /// begins its session with what comes next: a listener that was restarted in between, or that is full, knows nothing of it.
+    ///
     /// After an error the stream can still be used, and waited for again, unless [`close_reason`](Self::close_reason) says that it
     /// has ended.
     ///

@@ -50,8 +50,8 @@ impl Confirming {
         self.due = true;
     }
 
-    pub(in crate::proto) const fn deadline(&self) -> Option<Instant> {
-        self.failing.at
+    pub(in crate::proto) fn deadline(&self) -> Option<Instant> {
+        self.failing.at()
     }
 
     /// What the user is to be told at `now`.

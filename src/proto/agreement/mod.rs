@@ -9,8 +9,9 @@
 //!
 //! The end that accepts is in `endpoint/agreements.rs`: there is no session there before the peer has shown that it has the keys.
 //!
-//! Nothing that comes in the clear ends an agreement at once: anybody can have sent it. What was refused, and why, is remembered. If
-//! the true answer has not come [`PATIENCE`] later, that is what the user is told.
+//! Nothing that comes in the clear ends an agreement at once: anybody can have sent it, and a message that was damaged on its way is
+//! refused, too. What was refused, and why, is remembered. Once [`REFUSALS`] were said, and [`PATIENCE`] has passed since the first of
+//! them without the true answer, that is what the user is told.
 
 mod asking;
 mod confirming;
@@ -27,6 +28,11 @@ use super::{noise::NoiseError, time::Instant};
 
 /// How long the true answer is waited for once something was refused: several of the waits between two HELLOs.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often something must have been refused: the peer says it again to each message that is sent again, if that is what does not
+/// match.
+const REFUSALS: u8 = 3;
+/// What follows a refusal sooner than this is taken for a copy of it.
+const SPACING: Duration = Duration::from_millis(20);
 
 /// Agreement on keys that is under way, at the end that connects. It is boxed as a whole, and gone after a round trip or two.
 #[derive(Debug)]
@@ -42,21 +48,64 @@ pub(super) enum Agreement {
 #[derive(Debug, Clone, Copy, Default)]
 struct Failing {
     error: Option<NoiseError>,
-    at: Option<Instant>,
+    refusals: u8,
+    /// When the first and the last refusal came.
+    since: Option<Instant>,
+    last: Option<Instant>,
 }
 
 impl Failing {
     fn note(&mut self, now: Instant, error: NoiseError) {
+        let says_something = !matches!(error, NoiseError::Malformed | NoiseError::Forged);
         // What says nothing does not take the place of what says something.
-        if self.error.is_none() || !matches!(error, NoiseError::Malformed | NoiseError::Forged) {
+        if self.error.is_none() || says_something {
             self.error = Some(error);
         }
-        if !matches!(error, NoiseError::Malformed | NoiseError::Forged) {
-            self.at.get_or_insert(now + PATIENCE);
+        if says_something {
+            self.count(now);
         }
     }
 
+    /// Something was refused.
+    fn count(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+        if self.last.is_none_or(|last| now - last >= SPACING) {
+            self.refusals = self.refusals.saturating_add(1);
+            self.last = Some(now);
+        }
+    }
+
+    /// When the user is to be told.
+    fn at(&self) -> Option<Instant> {
+        self.since.filter(|_| self.refusals >= REFUSALS).map(|since| since + PATIENCE)
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.at().is_some_and(|at| at <= now)
+    }
+
     fn expired(&self, now: Instant) -> Option<NoiseError> {
-        self.error.filter(|_| self.at.is_some_and(|at| at <= now))
+        self.error.filter(|_| self.is_over(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_refusal_and_its_copies_end_nothing_and_three_do_after_two_seconds() {
+        let at = Instant::from_millis;
+        let mut failing = Failing::default();
+        for came in [1_000, 1_001, 1_019] {
+            failing.note(at(came), NoiseError::WrongPsk);
+        }
+        assert_eq!((failing.at(), failing.expired(at(60_000))), (None, None));
+        failing.note(at(1_200), NoiseError::Forged);
+        failing.note(at(1_400), NoiseError::WrongPsk);
+        assert_eq!(failing.at(), None, "what says nothing is none");
+        failing.note(at(1_600), NoiseError::Cipher);
+        assert_eq!(failing.expired(at(2_999)), None);
+        assert_eq!(failing.expired(at(3_000)), Some(NoiseError::Cipher));
     }
 }

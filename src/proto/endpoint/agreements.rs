@@ -18,7 +18,7 @@ use core::{
 use super::{
     Endpoint, Incoming, Reply, Routed, Run,
     hash::{HashKey, Map},
-    limit::network,
+    limit::{Bucket, Rate, network},
     offers::Offer,
     record::FirstPush,
     routes::{Handle, Route, SEALED_TAG},
@@ -36,6 +36,10 @@ use crate::proto::{
 const LIFETIME: Duration = Duration::from_secs(30);
 /// One that was answered in this time does not give way: its peer's first packet may be on its way.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// First messages a second that were computed for nothing, beyond which there is load: a flood of them leaves nothing behind that the
+/// other limits would count.
+const WRONG_PER_SECOND: u32 = 100;
 
 /// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
 const MAX_OF_ROUTE: usize = 4;
@@ -57,6 +61,8 @@ pub(super) struct Agreements {
     networks: Map<u64, usize>,
     max: usize,
     max_of_network: usize,
+    wrong_rate: Rate,
+    wrong: Bucket,
 }
 
 impl core::fmt::Debug for Agreements {
@@ -85,6 +91,8 @@ enum Next {
     Keys(Box<SessionKeys>),
     /// They were taken.
     Nothing,
+    /// The last message came from somebody who is not trusted. It is refused as often as it comes.
+    Refused(NoiseError),
 }
 
 impl Agreements {
@@ -100,6 +108,8 @@ impl Agreements {
             networks: Map::with_hasher(key),
             max: config.max_half_open(),
             max_of_network: config.max_half_open_of_network(),
+            wrong_rate: Rate::new(WRONG_PER_SECOND, WRONG_PER_SECOND),
+            wrong: Bucket::default(),
         })
     }
 
@@ -115,10 +125,12 @@ impl Agreements {
         self.pending.contains_key(route)
     }
 
-    /// Whether half of a limit is used.
-    fn is_under_load(&self, ip: IpAddr) -> bool {
+    /// Whether half of a limit is used, or many messages were computed for nothing.
+    fn is_under_load(&self, now: Instant, ip: IpAddr) -> bool {
         let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
-        2 * self.count >= self.max || 2 * of_network >= self.max_of_network
+        2 * self.count >= self.max
+            || 2 * of_network >= self.max_of_network
+            || !self.wrong_rate.allows(self.wrong, now)
     }
 
     /// Forgets those of a route that `is_over` says.
@@ -344,20 +356,24 @@ impl Endpoint {
                 let Some(pending) = of_route.find(|pending| pending.id.tag() == tag) else {
                     return Fate::Done;
                 };
-                let Next::Last(handshake) = &mut pending.next else { return Fate::Done };
-                match handshake.read_last(message) {
-                    Ok(keys) => {
-                        pending.next = Next::Keys(Box::new(keys));
-                        Fate::Done
-                    }
-                    Err(error) => {
-                        let id = pending.id;
-                        if handshake.is_over() {
-                            agreements.remove_if(&route, |pending| pending.id == id);
+                let error = match &mut pending.next {
+                    Next::Last(handshake) => match handshake.read_last(message) {
+                        Ok(keys) => {
+                            pending.next = Next::Keys(Box::new(keys));
+                            return Fate::Done;
                         }
-                        self.refuse_message(now, conv, packet.len(), id, (tag, 0), error)
-                    }
-                }
+                        Err(error) => {
+                            if handshake.is_over() {
+                                pending.next = Next::Refused(error);
+                            }
+                            error
+                        }
+                    },
+                    Next::Refused(error) => *error,
+                    Next::Keys(_) | Next::Nothing => return Fate::Done,
+                };
+                let id = pending.id;
+                self.refuse_message(now, conv, packet.len(), id, (tag, 0), error)
             }
             Some(_) => Fate::Done,
             None if agreements.opens(&route, packet) => Fate::Opened,
@@ -400,7 +416,7 @@ impl Endpoint {
             cookie.is_some_and(|cookie| self.cookies.is_valid(now, cookie, source, conv, greeting.id));
         let is_loaded = || {
             self.backlogged
-                || agreements.is_under_load(source.ip())
+                || agreements.is_under_load(now, source.ip())
                 || self.half_open.is_under_load(source.ip())
         };
         let is_asked = match self.cookie_policy {
@@ -450,7 +466,12 @@ impl Endpoint {
                     .insert(route, Pending { since: now, first, context, id, answer, next, opened: false });
                 reply(self.send_answer(conv, len, id, echo, &message))
             }
-            Err(error) => self.refuse_message(now, conv, len, id, echo, error),
+            Err(error) => {
+                if matches!(error, NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey) {
+                    agreements.wrong_rate.take(&mut agreements.wrong, now);
+                }
+                self.refuse_message(now, conv, len, id, echo, error)
+            }
         }
     }
 

@@ -86,7 +86,7 @@ pub(super) fn network(ip: IpAddr) -> u64 {
 
 /// How fast tokens come back to a bucket, and how many it holds.
 #[derive(Debug, Clone, Copy)]
-struct Rate {
+pub(super) struct Rate {
     /// The time in which one token comes back; `None` if none ever does.
     interval: Option<Duration>,
     /// How far in the future a bucket may be full again, and still give a token.
@@ -94,23 +94,23 @@ struct Rate {
 }
 
 impl Rate {
-    fn new(per_second: u32, burst: u32) -> Self {
+    pub(super) fn new(per_second: u32, burst: u32) -> Self {
         let interval = Duration::from_secs(1).checked_div(per_second);
         let tolerance = interval.unwrap_or_default().saturating_mul(burst.saturating_sub(1));
         Self { interval, tolerance }
     }
 
-    fn allows(self, bucket: Bucket, now: Instant) -> bool {
+    pub(super) fn allows(self, bucket: Bucket, now: Instant) -> bool {
         self.interval.is_some() && bucket.full_at - now <= self.tolerance
     }
 
-    fn take(self, bucket: &mut Bucket, now: Instant) {
+    pub(super) fn take(self, bucket: &mut Bucket, now: Instant) {
         bucket.full_at = bucket.full_at.max(now) + self.interval.unwrap_or_default();
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
+pub(super) struct Bucket {
     full_at: Instant,
 }
 
