@@ -94,7 +94,7 @@ async fn a_long_message_waits_until_others_give_memory_back() {
     let listener = listen_with(limited().build().unwrap()).await;
     let hoarded = hoard(&listener, true).await;
     let client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
-    let (mut client, mut server) = accept_session(&listener, client).await;
+    let (client, server) = accept_session(&listener, client).await;
     server.send(&[1; 10_000]).await.unwrap();
     assert_eq!(within(10, "a short message", client.recv()).await.unwrap(), [1; 10_000][..]);
     let mut writer = server;
