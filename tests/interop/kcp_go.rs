@@ -159,10 +159,10 @@ impl NarrowPath {
     }
 
     /// It was found what the path carries, at the price of a few probes, and used for most of what was sent. A burst that the relay had
-    /// no room for may cast a doubt on it for a while, but no black hole is found.
+    /// no room for may cast a doubt on it for a while, and each doubt a few probes more, but no black hole is found.
     fn assert_found_and_used(&self, what: &str, stats: &Stats) {
         let (dropped, full) = (self.dropped.load(Ordering::Relaxed), self.full.load(Ordering::Relaxed));
-        assert!((1..20).contains(&dropped), "{what}: {dropped} packets were too long: {stats:?}");
+        assert!((1..80).contains(&dropped), "{what}: {dropped} packets were too long: {stats:?}");
         assert!(full > LEN as u64 / 1_300 / 2, "{what}: {full} packets were full: {stats:?}");
         assert_eq!(stats.mtu.black_holes, 0, "{what}: {stats:?}");
     }
