@@ -14,6 +14,8 @@ const WRITE: usize = 65_536;
 const WARM_UP: usize = 60;
 /// Allocations that do not come again: lists of waiting tasks grow when one first waits, which the system decides.
 const ONCE: u64 = 8;
+/// Measurements of which one must stay within `ONCE`.
+const ATTEMPTS: usize = 5;
 
 /// Two streams that move the same amount again and again.
 struct Pair {
@@ -81,8 +83,15 @@ fn assert_nothing_allocated(rounds: usize, size: usize) {
     for (name, config) in settings::all() {
         let mut pair = Pair::new(&config);
         pair.measure(WARM_UP, size);
-        let (info, segments) = pair.measure(rounds, size);
-        assert!(segments >= 47 * rounds as u64, "{name}: {segments} segments");
-        assert!(info.count_total <= ONCE, "{name}: for {segments} segments: {info:?}");
+        // Where the system stops a thread for long, something that has a limit grows once more. What is allocated for each segment
+        // shows every time.
+        for attempt in 1..=ATTEMPTS {
+            let (info, segments) = pair.measure(rounds, size);
+            assert!(segments >= 47 * rounds as u64, "{name}: {segments} segments");
+            if info.count_total <= ONCE {
+                break;
+            }
+            assert!(attempt < ATTEMPTS, "{name}: for {segments} segments: {info:?}");
+        }
     }
 }
