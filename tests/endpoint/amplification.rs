@@ -29,20 +29,32 @@ impl Server {
         Self { host: Host::accepting(address(1, 1), &config.build().unwrap()), sent: Vec::new() }
     }
 
+    /// From one millisecond to another, but for those in which nothing is due.
     fn run(&mut self, from: u64, until: u64, message: Option<&[u8]>) {
-        for millis in from..until {
-            let now = at(millis);
+        let mut now = at(from);
+        while now < at(until) {
+            let mut took = false;
             for connection in self.host.connections() {
                 match message {
-                    Some(message) => while connection.send(now, message).is_ok() {},
-                    None => while connection.write(now, &[7; 4_096]).is_ok() {},
+                    Some(message) => {
+                        while connection.send(now, message).is_ok() {
+                            took = true
+                        }
+                    }
+                    None => {
+                        while connection.write(now, &[7; 4_096]).is_ok() {
+                            took = true
+                        }
+                    }
                 }
                 // Where there are any, a datagram each millisecond.
-                let _ = connection.send_datagram(&[7; 50]);
+                took |= connection.send_datagram(&[7; 50]).is_ok();
             }
             for Batch { bytes, stride, .. } in self.host.drive(now) {
                 self.sent.extend(bytes.chunks(stride).map(|packet| (now, packet.to_vec())));
             }
+            let soon = now + ms(1);
+            now = if took { soon } else { self.host.poll_timeout().unwrap_or(at(until)).max(soon) };
         }
     }
 

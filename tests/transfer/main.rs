@@ -158,7 +158,7 @@ fn the_demo_shows_that_a_file_arrives() {
 fn a_file_on_its_way_to_another_receiver_is_left_alone() {
     let first = Receiver::start(&[]);
     let source = TempDir::new().unwrap();
-    let bytes = content(15, 12 << 20);
+    let bytes = content(15, 4 << 20);
     let file = write(source.path(), "file", &bytes);
     let sender = first.start_slow_sender(&file);
     first.wait_for_part(PART);

@@ -21,7 +21,7 @@ use kcp9_simulator::batches;
 use self::world::World;
 
 /// Seeds in each of the tests below; they run in parallel.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 /// The same where there are 10,000 in all.
 const MANY: u64 = 2_500;
 
