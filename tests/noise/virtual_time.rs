@@ -4,7 +4,7 @@
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
-    KcpConfig,
+    CookiePolicy, KcpConfig,
     proto::{
         Connection, Endpoint, Handle, Instant, ReadError, Routed, SessionSeed,
         noise::{Noise, Pattern},
@@ -367,4 +367,35 @@ fn a_flood_of_wrong_first_messages_has_cookies_asked_for() {
         server.receive(now, client_address(2), &packet);
     }
     assert_eq!(server.replies[0].1[5], 2);
+}
+
+/// Somebody who sees what a client sends makes up a cookie before each true one comes.
+#[test]
+fn forged_cookies_do_not_keep_the_true_one_away_and_draw_no_more_packets() {
+    let keys = Keys::new(2);
+    let server = KcpConfig::builder().noise(keys.responder(Pattern::Nk)).cookies(CookiePolicy::Always);
+    let mut server = Server::new(server.build().unwrap(), 1);
+    let client = KcpConfig::builder().noise(keys.initiator(Pattern::Nk)).build().unwrap();
+    let mut client = Client::new(&client, Instant::from_millis(0), 7, 10, &mut Rng::new(3));
+    let mut sent = 0;
+    for millis in 0..3_000 {
+        let now = Instant::from_millis(millis);
+        client.work(now);
+        for packet in driven(&mut client.connection, now) {
+            sent += 1;
+            server.receive(now, client_address(1), &packet);
+        }
+        for (_, packet) in server.drive(now) {
+            if packet[4..6] == [0x60, 3] {
+                for made_up in 0..10 {
+                    let mut forged = packet.clone();
+                    *forged.last_mut().unwrap() ^= 1 + made_up;
+                    let _ = client.connection.handle_packet(now, &mut forged);
+                }
+            }
+            let _ = client.connection.handle_packet(now, &mut packet.clone());
+        }
+    }
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+    assert!(sent < 30, "{sent} packets");
 }

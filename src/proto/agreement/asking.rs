@@ -23,7 +23,8 @@ const SHORT: usize = 256;
 const MAX_WAIT: Duration = Duration::from_millis(500);
 /// The times of so many HELLOs are kept: an ANSWER or RETRY must echo one of them. They are those of the last seven seconds.
 const REMEMBERED: usize = 16;
-/// Cookies that are taken.
+/// Cookies with which the peer is asked again at once. Later ones wait for the next HELLO: whoever sees our HELLOs can make up any number
+/// of them, and neither makes us send more than usual nor keeps the true one from us.
 const MAX_RETRIES: u8 = 3;
 
 /// What comes of a packet.
@@ -116,14 +117,16 @@ impl Asking {
                     Err(error) => self.failing.note(now, error),
                 }
             }
-            Clear::Retry { tag, ts, cookie } if self.is_ours(*tag, *ts) && self.retries < MAX_RETRIES => {
-                // One that answers a HELLO without the present cookie has nothing new to say.
-                self.sent_ts = [None; REMEMBERED];
+            Clear::Retry { tag, ts, cookie } if self.is_ours(*tag, *ts) => {
                 self.cookie = Some(Box::from(*cookie));
-                self.retries += 1;
-                self.due = true;
-                self.sent = 0;
-                return Outcome::AskNow;
+                if self.retries < MAX_RETRIES {
+                    // One that answers a HELLO without the present cookie has nothing new to say.
+                    self.sent_ts = [None; REMEMBERED];
+                    self.retries += 1;
+                    self.due = true;
+                    self.sent = 0;
+                    return Outcome::AskNow;
+                }
             }
             Clear::Abort { tag } if *tag == self.id.tag() => {
                 self.refused = true;
