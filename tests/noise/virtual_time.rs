@@ -399,3 +399,86 @@ fn forged_cookies_do_not_keep_the_true_one_away_and_draw_no_more_packets() {
     assert_eq!((server.accepted, client.answer), (1, client.request));
     assert!(sent < 30, "{sent} packets");
 }
+
+/// Once something of the peer was opened, nothing in the clear counts: refusals that somebody has made up least of all.
+#[test]
+fn refusals_in_the_clear_end_no_session_that_lives() {
+    let keys = Keys::new(2);
+    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
+    let mut server = Server::new(config(keys.responder(Pattern::Xx).into()), 1);
+    let mut rng = Rng::new(3);
+    // What a server says to somebody whose pattern is another one.
+    let at = Instant::from_millis;
+    let other = config(keys.initiator(Pattern::Nk).into());
+    for packet in driven(&mut Client::new(&other, at(0), 7, 0, &mut rng).connection, at(0)) {
+        server.receive(at(0), client_address(2), &packet);
+    }
+    let (_, mut refusal) = server.replies.remove(0);
+    let client = config(keys.initiator(Pattern::Xx).into());
+    let seed = SessionSeed::new(&mut rng);
+    let mut client = Connection::connect_with_noise(7, &client, at(0), seed, &mut rng).unwrap();
+    client.write(at(0), b"one").unwrap();
+    for millis in 1..4_000 {
+        let now = at(millis);
+        if millis == 1_000 || millis == 1_100 || millis == 1_200 {
+            let _ = client.handle_packet(now, &mut refusal.clone());
+        }
+        for packet in driven(&mut client, now) {
+            if packet[4..6] == [0x60, 0x0b] {
+                // The last message has the tag that a refusal of it must have.
+                assert!(millis < 1_000, "it has arrived");
+                refusal[12..16].copy_from_slice(&packet[12..16]);
+            }
+            server.receive(now, client_address(1), &packet);
+        }
+        for (_, packet) in server.drive(now) {
+            let _ = client.handle_packet(now, &mut packet.clone());
+        }
+        if millis == 2_000 {
+            client.write(now, b"two").unwrap();
+        }
+    }
+    let mut bytes = [0; 10];
+    assert_eq!(client.read(&mut bytes), Ok(6), "{:?}", client.close_reason());
+    assert_eq!((&bytes[..6], client.close_reason()), (&b"onetwo"[..], None));
+}
+
+/// Whoever begins a second session from one address and conv shows that it receives there, and gets in although others were first.
+#[test]
+fn first_messages_of_one_route_do_not_shut_out_who_is_there() {
+    let keys = Keys::new(2);
+    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
+    let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
+    let client = config(keys.initiator(Pattern::Nk).into());
+    let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
+    for _ in 0..10 {
+        let mut forger = Client::new(&client, now, 7, 0, &mut rng);
+        for packet in driven(&mut forger.connection, now) {
+            server.receive(now, client_address(1), &packet);
+        }
+    }
+    assert_eq!(server.endpoint.agreeing(), 1, "the others are asked for a cookie");
+    server.replies.clear();
+    let mut client = Client::new(&client, now, 7, 10, &mut rng);
+    for millis in 5_000..6_000 {
+        let now = Instant::from_millis(millis);
+        client.work(now);
+        for packet in driven(&mut client.connection, now) {
+            server.receive(now, client_address(1), &packet);
+        }
+        for (_, packet) in server.drive(now) {
+            let _ = client.connection.handle_packet(now, &mut packet.clone());
+        }
+    }
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+}
+
+#[test]
+fn a_configuration_without_key_agreement_says_nothing_for_a_session_that_has_keys() {
+    let [_, keys] = Keys::new(2).session(Pattern::Nk, &mut Rng::new(1));
+    let (now, seed) = (Instant::from_millis(0), SessionSeed::new(&mut Rng::new(2)));
+    let mut connection = Connection::accept_with_keys(7, &KcpConfig::default(), now, seed, Box::new(keys));
+    assert!(connection.write(now, b"secret").is_err());
+    assert_eq!(driven(&mut connection, now), Vec::<Vec<u8>>::new());
+    assert!(connection.close_reason().is_some());
+}

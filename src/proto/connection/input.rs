@@ -43,6 +43,8 @@ impl Connection {
             self.arq.counters_mut().udp.forged += 1;
             return Err(error);
         }
+        #[cfg(feature = "noise")]
+        self.end_agreement();
         let outcome = self.take_in(now, packet, None);
         self.after_input(now);
         outcome

@@ -15,7 +15,7 @@ use crate::proto::{
     ecn::EcnCodepoint,
     error::{CloseReason, HandshakeError, PacketError},
     extension::SessionSeed,
-    noise::{Noise, NoiseError, PublicKey, SessionKeys},
+    noise::{Noise, NoiseError, NoiseFailure, PublicKey, SessionKeys},
     time::{Instant, earliest},
 };
 
@@ -46,7 +46,8 @@ impl Connection {
     }
 
     /// As [`accept`](Self::accept), for a session whose peer has agreed on `keys` with this end:
-    /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them.
+    /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them. `config` is that of the endpoint: with one
+    /// that has no [`noise`](crate::KcpConfigBuilder::noise) the session is closed from the beginning, and says nothing.
     #[must_use]
     pub fn accept_with_keys(
         conv: u32,
@@ -56,10 +57,14 @@ impl Connection {
         keys: Box<SessionKeys>,
     ) -> Self {
         let mut connection = Self::accept(conv, config, now, seed);
-        if let Some(sealed) = connection.pipeline.sealed_mut() {
-            sealed.set_keys(keys);
-            // What was opened came from who has the answer, and that went to this address.
-            connection.set_validated();
+        match connection.pipeline.sealed_mut() {
+            Some(sealed) => {
+                sealed.set_keys(keys);
+                // What was opened came from who has the answer, and that went to this address.
+                connection.set_validated();
+            }
+            None => connection
+                .close(CloseReason::HandshakeFailed(HandshakeError::Noise(NoiseFailure::Unconfigured))),
         }
         connection
     }
@@ -181,14 +186,21 @@ impl Connection {
         let mut drops = self.take_in_batch(now, block, range, stride, is_open);
         drops.replayed += before.replayed;
         drops.malformed += before.malformed;
-        if self.agreement.is_some() && opened.contains(&true) {
-            // The peer has the keys, and with three messages the last one.
-            self.agreement = None;
+        if opened.contains(&true) {
+            self.end_agreement();
         }
         if let Some(sealed) = self.pipeline.sealed_mut() {
             sealed.return_opened(opened);
         }
         drops
+    }
+
+    /// A packet was opened: the peer has the keys, and with three messages the last one. Nothing in the clear is heeded any more.
+    #[inline]
+    pub(super) fn end_agreement(&mut self) {
+        if self.agreement.is_some() {
+            self.agreement = None;
+        }
     }
 
     /// Takes in a packet in the clear, as long as there may be some; returns whether it was none to be opened.

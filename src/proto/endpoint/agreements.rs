@@ -28,7 +28,7 @@ use crate::proto::{
     AbortReason, CookiePolicy, Instant, KcpConfig, Random,
     agreement::{CONTEXT_LEN, Clear, Greeting, is_clear, own_context, parse, write_answer},
     extension::SessionId,
-    noise::{AnswerNext, NoiseError, Responder, ResponderHandshake, Secret, SessionKeys, derive},
+    noise::{AnswerNext, Generator, NoiseError, Responder, ResponderHandshake, SessionKeys},
     trace::tell,
 };
 
@@ -82,6 +82,8 @@ struct Pending {
     id: SessionId,
     answer: Box<[u8]>,
     next: Next,
+    /// It came with a cookie, so from whoever receives at its address.
+    proven: bool,
     /// A packet was opened under its keys.
     opened: bool,
 }
@@ -115,6 +117,11 @@ impl Agreements {
 
     pub(super) fn reseed(&mut self, random: &mut dyn Random) {
         self.random = Generator::new(random);
+    }
+
+    /// Sets those apart that were made with the same randomness.
+    pub(super) fn set_apart(&mut self, number: u16) {
+        self.random.set_apart(number);
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -179,12 +186,11 @@ impl Agreements {
     /// Makes room for one more of this address. Returns whether there is.
     fn make_room(&mut self, now: Instant, ip: IpAddr) -> bool {
         self.expire(now);
-        if self.count >= self.max {
+        while self.count >= self.max {
             let oldest = self.order.front().copied();
-            if let Some((since, route)) = oldest.filter(|(since, _)| now - *since >= IDLE) {
-                self.order.pop_front();
-                self.remove_if(&route, |pending| pending.since == since);
-            }
+            let Some((since, route)) = oldest.filter(|(since, _)| now - *since >= IDLE) else { break };
+            self.order.pop_front();
+            self.remove_if(&route, |pending| pending.since == since);
         }
         let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
         self.count < self.max && of_network < self.max_of_network
@@ -223,14 +229,15 @@ impl Agreements {
 
     /// The keys under which a packet was opened.
     fn take_keys(&mut self, route: &Route) -> Option<Box<SessionKeys>> {
-        let opened = self.of_route(route).iter_mut().find(|pending| pending.opened)?;
-        match core::mem::replace(&mut opened.next, Next::Nothing) {
-            Next::Keys(keys) => Some(keys),
-            other => {
-                opened.next = other;
-                None
+        self.of_route(route).iter_mut().filter(|pending| pending.opened).find_map(|pending| {
+            match core::mem::replace(&mut pending.next, Next::Nothing) {
+                Next::Keys(keys) => Some(keys),
+                other => {
+                    pending.next = other;
+                    None
+                }
             }
-        }
+        })
     }
 }
 
@@ -333,7 +340,10 @@ impl Endpoint {
             return Some(None);
         }
         let source = self.batch.source;
-        if let Some(handle) = self.routes.find_by_tag(conv, SEALED_TAG).filter(|_| source.port() != 0) {
+        let may_be_sealed = self.batch.raw || self.decryptor.accepted().current().is_none();
+        if let Some(handle) =
+            self.routes.find_by_tag(conv, SEALED_TAG).filter(|_| may_be_sealed && source.port() != 0)
+        {
             let run = Run { handle, range: range.clone(), stride };
             return Some(Some(Routed::FromElsewhere(run, source)));
         }
@@ -421,7 +431,8 @@ impl Endpoint {
         };
         let is_asked = match self.cookie_policy {
             CookiePolicy::Never => false,
-            CookiePolicy::UnderLoad => is_loaded(),
+            // A second one for the same session: one of them is a recording, or of a peer that has begun anew.
+            CookiePolicy::UnderLoad => agreements.contains(&route) || is_loaded(),
             CookiePolicy::Always => true,
         };
         if is_asked && !is_proven {
@@ -435,11 +446,13 @@ impl Endpoint {
         let of_route = agreements.of_route(&route);
         if of_route.len() >= MAX_OF_ROUTE {
             // This one may be a recording, and each of the others that of a peer whose next packet is late.
-            let (id, since) = (of_route[0].id, of_route[0].since);
-            if now - since < PATIENCE {
+            let unproven = of_route.iter().find(|pending| is_proven && !pending.proven);
+            let gives_way =
+                unproven.or_else(|| of_route.first().filter(|pending| now - pending.since >= PATIENCE));
+            let Some(id) = gives_way.map(|pending| pending.id) else {
                 self.stats.dropped_no_session += 1;
                 return Fate::Done;
-            }
+            };
             agreements.remove_if(&route, |pending| pending.id == id);
         }
         if !agreements.make_room(now, source.ip()) {
@@ -447,7 +460,9 @@ impl Endpoint {
             tell!(refused(source, conv, "max_half_open", 1));
             return Fate::Done;
         }
-        let id = agreements.random.id();
+        let mut id = [0; 8];
+        agreements.random.fill(&mut id);
+        let id = SessionId::non_zero(id);
         let answered = agreements.responder.answer(
             greeting.message,
             &greeting.context,
@@ -462,8 +477,9 @@ impl Endpoint {
                 };
                 let (message, answer) = (answer.message.clone(), answer.message.into());
                 let (first, context) = (greeting.message.into(), greeting.context);
-                agreements
-                    .insert(route, Pending { since: now, first, context, id, answer, next, opened: false });
+                let (since, proven) = (now, is_proven);
+                let pending = Pending { since, first, context, id, answer, next, proven, opened: false };
+                agreements.insert(route, pending);
                 reply(self.send_answer(conv, len, id, echo, &message))
             }
             Err(error) => {
@@ -542,60 +558,5 @@ impl Endpoint {
         if let Some(agreements) = &mut self.agreements {
             agreements.remove_if(route, |_| true);
         }
-    }
-}
-
-/// Ephemeral keys and ids: all of a seed that is overwritten with each draw, so that who learns it learns nothing of the past.
-struct Generator(Secret);
-
-impl Generator {
-    fn new(random: &mut dyn Random) -> Self {
-        let mut seed = Secret::new([0; 32]);
-        random.fill(&mut *seed);
-        Self(seed)
-    }
-
-    fn id(&mut self) -> SessionId {
-        let mut id = [0; 8];
-        self.fill(&mut id);
-        SessionId::non_zero(id)
-    }
-}
-
-impl Random for Generator {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(32) {
-            let drawn = derive(&self.0, b"kcp9 draw", &[]);
-            self.0 = derive(&self.0, b"kcp9 next draw", &[]);
-            chunk.copy_from_slice(&drawn[..chunk.len()]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Zeros;
-
-    impl Random for Zeros {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            bytes.fill(0);
-        }
-    }
-
-    #[test]
-    fn what_is_drawn_never_comes_again() {
-        let mut random = Generator::new(&mut Zeros);
-        let mut drawn = Vec::new();
-        for len in [32, 8, 32, 40] {
-            let mut bytes = vec![0; len];
-            random.fill(&mut bytes);
-            drawn.push(bytes[..8].to_vec());
-        }
-        let mut distinct = drawn.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert_eq!(distinct.len(), drawn.len());
     }
 }

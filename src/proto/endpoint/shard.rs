@@ -233,6 +233,11 @@ impl Endpoint {
         if let Some(admission) = &mut endpoint.admission {
             admission.set_shard(shard.clone());
         }
+        #[cfg(feature = "noise")]
+        if let Some(agreements) = &mut endpoint.agreements {
+            // The same keys at two shards for one recorded message would seal different packets under one nonce.
+            agreements.set_apart(index);
+        }
         endpoint.shard = Some(Box::new(shard));
         endpoint.set_reply_limit(config.reply_limit());
         endpoint

@@ -87,6 +87,7 @@
 //! session     packets: counters, phases, masks
 //!   schedule  keys of each direction and epoch
 //!   window    which counters were seen
+//! generator   what an end that accepts draws from
 //! keys pattern error config
 //! ```
 //!
@@ -95,6 +96,7 @@
 
 mod config;
 mod error;
+mod generator;
 mod handshake;
 mod keys;
 mod message;
@@ -106,7 +108,7 @@ mod session;
 mod tests;
 mod window;
 
-pub(in crate::proto) use self::schedule::{Secret, derive};
+pub(in crate::proto) use self::generator::Generator;
 pub use self::{
     config::Noise,
     error::{NoiseError, NoiseFailure, OpenPacketError, Refusal, SealPacketError},

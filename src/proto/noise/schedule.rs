@@ -24,10 +24,10 @@ use zeroize::Zeroizing;
 use super::pattern::SessionCipher;
 use crate::crypto::{DetachedKey, detached_key};
 
-pub(in crate::proto) type Secret = Zeroizing<[u8; 32]>;
+pub(super) type Secret = Zeroizing<[u8; 32]>;
 
 /// A key made of `key`, for the purpose that `label` and `context` say.
-pub(in crate::proto) fn derive(key: &[u8; 32], label: &[u8], context: &[u8]) -> Secret {
+pub(super) fn derive(key: &[u8; 32], label: &[u8], context: &[u8]) -> Secret {
     // With its length, so that no label and context run together as others do.
     let mac = Blake2sMac256::new(key.into()).chain_update([label.len() as u8]);
     Zeroizing::new(mac.chain_update(label).chain_update(context).finalize().into_bytes().into())
@@ -61,6 +61,12 @@ impl Chain {
     /// The key of the next epoch. `None` where the cipher is not built in.
     pub(super) fn peek(&self) -> Option<Box<dyn DetachedKey>> {
         detached_key(self.cipher.kind(), &derive(&self.next, b"kcp9 key", &[]))
+    }
+
+    /// The key of the epoch after the next one.
+    pub(super) fn peek_second(&self) -> Option<Box<dyn DetachedKey>> {
+        let second = derive(&self.next, b"kcp9 next", &[]);
+        detached_key(self.cipher.kind(), &derive(&second, b"kcp9 key", &[]))
     }
 
     /// Forgets the secret of the next epoch for that of the one behind it.

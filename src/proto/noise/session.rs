@@ -8,7 +8,7 @@
 //! lowest ones of a counter of 64 bits that never begins anew. The nonce is the route and the whole counter, so a packet whose clear
 //! part was changed does not open.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 use core::{fmt, hash::Hasher, time::Duration};
 
 use siphasher::sip::SipHasher24;
@@ -142,8 +142,9 @@ impl SessionKeys {
     /// # Errors
     /// [`OpenPacketError`]. Nothing is remembered of the packet then, and what its bytes are is unspecified.
     pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+        let is_followed = self.is_followed();
         let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
-        self.receiving.open(now, phase, counter, &nonce, payload, tag)?;
+        self.receiving.open(now, is_followed, phase, counter, &nonce, payload, tag)?;
         self.heard = true;
         if self.receiving.epoch > self.sending.epoch {
             self.sending.begin_epoch(now);
@@ -160,9 +161,17 @@ impl SessionKeys {
     /// # Errors
     /// [`OpenPacketError`]. A packet under the key before the current one is too old here.
     pub fn peek<'a>(&mut self, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+        let is_followed = self.is_followed();
         let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
-        self.receiving.peek(phase, counter, &nonce, payload, tag)?;
+        self.receiving.peek(is_followed, phase, counter, &nonce, payload, tag)?;
         Ok(payload)
+    }
+
+    /// Whether the peer has followed the last change of this end, as far as this end has heard. Until it has, what it sends may be two
+    /// epochs ahead of what was opened: it has followed, nothing of that has arrived, and it has gone on by itself.
+    #[inline]
+    const fn is_followed(&self) -> bool {
+        self.sending.epoch <= self.receiving.epoch
     }
 
     /// Has the next packet sealed under a new key, as soon as the peer has followed the last change.
@@ -179,7 +188,7 @@ impl SessionKeys {
     /// Frees what a session that is idle does not need: an old key whose time is over, and the next one, which is made again.
     pub fn trim(&mut self, now: Instant) {
         self.receiving.expire(now);
-        self.receiving.next = None;
+        (self.receiving.next, self.receiving.second) = (None, None);
     }
 }
 
@@ -289,6 +298,8 @@ struct Receiving {
     previous: Option<(Box<dyn DetachedKey>, Instant)>,
     /// The key after, once something may have been sealed under it. It is kept, so that forgeries do not have it made again and again.
     next: Option<Box<dyn DetachedKey>>,
+    /// The key after that one, as long as the peer may be two epochs ahead.
+    second: Option<Box<dyn DetachedKey>>,
     /// Packets with a wrong tag, in this epoch.
     forgeries: u64,
 }
@@ -307,6 +318,7 @@ impl Receiving {
             first: 0,
             previous: None,
             next: None,
+            second: None,
             forgeries: 0,
         })
     }
@@ -332,6 +344,7 @@ impl Receiving {
     #[cold]
     fn peek(
         &mut self,
+        is_followed: bool,
         phase: u32,
         counter: u64,
         nonce: &[u8; NONCE_LEN],
@@ -339,7 +352,12 @@ impl Receiving {
         tag: &[u8; TAG_LEN],
     ) -> Result<(), OpenPacketError> {
         let opened = if u64::from(phase) == self.epoch & 1 {
-            self.key.open(nonce, payload, tag)
+            let copy = (!is_followed).then(|| payload.to_vec());
+            let opened = self.key.open(nonce, payload, tag);
+            match copy {
+                Some(copy) if opened.is_err() => self.try_second(counter, nonce, copy, payload, tag),
+                _ => opened,
+            }
         } else if counter < self.first {
             return Err(OpenPacketError::TooOld);
         } else {
@@ -355,9 +373,11 @@ impl Receiving {
     }
 
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the parts of one packet")]
     fn open(
         &mut self,
         now: Instant,
+        is_followed: bool,
         phase: u32,
         counter: u64,
         nonce: &[u8; NONCE_LEN],
@@ -365,7 +385,9 @@ impl Receiving {
         tag: &[u8; TAG_LEN],
     ) -> Result<(), OpenPacketError> {
         let is_current = u64::from(phase) == self.epoch & 1;
-        let opened = if is_current {
+        let opened = if is_current && !is_followed {
+            self.open_unfollowed(now, counter, nonce, payload, tag)
+        } else if is_current {
             self.key.open(nonce, payload, tag)
         } else {
             self.open_other(now, counter, nonce, payload, tag)?
@@ -405,11 +427,54 @@ impl Receiving {
             self.previous = Some((old, now + OLD_KEY_LIFETIME));
             self.chain.advance();
             self.epoch += 1;
+            self.second = None;
             (self.first, self.forgeries) = (counter, 0);
         } else {
             self.next = Some(next);
         }
         Ok(opened)
+    }
+
+    /// Opens a packet of this epoch's phase: it is of this epoch, or of the second one after it.
+    #[cold]
+    fn open_unfollowed(
+        &mut self,
+        now: Instant,
+        counter: u64,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
+        let copy = payload.to_vec();
+        self.key.open(nonce, payload, tag).or_else(|_| {
+            self.try_second(counter, nonce, copy, payload, tag)?;
+            let next = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenError::BadTag)?;
+            self.key = self.second.take().ok_or(OpenError::BadTag)?;
+            self.previous = Some((next, now + OLD_KEY_LIFETIME));
+            self.chain.advance();
+            self.chain.advance();
+            self.epoch += 2;
+            (self.first, self.forgeries) = (counter, 0);
+            Ok(())
+        })
+    }
+
+    /// Opens what is in `copy` with the key after the next one, into `payload`.
+    fn try_second(
+        &mut self,
+        counter: u64,
+        nonce: &[u8; NONCE_LEN],
+        mut copy: Vec<u8>,
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
+        if counter < self.window.next() {
+            return Err(OpenError::BadTag);
+        }
+        let second = self.second.take().or_else(|| self.chain.peek_second()).ok_or(OpenError::BadTag)?;
+        let opened = second.open(nonce, &mut copy, tag);
+        self.second = Some(second);
+        opened.map(|()| payload.copy_from_slice(&copy))
     }
 
     fn expire(&mut self, now: Instant) {

@@ -243,3 +243,59 @@ fn the_same_payload_looks_different_each_time() {
         }
     }
 }
+
+/// It has followed, nothing of that has arrived, and it goes on by itself.
+#[test]
+fn a_peer_that_is_two_epochs_ahead_is_heard() {
+    let mut ends = pair();
+    let [a, b] = &mut ends;
+    pass(a, b, NOW);
+    pass(b, a, NOW);
+    a.change_key();
+    pass(a, b, NOW);
+    let late = sealed(b, NOW);
+    b.change_key();
+    let first = sealed(b, NOW);
+    assert_eq!((b.sending.epoch, a.receiving.epoch), (2, 0));
+    // A forgery, and a look at a packet, change nothing.
+    let mut forged = first.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(open(a, NOW, &forged), Err(OpenPacketError::BadTag));
+    assert_eq!(a.peek(&mut first.clone()).unwrap(), b"payload");
+    assert_eq!(a.receiving.epoch, 0);
+    open(a, NOW, &first).unwrap();
+    assert_eq!(open(a, NOW, &first), Err(OpenPacketError::Replayed));
+    open(a, NOW, &late).unwrap();
+    for _ in 0..3 {
+        pass(a, b, NOW);
+        pass(b, a, NOW);
+    }
+    assert_eq!(epochs(&ends), [(2, 2), (2, 2)]);
+}
+
+/// Both ends change their keys as they like, and a third of the packets is lost. What arrives is opened, but for what is two epochs old.
+#[test]
+fn ends_that_change_keys_as_they_like_through_losses_stay_together() {
+    for seed in 0..200_u64 {
+        let mut ends = pair();
+        let mut random = seed;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for step in 0..500 {
+            let from = draw(2) as usize;
+            let (one, other) = ends.split_at_mut(1);
+            let [from, to] =
+                if from == 0 { [&mut one[0], &mut other[0]] } else { [&mut other[0], &mut one[0]] };
+            if draw(4) == 0 {
+                from.change_key();
+            }
+            let packet = sealed(from, NOW);
+            if draw(3) > 0 {
+                assert_eq!(open(to, NOW, &packet), Ok(()), "seed {seed}, step {step}");
+            }
+        }
+        assert!(ends[0].key_changes() > 20, "seed {seed}: {}", ends[0].key_changes());
+    }
+}
