@@ -164,7 +164,7 @@ impl Driver {
         endpoint.set_resets(!socket.shares_port());
         // Shards have what they draw in common, and no two may have the same keys.
         #[cfg(feature = "noise")]
-        endpoint.reseed_noise(&mut shared.random());
+        endpoint.reseed_noise(&mut entropy::draw::<{ Endpoint::NOISE_RANDOM_BYTES }>()?);
         let shards = shared.shard.as_ref().map_or(1, Place::shards);
         Ok(Self {
             shared,

@@ -477,7 +477,8 @@ fn begin(shared: &Shared, conv: u32, config: &KcpConfig) -> io::Result<Connectio
     if config.noise().is_none() {
         return Ok(Connection::connect(conv, config, now, shared.seed()));
     }
-    let mut random = shared.random();
+    // Not of the generator of nonces, which remembers what it has given out.
+    let mut random = entropy::draw::<{ Connection::NOISE_RANDOM_BYTES }>()?;
     Connection::connect_with_noise(conv, config, now, shared.seed(), &mut random)
         .map_err(|error| KcpError::of_noise(error).into())
 }

@@ -2,16 +2,18 @@
 
 use std::{fmt, io};
 
+use zeroize::Zeroizing;
+
 use crate::{
     crypto::{NonceSource, OsNonces},
     proto::{Random, random_conv},
 };
 
 /// Bytes that were drawn from the operating system before the core asks for them, since [`Random`] cannot fail. Each is given
-/// out once, but by a clone, which gives them out again.
+/// out once, but by a clone, which gives them out again. They are zeroed when they are dropped.
 #[derive(Clone)]
 pub(super) struct Drawn<const N: usize> {
-    bytes: [u8; N],
+    bytes: Zeroizing<[u8; N]>,
     given: usize,
 }
 
@@ -57,7 +59,7 @@ pub(super) fn conv() -> io::Result<u32> {
 
 /// Draws `N` random bytes.
 pub(super) fn draw<const N: usize>() -> io::Result<Drawn<N>> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let mut bytes = Zeroizing::new([0; N]);
+    getrandom::fill(&mut *bytes).map_err(io::Error::other)?;
     Ok(Drawn { bytes, given: 0 })
 }

@@ -157,12 +157,6 @@ impl Shared {
         SessionSeed::new(&mut self.seeds.clone())
     }
 
-    /// A source of randomness.
-    #[cfg(feature = "noise")]
-    pub(super) fn random(&self) -> impl crate::proto::Random {
-        self.seeds
-    }
-
     /// Has the driver look at `session` soon. Without a driver the session fails.
     pub(super) fn schedule(&self, session: &Arc<Session>) {
         if self.run_queue.schedule(session).is_err() {

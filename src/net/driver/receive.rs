@@ -155,6 +155,8 @@ impl Driver {
                 }
                 Routed::Reply(reply) => {
                     self.send_reply(reply, received.local_ip);
+                    // It may be the answer of an agreement, which is kept for a while.
+                    self.plan_forgetting();
                     continue;
                 }
                 Routed::OtherShard(packets) => {

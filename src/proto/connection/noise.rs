@@ -20,6 +20,10 @@ use crate::proto::{
 };
 
 impl Connection {
+    /// Bytes of randomness that [`connect_with_noise`](Self::connect_with_noise) takes: an id, a time to begin with, and a secret key.
+    #[doc(hidden)]
+    pub const NOISE_RANDOM_BYTES: usize = 8 + 4 + 32;
+
     /// As [`connect`](Self::connect), with a configuration that has [`noise`](crate::KcpConfigBuilder::noise): the session agrees on
     /// keys with its peer first, and nothing is sent without them. `random` must be unpredictable: the keys come of it.
     ///

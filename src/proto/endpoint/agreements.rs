@@ -21,7 +21,9 @@ use super::{
     limit::{Bucket, Rate, network},
     offers::Offer,
     record::FirstPush,
-    routes::{Handle, Route, SEALED_TAG},
+    routes::{Handle, Route, Routes, SEALED_TAG},
+    sealed_records::SealedRecords,
+    shard::Shard,
     stateless::Answer,
 };
 use crate::proto::{
@@ -37,9 +39,9 @@ const LIFETIME: Duration = Duration::from_secs(30);
 /// One that was answered in this time does not give way: its peer's first packet may be on its way.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// First messages a second that were computed for nothing, beyond which there is load: a flood of them leaves nothing behind that the
-/// other limits would count.
-const WRONG_PER_SECOND: u32 = 100;
+/// First messages a second that are computed without a cookie, or for nothing, beyond which there is load: some 5 % of a core. A burst of
+/// them may come from addresses that are false, long before the other limits are half used.
+const COMPUTED_PER_SECOND: u32 = 500;
 
 /// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
 const MAX_OF_ROUTE: usize = 4;
@@ -61,8 +63,8 @@ pub(super) struct Agreements {
     networks: Map<u64, usize>,
     max: usize,
     max_of_network: usize,
-    wrong_rate: Rate,
-    wrong: Bucket,
+    computed_rate: Rate,
+    computed: Bucket,
 }
 
 impl core::fmt::Debug for Agreements {
@@ -110,8 +112,8 @@ impl Agreements {
             networks: Map::with_hasher(key),
             max: config.max_half_open(),
             max_of_network: config.max_half_open_of_network(),
-            wrong_rate: Rate::new(WRONG_PER_SECOND, WRONG_PER_SECOND),
-            wrong: Bucket::default(),
+            computed_rate: Rate::new(COMPUTED_PER_SECOND, COMPUTED_PER_SECOND),
+            computed: Bucket::default(),
         })
     }
 
@@ -119,9 +121,14 @@ impl Agreements {
         self.random = Generator::new(random);
     }
 
-    /// Sets those apart that were made with the same randomness.
-    pub(super) fn set_apart(&mut self, number: u16) {
-        self.random.set_apart(number);
+    /// These are those of one shard: they draw something else than those of the others, which were made with the same randomness, and
+    /// have their part of the limits.
+    pub(super) fn set_shard(&mut self, shard: &Shard) {
+        self.random.set_apart(shard.index);
+        self.max = shard.part_of(self.max);
+        self.max_of_network = shard.part_of(self.max_of_network);
+        let computed = shard.part(COMPUTED_PER_SECOND);
+        self.computed_rate = Rate::new(computed, computed);
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -132,12 +139,12 @@ impl Agreements {
         self.pending.contains_key(route)
     }
 
-    /// Whether half of a limit is used, or many messages were computed for nothing.
+    /// Whether half of a limit is used, or many messages were computed lately.
     fn is_under_load(&self, now: Instant, ip: IpAddr) -> bool {
         let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
         2 * self.count >= self.max
             || 2 * of_network >= self.max_of_network
-            || !self.wrong_rate.allows(self.wrong, now)
+            || !self.computed_rate.allows(self.computed, now)
     }
 
     /// Forgets those of a route that `is_over` says.
@@ -241,6 +248,29 @@ impl Agreements {
     }
 }
 
+/// Whether a packet of this route is sealed or in the clear, and not of a peer without key agreement. Of a session that has moved it is
+/// known where there are no such peers: theirs may begin with any number.
+#[inline]
+pub(super) fn is_sealed(
+    route: &Route,
+    routes: &Routes,
+    agreements: Option<&Agreements>,
+    records: Option<&SealedRecords>,
+) -> bool {
+    if !routes.any_sealed && agreements.is_none() {
+        return false;
+    }
+    routes.find(route).map_or_else(
+        || {
+            agreements.is_some_and(|agreements| agreements.contains(route))
+                || records.is_some_and(|records| records.contains(route))
+                || (!agreements.is_some_and(|agreements| agreements.serves_static)
+                    && routes.find_by_tag(route.1, SEALED_TAG).is_some())
+        },
+        |handle| routes.get(handle).is_some_and(|entry| entry.sealed),
+    )
+}
+
 /// What becomes of a packet.
 enum Fate {
     /// It is none of an agreement.
@@ -292,10 +322,9 @@ impl Endpoint {
         let packet = &bytes[..bytes.len().min(stride)];
         let Some(conv) = packet.first_chunk().map(|conv| u32::from_le_bytes(*conv)) else { return false };
         let route = (source, conv);
-        self.routes.find(&route).map_or_else(
-            || agreements.contains(&route) || self.routes.find_by_tag(conv, SEALED_TAG).is_some(),
-            |handle| self.routes.get(handle).is_some_and(|entry| entry.sealed),
-        ) || is_clear(packet) && self.routes.find(&route).is_none()
+        is_sealed(&route, &self.routes, Some(agreements), self.sealed_records.as_deref())
+            || self.routes.find(&route).is_none() && self.routes.find_by_tag(conv, SEALED_TAG).is_some()
+            || is_clear(packet) && self.routes.find(&route).is_none()
     }
 
     /// What becomes of a run of no session, as far as it is of an agreement or of a sealed session.
@@ -357,6 +386,7 @@ impl Endpoint {
     fn take_agreement(&mut self, now: Instant, conv: u32, packet: &[u8]) -> Fate {
         let route = (self.batch.source, conv);
         let Some(agreements) = &mut self.agreements else { return Fate::Other };
+        agreements.expire(now);
         match parse(packet) {
             Some(Clear::Hello { ts, cookie, greeting }) => {
                 self.answer_hello(now, conv, packet.len(), ts, cookie, &greeting)
@@ -469,6 +499,13 @@ impl Endpoint {
             &own_context(conv, id),
             &mut agreements.random,
         );
+        let counts = match &answered {
+            Ok(_) => !is_proven,
+            Err(error) => matches!(error, NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey),
+        };
+        if counts && agreements.computed_rate.allows(agreements.computed, now) {
+            agreements.computed_rate.take(&mut agreements.computed, now);
+        }
         match answered {
             Ok(answer) => {
                 let next = match answer.next {
@@ -482,12 +519,7 @@ impl Endpoint {
                 agreements.insert(route, pending);
                 reply(self.send_answer(conv, len, id, echo, &message))
             }
-            Err(error) => {
-                if matches!(error, NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey) {
-                    agreements.wrong_rate.take(&mut agreements.wrong, now);
-                }
-                self.refuse_message(now, conv, len, id, echo, error)
-            }
+            Err(error) => self.refuse_message(now, conv, len, id, echo, error),
         }
     }
 

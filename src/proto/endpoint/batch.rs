@@ -7,7 +7,7 @@ use core::{
 };
 
 use super::{decryptor::Opened, keys::KeyPhase, stats::RoutingStats};
-use crate::proto::peek_conv;
+use crate::proto::{fec::packet::Packet, peek_conv};
 
 /// The batch that is being routed.
 #[derive(Debug)]
@@ -60,14 +60,20 @@ impl Batch {
     }
 
     /// The next packets of one conversation, under one key, that lie one behind the other: their conv, and where they are. Counts the
-    /// packets that are left out.
-    pub(super) fn next_run(&mut self, bytes: &[u8], stats: &mut RoutingStats) -> Option<(u32, Range<usize>)> {
+    /// packets that are left out. `is_sealed` says of a conv whether packets that begin with it are of a session that opens them: what
+    /// follows the conv in these is as good as random, and looks like an FEC header in one of 21,845.
+    pub(super) fn next_run(
+        &mut self,
+        bytes: &[u8],
+        stats: &mut RoutingStats,
+        is_sealed: impl Fn(u32) -> bool,
+    ) -> Option<(u32, Range<usize>)> {
         // A caller may hand in fewer bytes than were decrypted. Then the rest is not routed, and nothing panics.
         let bytes = &bytes[..bytes.len().min(self.len)];
         let mut run: Option<(u32, Range<usize>)> = None;
         while self.at < bytes.len() {
             let end = bytes.len().min(self.at + self.stride);
-            let conv = self.conv(&bytes[self.at..end], stats);
+            let conv = self.conv(&bytes[self.at..end], stats, &is_sealed);
             match (&mut run, conv) {
                 (None, Some(conv)) => {
                     self.run_phase = self.phase();
@@ -117,12 +123,15 @@ impl Batch {
     }
 
     /// The conv of the packet that comes next.
-    fn conv(&self, packet: &[u8], stats: &mut RoutingStats) -> Option<u32> {
+    fn conv(&self, packet: &[u8], stats: &mut RoutingStats, is_sealed: &impl Fn(u32) -> bool) -> Option<u32> {
         if let Some(Err(error)) = self.opened.outcomes.get(self.at / self.stride) {
             stats.count_refused(*error);
             return None;
         }
-        let conv = peek_conv(self.opened.frame.payload(packet));
+        let payload = self.opened.frame.payload(packet);
+        // Where an FEC header has its number, a sealed packet has its conv.
+        let sealed = Packet::parse(payload).map(|packet| packet.seqid).filter(|conv| is_sealed(*conv));
+        let conv = sealed.or_else(|| peek_conv(payload));
         if conv.is_none() {
             stats.dropped_short += 1;
         }
@@ -156,7 +165,7 @@ mod tests {
         let mut batch = Batch { opened, ..Batch::default() };
         batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE);
         let mut stats = RoutingStats::default();
-        let runs = core::iter::from_fn(|| batch.next_run(bytes, &mut stats)).collect();
+        let runs = core::iter::from_fn(|| batch.next_run(bytes, &mut stats, |conv| conv == 9)).collect();
         (runs, stats)
     }
 
@@ -165,6 +174,17 @@ mod tests {
         let (runs, stats) = runs(&packets(&[7, 7, 8, 7]), Vec::new());
         assert_eq!(runs, [(7, 0..2 * STRIDE), (8, 2 * STRIDE..3 * STRIDE), (7, 3 * STRIDE..4 * STRIDE)]);
         assert_eq!(stats, RoutingStats::default());
+    }
+
+    #[test]
+    fn sealed_packets_that_look_like_fec_are_found_by_what_they_begin_with() {
+        for fec_type in [0xf1_u8, 0xf2, 0xf3] {
+            let mut bytes = packets(&[9, 9, 7]);
+            bytes[STRIDE + 4..STRIDE + 6].copy_from_slice(&[fec_type, 0]);
+            let (runs, stats) = runs(&bytes, Vec::new());
+            assert_eq!(runs, [(9, 0..2 * STRIDE), (7, 2 * STRIDE..3 * STRIDE)], "{fec_type}");
+            assert_eq!(stats, RoutingStats::default());
+        }
     }
 
     #[test]
@@ -211,7 +231,10 @@ mod tests {
         let bytes = packets(&[7, 7]);
         let mut batch = Batch::default();
         batch.begin(SocketAddr::from(([127, 0, 0, 1], 1)), bytes.len(), STRIDE);
-        assert_eq!(batch.next_run(&bytes[..STRIDE], &mut RoutingStats::default()), Some((7, 0..STRIDE)));
-        assert_eq!(batch.next_run(&[], &mut RoutingStats::default()), None);
+        assert_eq!(
+            batch.next_run(&bytes[..STRIDE], &mut RoutingStats::default(), |_| false),
+            Some((7, 0..STRIDE))
+        );
+        assert_eq!(batch.next_run(&[], &mut RoutingStats::default(), |_| false), None);
     }
 }

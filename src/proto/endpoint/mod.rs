@@ -201,6 +201,11 @@ impl Endpoint {
     #[doc(hidden)]
     pub const RANDOM_BYTES: usize = if cfg!(feature = "noise") { 64 } else { 32 };
 
+    /// Bytes of randomness that [`reseed_noise`](Self::reseed_noise) takes.
+    #[cfg(feature = "noise")]
+    #[doc(hidden)]
+    pub const NOISE_RANDOM_BYTES: usize = 32;
+
     /// An endpoint that accepts no sessions. `random` must be unpredictable: it keeps peers from choosing addresses and
     /// convs that make the endpoint slow.
     #[must_use]
@@ -279,6 +284,28 @@ impl Endpoint {
         self.batch.begin(source, bytes.len(), stride);
     }
 
+    #[inline]
+    fn next_run(&mut self, bytes: &[u8]) -> Option<(u32, Range<usize>)> {
+        #[cfg(not(feature = "noise"))]
+        let is_sealed = |_| false;
+        #[cfg(feature = "noise")]
+        let source = self.batch.source;
+        // Where accepted sessions have a cipher, what was decrypted is of peers without key agreement.
+        #[cfg(feature = "noise")]
+        let may_be_sealed = self.batch.raw || self.decryptor.accepted().current().is_none();
+        #[cfg(feature = "noise")]
+        let is_sealed = |conv| {
+            may_be_sealed
+                && agreements::is_sealed(
+                    &(source, conv),
+                    &self.routes,
+                    self.agreements.as_deref(),
+                    self.sealed_records.as_deref(),
+                )
+        };
+        self.batch.next_run(bytes, &mut self.stats, is_sealed)
+    }
+
     /// What the batch holds next; `None` when that was all. `bytes` are those that [`receive`](Self::receive) has
     /// decrypted.
     pub fn poll_routed(&mut self, now: Instant, bytes: &[u8]) -> Option<Routed> {
@@ -286,7 +313,7 @@ impl Endpoint {
         if self.rations.is_some() {
             self.go_on_rationing(now);
         }
-        while let Some((conv, range)) = self.batch.next_run(bytes, &mut self.stats) {
+        while let Some((conv, range)) = self.next_run(bytes) {
             let route = (self.batch.source, conv);
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
                 #[cfg(feature = "noise")]

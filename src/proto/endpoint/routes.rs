@@ -109,6 +109,9 @@ pub(super) struct Routes {
     next_serial: u32,
     /// The shard that the routes belong to.
     shard: Option<Shard>,
+    /// Some sessions open their packets themselves, or did.
+    #[cfg(feature = "noise")]
+    pub(super) any_sealed: bool,
 }
 
 impl Routes {
@@ -123,6 +126,8 @@ impl Routes {
             last: 0,
             next_serial: 0,
             shard: None,
+            #[cfg(feature = "noise")]
+            any_sealed: false,
         }
     }
 
@@ -314,6 +319,7 @@ impl Routes {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         if let Some(entry) = entry.filter(|entry| entry.handle == handle) {
             entry.sealed = true;
+            self.any_sealed = true;
         }
     }
 

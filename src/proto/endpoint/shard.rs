@@ -120,7 +120,7 @@ pub struct ReplacedElsewhere {
 /// Which shard an endpoint is, and what it knows together with the others.
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
-    index: u16,
+    pub(super) index: u16,
     table: Arc<dyn ShardTable>,
     key: HashKey,
 }
@@ -128,6 +128,12 @@ pub(super) struct Shard {
 impl Shard {
     /// Its part of what all have together, at least 1 of what is not nothing.
     pub(super) fn part(&self, of_all: u32) -> u32 {
+        of_all.div_ceil(self.table.shards().max(1).into())
+    }
+
+    /// [`part`](Self::part), of a number of things.
+    #[cfg(feature = "noise")]
+    pub(super) fn part_of(&self, of_all: usize) -> usize {
         of_all.div_ceil(self.table.shards().max(1).into())
     }
 
@@ -235,8 +241,7 @@ impl Endpoint {
         }
         #[cfg(feature = "noise")]
         if let Some(agreements) = &mut endpoint.agreements {
-            // The same keys at two shards for one recorded message would seal different packets under one nonce.
-            agreements.set_apart(index);
+            agreements.set_shard(&shard);
         }
         endpoint.shard = Some(Box::new(shard));
         endpoint.set_reply_limit(config.reply_limit());

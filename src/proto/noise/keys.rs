@@ -243,8 +243,9 @@ impl Trust {
         Self::by(move |key| keys.contains(key))
     }
 
-    /// The keys for which `is_trusted` returns `true`. It is called in the midst of a handshake, by whoever reads the message: it must
-    /// return at once.
+    /// The keys for which `is_trusted` returns `true`. It is called in the midst of a handshake, by whoever reads the message, with keys of
+    /// strangers, too. In the Tokio layer that is the task which drives all sessions of a socket: it must return at once, and must not
+    /// panic.
     #[must_use]
     pub fn by(is_trusted: impl Fn(&PublicKey) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_trusted))

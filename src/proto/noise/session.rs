@@ -119,6 +119,9 @@ impl SessionKeys {
     pub fn seal(&mut self, now: Instant, route: u32, packet: &mut [u8]) -> Result<(), SealPacketError> {
         let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(SealPacketError::TooShort)?;
         let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(SealPacketError::TooShort)?;
+        if self.receiving.previous.is_some() {
+            self.receiving.expire(now);
+        }
         let is_due = self.sending.is_due(now) || self.receiving.forgeries >= KEY_FORGERIES;
         if is_due && self.sending.confirmed {
             self.sending.begin_epoch(now);
@@ -477,6 +480,7 @@ impl Receiving {
         opened.map(|()| payload.copy_from_slice(&copy))
     }
 
+    #[cold]
     fn expire(&mut self, now: Instant) {
         self.previous.take_if(|(_, until)| *until <= now);
     }
