@@ -134,6 +134,16 @@ fn driven(connection: &mut Connection, now: Instant) -> Vec<Vec<u8>> {
     packets
 }
 
+/// What a client at the first address sends now, and what comes back.
+fn exchange(now: Instant, server: &mut Server, client: &mut Connection) {
+    for packet in driven(client, now) {
+        server.receive(now, client_address(1), &packet);
+    }
+    for (_, packet) in server.drive(now) {
+        let _ = client.handle_packet(now, &mut packet.clone());
+    }
+}
+
 /// A client that writes, ends its stream, and reads to the end.
 struct Client {
     connection: Connection,
@@ -463,12 +473,7 @@ fn first_messages_of_one_route_do_not_shut_out_who_is_there() {
     for millis in 5_000..6_000 {
         let now = Instant::from_millis(millis);
         client.work(now);
-        for packet in driven(&mut client.connection, now) {
-            server.receive(now, client_address(1), &packet);
-        }
-        for (_, packet) in server.drive(now) {
-            let _ = client.connection.handle_packet(now, &mut packet.clone());
-        }
+        exchange(now, &mut server, &mut client.connection);
     }
     assert_eq!((server.accepted, client.answer), (1, client.request));
 }
@@ -524,12 +529,7 @@ fn what_opens_half_a_minute_late_begins_no_session() {
             &mut Rng::new(3),
         );
         let now = Instant::from_millis(0);
-        for packet in driven(&mut client.connection, now) {
-            server.receive(now, client_address(1), &packet);
-        }
-        for (_, packet) in server.drive(now) {
-            let _ = client.connection.handle_packet(now, &mut packet.clone());
-        }
+        exchange(now, &mut server, &mut client.connection);
         client.work(now);
         for packet in driven(&mut client.connection, now) {
             server.receive(Instant::from_millis(late), client_address(1), &packet);

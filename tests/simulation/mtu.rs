@@ -204,10 +204,9 @@ fn a_path_that_carries_everything_is_used_from_the_third_round_trip_on() {
     }
 }
 
-#[test]
-fn losses_delay_the_search_and_it_ends_all_the_same() {
+fn search_ends_in_spite_of_losses(seeds: Range<u64>) {
     for loss in [0.01, 0.05, 0.2] {
-        for seed in 0..3 {
+        for seed in seeds.clone() {
             for peer in PEERS {
                 for carried in [1_250, 1_300] {
                     let what = format!("{peer:?}, {loss}");
@@ -223,7 +222,17 @@ fn losses_delay_the_search_and_it_ends_all_the_same() {
 }
 
 #[test]
-fn fec_and_ciphers_count() {
+fn losses_delay_the_search_and_it_ends_all_the_same() {
+    search_ends_in_spite_of_losses(0..3);
+}
+
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
+fn losses_delay_the_search_and_it_ends_all_the_same_with_any_seed() {
+    search_ends_in_spite_of_losses(3..10);
+}
+
+fn fec_and_ciphers_count_with(seeds: Range<u64>) {
     let configs = [
         ("FEC", config().fec(10, 3).build().unwrap()),
         ("AEAD", config().crypto(sealed()).build().unwrap()),
@@ -231,7 +240,7 @@ fn fec_and_ciphers_count() {
         ("messages", config().stream(false).build().unwrap()),
     ];
     for (what, config) in configs {
-        for seed in 0..2 {
+        for seed in seeds.clone() {
             for (peer, loss) in [(Peer::Ours, 0.0), (Peer::Legacy, 0.0), (Peer::Ours, 0.05)] {
                 let mut simulation = simulation(seed, peer, &config, &path(1_300, loss));
                 transfer(&mut simulation, 5_000_000);
@@ -243,11 +252,21 @@ fn fec_and_ciphers_count() {
     }
 }
 
-/// The path changes in the middle of a transfer. What is in flight goes as fragments.
 #[test]
-fn a_black_hole_that_appears_later_is_noticed() {
-    for (loss, seeds) in [(0.0, 2), (0.1, 4), (0.2, 4)] {
-        for seed in 0..seeds {
+fn fec_and_ciphers_count() {
+    fec_and_ciphers_count_with(0..2);
+}
+
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
+fn fec_and_ciphers_count_with_any_seed() {
+    fec_and_ciphers_count_with(2..5);
+}
+
+/// The path changes in the middle of a transfer. What is in flight goes as fragments.
+fn later_black_hole_is_noticed(seeds: Range<u64>) {
+    for loss in [0.0, 0.1, 0.2] {
+        for seed in seeds.clone() {
             for peer in PEERS {
                 let config = config().nodelay(NoDelay::FAST3).build().unwrap();
                 let link = LinkSettings { fragments: true, ..clear().loss(loss) };
@@ -271,6 +290,17 @@ fn a_black_hole_that_appears_later_is_noticed() {
             }
         }
     }
+}
+
+#[test]
+fn a_black_hole_that_appears_later_is_noticed() {
+    later_black_hole_is_noticed(0..3);
+}
+
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
+fn a_black_hole_that_appears_later_is_noticed_with_any_seed() {
+    later_black_hole_is_noticed(3..10);
 }
 
 /// A session that speaks KCP alone begins at its mtu, and both ends send.
@@ -342,7 +372,7 @@ fn random_loss_is_no_black_hole(seeds: Range<u64>) {
         }
     }
     assert_eq!(found, 0, "of {runs} transfers");
-    assert!(below <= runs.div_ceil(50), "{below} of {runs} end with shorter packets");
+    assert!(below <= runs / 50, "{below} of {runs} end with shorter packets");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use core::{
 };
 
 use super::{decryptor::Opened, keys::KeyPhase, stats::RoutingStats};
-use crate::proto::{fec::packet::Packet, peek_conv};
+use crate::proto::fec::packet::conv_of;
 
 /// The batch that is being routed.
 #[derive(Debug)]
@@ -60,8 +60,7 @@ impl Batch {
     }
 
     /// The next packets of one conversation, under one key, that lie one behind the other: their conv, and where they are. Counts the
-    /// packets that are left out. `is_sealed` says of a conv whether packets that begin with it are of a session that opens them: what
-    /// follows the conv in these is as good as random, and looks like an FEC header in one of 21,845.
+    /// packets that are left out. `is_sealed` is as in [`conv_of`].
     pub(super) fn next_run(
         &mut self,
         bytes: &[u8],
@@ -128,10 +127,7 @@ impl Batch {
             stats.count_refused(*error);
             return None;
         }
-        let payload = self.opened.frame.payload(packet);
-        // Where an FEC header has its number, a sealed packet has its conv.
-        let sealed = Packet::parse(payload).map(|packet| packet.seqid).filter(|conv| is_sealed(*conv));
-        let conv = sealed.or_else(|| peek_conv(payload));
+        let conv = conv_of(self.opened.frame.payload(packet), is_sealed);
         if conv.is_none() {
             stats.dropped_short += 1;
         }

@@ -105,19 +105,24 @@ pub(crate) fn segments_of(packet: &[u8]) -> &[u8] {
 /// segments must have a whole segment header.
 #[must_use]
 pub fn peek_conv(packet: &[u8]) -> Option<u32> {
-    match Packet::parse(packet) {
+    conv_of(packet, |_| false)
+}
+
+/// As [`peek_conv`], where some sessions open their packets themselves: `is_sealed` says whether packets that begin with a conv are of
+/// one. What follows the conv in such a packet is as good as random, and reads as the type of an FEC packet in one of 21,845.
+pub(in crate::proto) fn conv_of(packet: &[u8], is_sealed: impl Fn(u32) -> bool) -> Option<u32> {
+    let segments = match Packet::parse(packet) {
+        None => packet,
+        // Where an FEC packet has its number, a sealed one has its conv.
+        Some(Packet { seqid, .. }) if is_sealed(seqid) => return Some(seqid),
         Some(Packet { kind: Kind::OutOfBand, shard, .. }) => {
-            OutOfBand::parse(shard).map(|packet| packet.conv)
+            return OutOfBand::parse(shard).map(|packet| packet.conv);
         }
-        Some(Packet { kind: Kind::Parity, shard, .. }) => parity_conv(shard),
-        _ => {
-            let segments = segments_of(packet);
-            segments
-                .first_chunk()
-                .filter(|_| segments.len() >= SEGMENT_HEADER_LEN)
-                .map(|conv| u32::from_le_bytes(*conv))
-        }
-    }
+        Some(Packet { kind: Kind::Parity, shard, .. }) => return parity_conv(shard),
+        Some(Packet { kind: Kind::Data, shard, .. }) => payload(shard).unwrap_or_default(),
+    };
+    let conv = segments.first_chunk().filter(|_| segments.len() >= SEGMENT_HEADER_LEN);
+    conv.map(|conv| u32::from_le_bytes(*conv))
 }
 
 /// Writes the header of a data packet in front of its payload.

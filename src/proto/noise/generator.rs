@@ -57,6 +57,7 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), drawn.len());
     }
+
     #[test]
     fn what_is_set_apart_draws_something_else() {
         let draw = |number: Option<u16>| {

@@ -146,8 +146,8 @@ impl SessionKeys {
     /// [`OpenPacketError`]. Nothing is remembered of the packet then, and what its bytes are is unspecified.
     pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
         let is_followed = self.is_followed();
-        let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
-        self.receiving.open(now, is_followed, phase, counter, &nonce, payload, tag)?;
+        let mut parts = self.receiving.take_apart(packet)?;
+        self.receiving.open(now, is_followed, &mut parts)?;
         self.heard = true;
         if self.receiving.epoch > self.sending.epoch {
             self.sending.begin_epoch(now);
@@ -155,7 +155,7 @@ impl SessionKeys {
         if self.receiving.epoch == self.sending.epoch {
             self.sending.confirmed = true;
         }
-        Ok(payload)
+        Ok(parts.payload)
     }
 
     /// Opens a packet in place as [`open`](Self::open) does, and remembers nothing of it: it may be opened once more. For packets of
@@ -165,9 +165,9 @@ impl SessionKeys {
     /// [`OpenPacketError`]. A packet under the key before the current one is too old here.
     pub fn peek<'a>(&mut self, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
         let is_followed = self.is_followed();
-        let Parts { phase, counter, nonce, payload, tag } = self.receiving.take_apart(packet)?;
-        self.receiving.peek(is_followed, phase, counter, &nonce, payload, tag)?;
-        Ok(payload)
+        let mut parts = self.receiving.take_apart(packet)?;
+        self.receiving.peek(is_followed, &mut parts)?;
+        Ok(parts.payload)
     }
 
     /// Whether the peer has followed the last change of this end, as far as this end has heard. Until it has, what it sends may be two
@@ -288,6 +288,13 @@ struct Parts<'a> {
     tag: &'a [u8; TAG_LEN],
 }
 
+impl Parts<'_> {
+    #[inline]
+    fn open(&mut self, key: &dyn DetachedKey) -> Result<(), OpenError> {
+        key.open(&self.nonce, self.payload, self.tag)
+    }
+}
+
 /// The direction in which the peer sends.
 struct Receiving {
     chain: Chain,
@@ -343,29 +350,25 @@ impl Receiving {
         Ok(Parts { phase: clear >> COUNTER_BITS, counter, nonce, payload, tag })
     }
 
-    /// Opens a packet of this epoch or the next one, and goes on as if it had not come.
+    fn is_current(&self, parts: &Parts<'_>) -> bool {
+        u64::from(parts.phase) == self.epoch & 1
+    }
+
+    /// Opens a packet of this epoch or a later one, and goes on as if it had not come.
     #[cold]
-    fn peek(
-        &mut self,
-        is_followed: bool,
-        phase: u32,
-        counter: u64,
-        nonce: &[u8; NONCE_LEN],
-        payload: &mut [u8],
-        tag: &[u8; TAG_LEN],
-    ) -> Result<(), OpenPacketError> {
-        let opened = if u64::from(phase) == self.epoch & 1 {
-            let copy = (!is_followed).then(|| payload.to_vec());
-            let opened = self.key.open(nonce, payload, tag);
+    fn peek(&mut self, is_followed: bool, parts: &mut Parts<'_>) -> Result<(), OpenPacketError> {
+        let opened = if self.is_current(parts) {
+            let copy = (!is_followed).then(|| parts.payload.to_vec());
+            let opened = parts.open(&*self.key);
             match copy {
-                Some(copy) if opened.is_err() => self.try_second(counter, nonce, copy, payload, tag),
+                Some(copy) if opened.is_err() => self.try_second(copy, parts),
                 _ => opened,
             }
-        } else if counter < self.first {
+        } else if parts.counter < self.first {
             return Err(OpenPacketError::TooOld);
         } else {
             let next = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenPacketError::BadTag)?;
-            let opened = next.open(nonce, payload, tag);
+            let opened = parts.open(&*next);
             self.next = Some(next);
             opened
         };
@@ -376,33 +379,28 @@ impl Receiving {
     }
 
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "the parts of one packet")]
     fn open(
         &mut self,
         now: Instant,
         is_followed: bool,
-        phase: u32,
-        counter: u64,
-        nonce: &[u8; NONCE_LEN],
-        payload: &mut [u8],
-        tag: &[u8; TAG_LEN],
+        parts: &mut Parts<'_>,
     ) -> Result<(), OpenPacketError> {
-        let is_current = u64::from(phase) == self.epoch & 1;
+        let is_current = self.is_current(parts);
         let opened = if is_current && !is_followed {
-            self.open_unfollowed(now, counter, nonce, payload, tag)
+            self.open_unfollowed(now, parts)
         } else if is_current {
-            self.key.open(nonce, payload, tag)
+            parts.open(&*self.key)
         } else {
-            self.open_other(now, counter, nonce, payload, tag)?
+            self.open_other(now, parts)?
         };
         if opened.is_err() {
             self.forgeries += 1;
             return Err(OpenPacketError::BadTag);
         }
         if is_current {
-            self.first = self.first.min(counter);
+            self.first = self.first.min(parts.counter);
         }
-        self.window.insert(counter);
+        self.window.insert(parts.counter);
         Ok(())
     }
 
@@ -411,27 +409,20 @@ impl Receiving {
     fn open_other(
         &mut self,
         now: Instant,
-        counter: u64,
-        nonce: &[u8; NONCE_LEN],
-        payload: &mut [u8],
-        tag: &[u8; TAG_LEN],
+        parts: &mut Parts<'_>,
     ) -> Result<Result<(), OpenError>, OpenPacketError> {
-        if counter < self.first {
+        if parts.counter < self.first {
             self.expire(now);
             let (key, _) = self.previous.as_ref().ok_or(OpenPacketError::TooOld)?;
-            return Ok(key.open(nonce, payload, tag));
+            return Ok(parts.open(&**key));
         }
         let Some(next) = self.next.take().or_else(|| self.chain.peek()) else {
             return Ok(Err(OpenError::BadTag));
         };
-        let opened = next.open(nonce, payload, tag);
+        let opened = parts.open(&*next);
         if opened.is_ok() {
             let old = core::mem::replace(&mut self.key, next);
-            self.previous = Some((old, now + OLD_KEY_LIFETIME));
-            self.chain.advance();
-            self.epoch += 1;
-            self.second = None;
-            (self.first, self.forgeries) = (counter, 0);
+            self.begin_epoch(now, 1, old, parts.counter);
         } else {
             self.next = Some(next);
         }
@@ -440,44 +431,36 @@ impl Receiving {
 
     /// Opens a packet of this epoch's phase: it is of this epoch, or of the second one after it.
     #[cold]
-    fn open_unfollowed(
-        &mut self,
-        now: Instant,
-        counter: u64,
-        nonce: &[u8; NONCE_LEN],
-        payload: &mut [u8],
-        tag: &[u8; TAG_LEN],
-    ) -> Result<(), OpenError> {
-        let copy = payload.to_vec();
-        self.key.open(nonce, payload, tag).or_else(|_| {
-            self.try_second(counter, nonce, copy, payload, tag)?;
-            let next = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenError::BadTag)?;
-            self.key = self.second.take().ok_or(OpenError::BadTag)?;
-            self.previous = Some((next, now + OLD_KEY_LIFETIME));
-            self.chain.advance();
-            self.chain.advance();
-            self.epoch += 2;
-            (self.first, self.forgeries) = (counter, 0);
-            Ok(())
-        })
+    fn open_unfollowed(&mut self, now: Instant, parts: &mut Parts<'_>) -> Result<(), OpenError> {
+        let copy = parts.payload.to_vec();
+        if parts.open(&*self.key).is_ok() {
+            return Ok(());
+        }
+        self.try_second(copy, parts)?;
+        let previous = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenError::BadTag)?;
+        self.key = self.second.take().ok_or(OpenError::BadTag)?;
+        self.begin_epoch(now, 2, previous, parts.counter);
+        Ok(())
     }
 
-    /// Opens what is in `copy` with the key after the next one, into `payload`.
-    fn try_second(
-        &mut self,
-        counter: u64,
-        nonce: &[u8; NONCE_LEN],
-        mut copy: Vec<u8>,
-        payload: &mut [u8],
-        tag: &[u8; TAG_LEN],
-    ) -> Result<(), OpenError> {
-        if counter < self.window.next() {
+    /// Opens what is in `copy` with the key after the next one, into the payload.
+    fn try_second(&mut self, mut copy: Vec<u8>, parts: &mut Parts<'_>) -> Result<(), OpenError> {
+        if parts.counter < self.window.next() {
             return Err(OpenError::BadTag);
         }
         let second = self.second.take().or_else(|| self.chain.peek_second()).ok_or(OpenError::BadTag)?;
-        let opened = second.open(nonce, &mut copy, tag);
+        let opened = second.open(&parts.nonce, &mut copy, parts.tag);
         self.second = Some(second);
-        opened.map(|()| payload.copy_from_slice(&copy))
+        opened.map(|()| parts.payload.copy_from_slice(&copy))
+    }
+
+    /// The key is that of an epoch `steps` later from here on, and `previous` is of the one before that.
+    fn begin_epoch(&mut self, now: Instant, steps: u64, previous: Box<dyn DetachedKey>, first: u64) {
+        (0..steps).for_each(|_| self.chain.advance());
+        self.epoch += steps;
+        self.previous = Some((previous, now + OLD_KEY_LIFETIME));
+        (self.next, self.second) = (None, None);
+        (self.first, self.forgeries) = (first, 0);
     }
 
     #[cold]
