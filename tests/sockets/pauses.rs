@@ -99,7 +99,9 @@ impl BlockableServer {
         let (tell_addr, addr) = mpsc::channel();
         thread::spawn(move || {
             Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-                let listener = KcpListener::bind(ANY, impatient()).await.unwrap();
+                // The pause is twice the timeouts here, too, and clients may wait for the processor beside other work.
+                let config = KcpConfig::builder().idle_timeout(Some(ms(3_000))).dead_timeout(ms(2_000));
+                let listener = KcpListener::bind(ANY, config.build().unwrap()).await.unwrap();
                 tell_addr.send(listener.local_addr().unwrap()).unwrap();
                 loop {
                     tokio::select! {
@@ -131,8 +133,8 @@ async fn every_client_survives_a_server_whose_runtime_was_blocked() {
     let server = BlockableServer::start();
     let clients = Clients::start(server.addr, &KcpConfig::default()).await;
     for _ in 0..2 {
-        server.block.send(PAUSE).unwrap();
-        tokio::time::sleep(PAUSE + ms(500)).await;
+        server.block.send(2 * PAUSE).unwrap();
+        tokio::time::sleep(2 * PAUSE + ms(500)).await;
         let stats = server.stats().await;
         assert_eq!(stats.state.sessions as usize, CLIENTS, "of {CLIENTS} clients survive: {stats:?}");
         clients.wait_for_echoes().await;
