@@ -361,7 +361,19 @@ impl Driver {
         if self.forget_at.is_some_and(|at| at <= now) {
             self.forget_at = None;
             self.endpoint.forget_expired(now);
+            #[cfg(feature = "noise")]
+            self.reseed_noise();
             self.plan_forgetting();
+        }
+    }
+
+    /// Copies of a machine that was saved while it ran are not to agree on keys with the same secrets for long.
+    #[cfg(feature = "noise")]
+    #[cold]
+    fn reseed_noise(&mut self) {
+        // Without randomness it goes on with what it has.
+        if let Ok(mut random) = entropy::draw::<{ Endpoint::NOISE_RANDOM_BYTES }>() {
+            self.endpoint.reseed_noise(&mut random);
         }
     }
 

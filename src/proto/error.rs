@@ -6,7 +6,7 @@ use super::congestion::CongestionControl;
 use crate::crypto::{OpenError, SealError};
 
 /// Why a [`KcpConfig`](super::KcpConfig) or a change of [`SessionSettings`](super::SessionSettings) was refused: which field, its
-/// value, and the limits of it.
+/// value, and the limits of it. Of settings that exclude each other `field` names both, and the limits are 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
@@ -22,7 +22,11 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, outside {}..={}", self.field, self.value, self.min, self.max)
+        let Self { field, value, min, max } = self;
+        if *max == 0 {
+            return write!(f, "{field} is not possible");
+        }
+        write!(f, "{field} is {value}, outside {min}..={max}")
     }
 }
 

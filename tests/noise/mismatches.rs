@@ -145,7 +145,15 @@ fn a_wrong_psk_in_the_third_message_is_named_and_a_right_one_may_follow() {
     let answer = responder.answer(&first, b"", b"", &mut Rng::new(4)).unwrap();
     let AnswerNext::Last(mut last) = answer.next else { panic!("no third message") };
     let tries = (0..20).take_while(|_| last.read_last(&wrong).err() == Some(NoiseError::WrongPsk)).count();
-    assert_eq!((tries, last.is_over()), (9, true));
+    assert_eq!((tries, last.is_spent(), last.is_over()), (9, true, false));
+    assert_eq!(last.read_last(&right).err(), Some(NoiseError::Over));
+    last.renew();
+    assert_eq!(last.read_last(&wrong).err(), Some(NoiseError::WrongPsk));
+    assert!(last.is_spent());
+    last.renew();
+    last.read_last(&right).unwrap();
+    last.renew();
+    assert!(last.is_over(), "nothing is made again of what has done its work");
 }
 
 #[test]

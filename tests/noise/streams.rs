@@ -3,12 +3,10 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
-    KcpConfig, KcpError, KcpListener, KcpStream,
+    Extensions, KcpConfig, KcpError, KcpListener, KcpStream,
     proto::{
         CloseReason, HandshakeError,
-        noise::{
-            Initiator, KeyPair, Noise, NoiseFailure, Pattern, Psk, Refusal, Responder, SessionCipher, Trust,
-        },
+        noise::{Initiator, Noise, NoiseFailure, Pattern, Psk, Refusal, Responder, SessionCipher, Trust},
     },
 };
 use kcp9_simulator::Rng;
@@ -324,19 +322,22 @@ async fn keys_are_made_of_a_password_too() {
     exchange(client, &listener, 1_000).await;
 }
 
-/// An unused pair of keys is as good as another.
 #[test]
-fn a_cipher_that_nobody_would_use_is_refused() {
-    let keys = KeyPair::generate(&mut Rng::new(1));
-    let crypto = kcp9::crypto::CipherKind::Aes256Gcm
-        .build(&kcp9::crypto::Key::from_bytes(&[1; 32]), kcp9::crypto::Framing::KcpGo)
-        .unwrap();
-    let nonces = kcp9::crypto::OsNonces::new().unwrap();
-    let crypto = kcp9::crypto::PacketCrypto::new(crypto, Arc::new(nonces));
-    let builder = KcpConfig::builder().crypto(crypto);
-    assert!(builder.clone().noise(Responder::nk(keys.clone())).build().is_err());
-    let noise = Noise::from(Responder::nk(keys)).serving_static_peers();
-    assert!(builder.noise(noise).build().is_ok());
+fn settings_that_make_no_sense_with_key_agreement_are_refused() {
+    let keys = Keys::new(1);
+    let accepts = || Noise::from(keys.responder(Pattern::Nk));
+    let connects = || Noise::from(keys.initiator(Pattern::Nk));
+    let (plain, with_cipher) = (KcpConfig::builder, || KcpConfig::builder().crypto(static_crypto()));
+    for (conflict, builder) in [
+        ("noise with crypto", with_cipher().noise(accepts())),
+        ("noise with crypto", with_cipher().noise(connects().serving_static_peers())),
+        ("noise serving static peers without crypto", plain().noise(accepts().serving_static_peers())),
+        ("noise without extensions", plain().noise(connects()).extensions(Extensions::Off)),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.to_string(), format!("{conflict} is not possible"));
+    }
+    assert!(with_cipher().noise(accepts().serving_static_peers()).build().is_ok());
 }
 
 fn static_crypto() -> kcp9::crypto::PacketCrypto {

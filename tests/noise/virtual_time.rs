@@ -6,7 +6,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 use kcp9::{
     CookiePolicy, KcpConfig,
     proto::{
-        Connection, Endpoint, Handle, Instant, ReadError, Routed, SessionSeed,
+        Connection, Endpoint, Handle, Instant, ReadError, Refusal, Routed, SessionSeed,
         noise::{Noise, Pattern},
     },
 };
@@ -470,6 +470,97 @@ fn first_messages_of_one_route_do_not_shut_out_who_is_there() {
     assert_eq!(server.endpoint.agreeing(), 1, "the others are asked for a cookie");
     server.replies.clear();
     let mut client = Client::new(&client, now, 7, 10, &mut rng);
+    for millis in 5_000..6_000 {
+        let now = Instant::from_millis(millis);
+        client.work(now);
+        exchange(now, &mut server, &mut client.connection);
+    }
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+}
+
+/// Many may be behind one address, and one of them may send first messages that it never follows.
+#[test]
+fn at_the_limit_of_a_network_the_oldest_gives_way_to_who_has_a_cookie() {
+    let keys = Keys::new(2);
+    let server = KcpConfig::builder()
+        .noise(keys.responder(Pattern::Nk))
+        .cookies(CookiePolicy::Always)
+        .max_half_open_of_network(4);
+    let mut server = Server::new(server.build().unwrap(), 1);
+    let client = KcpConfig::builder().noise(keys.initiator(Pattern::Nk)).build().unwrap();
+    let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
+    for conv in 1..=6 {
+        let mut other = Client::new(&client, now, conv, 0, &mut rng);
+        for _ in ["a cookie", "an answer"] {
+            exchange(now, &mut server, &mut other.connection);
+        }
+    }
+    assert_eq!(server.endpoint.agreeing(), 4);
+    let mut client = Client::new(&client, now, 7, 10, &mut rng);
+    for millis in 5_000..7_000 {
+        let now = Instant::from_millis(millis);
+        client.work(now);
+        exchange(now, &mut server, &mut client.connection);
+        assert!(millis >= 6_000 || server.accepted == 0, "those that may still come do not give way");
+    }
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+}
+
+/// Somebody who sees a client's last message has copies of it there first, spoilt where it takes the most to find that out.
+#[test]
+fn spoilt_copies_of_a_last_message_shut_out_the_true_one_for_no_longer_than_they_come() {
+    let keys = Keys::new(2);
+    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
+    let mut server = Server::new(config(keys.responder(Pattern::Xx).into()), 1);
+    let client = config(keys.initiator(Pattern::Xx).into());
+    let mut client = Client::new(&client, Instant::from_millis(5_000), 7, 10, &mut Rng::new(3));
+    let mut spoilt = 0;
+    for millis in 5_000..8_000 {
+        let now = Instant::from_millis(millis);
+        client.work(now);
+        for packet in driven(&mut client.connection, now) {
+            for nth in 0..9 {
+                if packet[4..6] == [0x60, 0x0b] && millis < 6_000 {
+                    let mut packet = packet.clone();
+                    *packet.last_mut().unwrap() ^= 1 << (nth % 8);
+                    server.receive(now, client_address(1), &packet);
+                    spoilt += 1;
+                }
+            }
+            server.receive(now, client_address(1), &packet);
+        }
+        for (_, packet) in server.drive(now) {
+            let _ = client.connection.handle_packet(now, &mut packet.clone());
+        }
+        assert!(millis >= 6_000 || server.accepted == 0);
+    }
+    assert!(spoilt >= 2 * 9, "{spoilt}");
+    assert_eq!((server.accepted, client.answer), (1, client.request));
+}
+
+/// Its backlog was full in the moment in which the session was to be put there.
+#[test]
+fn a_session_that_is_refused_for_want_of_room_is_offered_again() {
+    let keys = Keys::new(2);
+    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
+    let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
+    let client = config(keys.initiator(Pattern::Nk).into());
+    let start = Instant::from_millis(5_000);
+    let mut client = Client::new(&client, start, 7, 10, &mut Rng::new(3));
+    exchange(start, &mut server, &mut client.connection);
+    client.work(start);
+    let mut refused = 0;
+    for mut packet in driven(&mut client.connection, start) {
+        let stride = packet.len();
+        server.endpoint.receive(client_address(1), &mut packet, stride);
+        while let Some(Routed::Incoming(_)) = server.endpoint.poll_routed(start, &packet) {
+            let keys = server.endpoint.take_session_keys().unwrap();
+            server.endpoint.return_session_keys(keys);
+            server.endpoint.refuse(Refusal::QueueFull);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
     for millis in 5_000..6_000 {
         let now = Instant::from_millis(millis);
         client.work(now);

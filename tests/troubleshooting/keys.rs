@@ -29,7 +29,7 @@ pub(super) fn clear() -> KcpConfig {
 
 /// A client that its server cannot understand: `connected` has no answer, what was written is taken and then the session ends. Returns
 /// what the server dropped.
-async fn assert_not_understood(server: KcpConfig, client: KcpConfig) -> DropStats {
+pub(super) async fn assert_not_understood(server: KcpConfig, client: KcpConfig) -> DropStats {
     let listener = listen(server).await;
     let mut stream = connect(&listener, client).await;
     let (kind, reason, took) = failure(5, "nobody answers", stream.connected(ms(300))).await;

@@ -6,6 +6,8 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod fec;
+#[cfg(all(feature = "noise", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+mod key_agreement;
 #[cfg(all(feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
 mod keys;
 mod limits;

@@ -222,6 +222,10 @@ impl Driver {
             Admission::Room => {}
             // Another shard has taken the last place.
             Admission::Full => {
+                #[cfg(feature = "noise")]
+                if let Some(keys) = session.take_keys() {
+                    self.endpoint.return_session_keys(keys);
+                }
                 self.endpoint.refuse(Refusal::QueueFull);
                 return None;
             }

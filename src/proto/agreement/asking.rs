@@ -16,8 +16,8 @@ use crate::proto::{
 
 /// Bytes of the first two HELLOs: as many as others have (R14).
 const LONG: usize = 1_200;
-/// Bytes of later ones. They get through where longer ones do not, and no ANSWER is longer.
-const SHORT: usize = 256;
+/// Bytes of later ones, and the fewest that any has (R107). They get through where longer ones do not, and no ANSWER is longer.
+pub(in crate::proto) const SHORT: usize = 256;
 /// The longest wait between two HELLOs. Only peers of ours are asked, and nothing goes on before they answer: with longer waits, one
 /// session of a thousand takes seven seconds to begin on a path that loses a fifth in each direction.
 const MAX_WAIT: Duration = Duration::from_millis(500);

@@ -1,6 +1,7 @@
 //! The end that connects, as long as its last message may be lost: it goes in front of packets until something of the peer was opened.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::{
     Failing,
@@ -18,19 +19,22 @@ pub(in crate::proto) struct Confirming {
     tag: u32,
     message: Vec<u8>,
     due: bool,
+    /// It is not due again before this, whatever else arrives.
+    rests_until: Instant,
     failing: Failing,
 }
 
 impl Confirming {
     pub(super) fn new(conv: u32, tag: u32, message: Vec<u8>) -> Self {
-        Self { conv, tag, message, due: true, failing: Failing::default() }
+        Self { conv, tag, message, due: true, rests_until: Instant::default(), failing: Failing::default() }
     }
 
     /// Writes the last message, if it is due.
-    pub(in crate::proto) fn write(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
+    pub(in crate::proto) fn write(&mut self, now: Instant, rto: Duration, out: &mut [u8]) -> Option<usize> {
         if !core::mem::take(&mut self.due) {
             return None;
         }
+        self.rests_until = now + rto / 2;
         write_last(self.conv, now.as_ts(), self.tag, &self.message, out)
     }
 
@@ -45,9 +49,9 @@ impl Confirming {
         }
     }
 
-    /// A timer has fired: what is sent again is of no use without it.
-    pub(in crate::proto) const fn on_timeout(&mut self) {
-        self.due = true;
+    /// A timer may have fired: what is sent again is of no use without it.
+    pub(in crate::proto) fn on_timeout(&mut self, now: Instant) {
+        self.due |= now >= self.rests_until;
     }
 
     pub(in crate::proto) fn deadline(&self) -> Option<Instant> {

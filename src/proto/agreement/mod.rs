@@ -20,7 +20,7 @@ mod packet;
 use core::time::Duration;
 
 pub(super) use self::{
-    asking::{Asking, Outcome},
+    asking::{Asking, Outcome, SHORT as MIN_HELLO},
     confirming::Confirming,
     packet::{CONTEXT_LEN, Clear, Greeting, is_clear, own_context, parse, write_answer},
 };

@@ -70,8 +70,8 @@ impl KcpConfigBuilder {
     /// [`Pattern`](crate::proto::noise::Pattern) says it.
     ///
     /// Nothing is sent before there are keys, and nothing without them: peers without key agreement are refused. An end that accepts may
-    /// [serve them](crate::proto::noise::Noise::serving_static_peers) with [`crypto`](Self::crypto) all the same; else both together are refused by
-    /// [`build`](Self::build). The `mtu` is 256 at least. [`replay_window`](Self::replay_window) does not apply: the last 1,984 packets are
+    /// [serve them](crate::proto::noise::Noise::serving_static_peers) with [`crypto`](Self::crypto) all the same, which it needs then; else both
+    /// together are refused by [`build`](Self::build), and so is [`Extensions::Off`]. The `mtu` is 256 at least. [`replay_window`](Self::replay_window) does not apply: the last 1,984 packets are
     /// always told from new ones, and older ones are refused.
     ///
     /// In the Tokio layer that is all. Programs on [`proto`](crate::proto) call
@@ -453,8 +453,13 @@ impl KcpConfigBuilder {
         if let Some(noise) = &config.noise {
             check("mtu", settings.mtu as u64, MIN_NOISE_MTU, u64::MAX)?;
             // A cipher that is never used is a mistake: it would be taken for what protects the sessions.
-            let is_used = config.crypto.is_none() || noise.serves_static_peers();
-            check("noise with crypto", u64::from(!is_used), 0, 0)?;
+            let serves_static = noise.accepts() && noise.serves_static_peers();
+            let (has_crypto, refused) = (config.crypto.is_some(), |refused| u64::from(refused));
+            check("noise with crypto", refused(has_crypto && !serves_static), 0, 0)?;
+            // Nor does anybody mean to serve peers in the clear beside those that agree on keys.
+            check("noise serving static peers without crypto", refused(!has_crypto && serves_static), 0, 0)?;
+            // The peer learns by them that there is a session.
+            check("noise without extensions", refused(config.extensions == Extensions::Off), 0, 0)?;
         }
         check("replay_window", config.replay_window as u64, 0, MAX_REPLAY_WINDOW as u64)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;

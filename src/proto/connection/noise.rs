@@ -275,7 +275,7 @@ impl Connection {
                 asking.expired(read_until).map(failed).or(refused).or(dead)
             }
             Some(Agreement::Confirming(confirming)) => {
-                confirming.on_timeout();
+                confirming.on_timeout(now);
                 confirming.expired(read_until).map(failed)
             }
             None => None,
@@ -306,7 +306,7 @@ impl Connection {
         let Some(out) = buf.get_mut(..mtu) else { return Some(None) };
         let written = match self.agreement.as_deref_mut()? {
             Agreement::Asking(asking) => asking.write(now, rto, out),
-            Agreement::Confirming(confirming) => Some(confirming.write(now, out)?),
+            Agreement::Confirming(confirming) => Some(confirming.write(now, rto, out)?),
         };
         let Some(len) = written else { return Some(None) };
         self.arq.charge(now, len);

@@ -6,7 +6,7 @@
 //! sessions are accepted, whether it was answered before, the cookie, and whether there is room.
 //!
 //! There are limits as for half-open sessions, of the same numbers: in all, and for one network. At the one in all the oldest gives way if
-//! it is a second old; else, and at that of a network, who comes is refused and asks again.
+//! it is a second old, and so does the oldest of a network at that network's to who has a cookie; else who comes is refused and asks again.
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
 use core::{
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::proto::{
     AbortReason, CookiePolicy, Instant, KcpConfig, Random,
-    agreement::{CONTEXT_LEN, Clear, Greeting, is_clear, own_context, parse, write_answer},
+    agreement::{CONTEXT_LEN, Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
     extension::SessionId,
     noise::{AnswerNext, Generator, NoiseError, Responder, ResponderHandshake, SessionKeys},
     trace::tell,
@@ -42,6 +42,10 @@ const IDLE: Duration = Duration::from_secs(1);
 /// First messages a second that are computed without a cookie, or for nothing, beyond which there is load: some 5 % of a core. A burst of
 /// them may come from addresses that are false, long before the other limits are half used.
 const COMPUTED_PER_SECOND: u32 = 500;
+
+/// How often a handshake whose last messages are almost right goes on, once it is [spent](ResponderHandshake::is_spent): its peer sends
+/// the true one twice a second.
+const RENEWAL: Duration = Duration::from_millis(250);
 
 /// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
 const MAX_OF_ROUTE: usize = 4;
@@ -58,13 +62,41 @@ pub(super) struct Agreements {
     pending: Map<Route, Vec<Pending>>,
     /// All of them.
     count: usize,
-    /// By the time at which they were answered first. Some may be gone.
-    order: VecDeque<(Instant, Route)>,
-    networks: Map<u64, usize>,
+    order: Order,
+    networks: Map<u64, OfNetwork>,
     max: usize,
     max_of_network: usize,
     computed_rate: Rate,
     computed: Bucket,
+}
+
+/// Those of one network.
+#[derive(Default)]
+struct OfNetwork {
+    count: usize,
+    order: Order,
+}
+
+/// The agreements by the time at which they were answered first. Some may be gone.
+#[derive(Default)]
+struct Order(VecDeque<(Instant, Route)>);
+
+impl Order {
+    /// Adds one, as the `count`th of those that are there. What is gone leaves its place: no more of them than of those, and some.
+    fn push(&mut self, since: Instant, route: Route, count: usize, all: &Map<Route, Vec<Pending>>) {
+        if self.0.len() > 2 * count + 64 {
+            self.0.retain(|(since, route)| {
+                all.get(route).is_some_and(|all| all.iter().any(|pending| pending.since == *since))
+            });
+        }
+        self.0.push_back((since, route));
+    }
+
+    /// Takes out the oldest, if it is so old.
+    fn pop(&mut self, now: Instant, age: Duration) -> Option<(Instant, Route)> {
+        let (since, _) = self.0.front()?;
+        if now - *since >= age { self.0.pop_front() } else { None }
+    }
 }
 
 impl core::fmt::Debug for Agreements {
@@ -88,6 +120,8 @@ struct Pending {
     proven: bool,
     /// A packet was opened under its keys.
     opened: bool,
+    /// When its handshake went on last although it was spent.
+    renewed: Instant,
 }
 
 enum Next {
@@ -108,7 +142,7 @@ impl Agreements {
             random: Generator::new(random),
             pending: Map::with_hasher(key),
             count: 0,
-            order: VecDeque::new(),
+            order: Order::default(),
             networks: Map::with_hasher(key),
             max: config.max_half_open(),
             max_of_network: config.max_half_open_of_network(),
@@ -141,7 +175,7 @@ impl Agreements {
 
     /// Whether half of a limit is used, or many messages were computed lately.
     fn is_under_load(&self, now: Instant, ip: IpAddr) -> bool {
-        let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
+        let of_network = self.of_network(ip);
         2 * self.count >= self.max
             || 2 * of_network >= self.max_of_network
             || !self.computed_rate.allows(self.computed, now)
@@ -158,9 +192,9 @@ impl Agreements {
         }
         self.count -= removed;
         let network = network(route.0.ip());
-        if let Some(count) = self.networks.get_mut(&network) {
-            *count -= removed;
-            if *count == 0 {
+        if let Some(of_network) = self.networks.get_mut(&network) {
+            of_network.count -= removed;
+            if of_network.count == 0 {
                 self.networks.remove(&network);
             }
         }
@@ -168,52 +202,50 @@ impl Agreements {
             // Gives the memory of a crowd back.
             let key = *self.pending.hasher();
             (self.pending, self.networks) = (Map::with_hasher(key), Map::with_hasher(key));
-            self.order = VecDeque::new();
-        }
-    }
-
-    /// Forgets what was answered before this.
-    fn forget_before(&mut self, at: Instant) {
-        while let Some((since, route)) = self.order.front().copied().filter(|(since, _)| *since <= at) {
-            self.order.pop_front();
-            self.remove_if(&route, |pending| pending.since == since);
+            self.order = Order::default();
         }
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
-        if let Some(at) = now.as_micros().checked_sub(LIFETIME.as_micros() as u64) {
-            self.forget_before(Instant::from_micros(at));
+        while let Some((since, route)) = self.order.pop(now, LIFETIME) {
+            self.remove_if(&route, |pending| pending.since == since);
         }
     }
 
     pub(super) fn expires_at(&self) -> Option<Instant> {
-        self.order.front().map(|(since, _)| *since + LIFETIME)
+        self.order.0.front().map(|(since, _)| *since + LIFETIME)
+    }
+
+    fn of_network(&self, ip: IpAddr) -> usize {
+        self.networks.get(&network(ip)).map_or(0, |of_network| of_network.count)
     }
 
     /// Makes room for one more of this address. Returns whether there is.
-    fn make_room(&mut self, now: Instant, ip: IpAddr) -> bool {
+    fn make_room(&mut self, now: Instant, ip: IpAddr, is_proven: bool) -> bool {
         self.expire(now);
-        while self.count >= self.max {
-            let oldest = self.order.front().copied();
-            let Some((since, route)) = oldest.filter(|(since, _)| now - *since >= IDLE) else { break };
-            self.order.pop_front();
+        while self.count >= self.max
+            && let Some((since, route)) = self.order.pop(now, IDLE)
+        {
             self.remove_if(&route, |pending| pending.since == since);
         }
-        let of_network = self.networks.get(&network(ip)).copied().unwrap_or(0);
-        self.count < self.max && of_network < self.max_of_network
+        // Many may share an address, and who has no other must not be locked out by one of them.
+        while is_proven
+            && let Some(of_network) = self.networks.get_mut(&network(ip))
+            && of_network.count >= self.max_of_network
+            && let Some((since, route)) = of_network.order.pop(now, IDLE)
+        {
+            self.remove_if(&route, |pending| pending.since == since);
+        }
+        self.count < self.max && self.of_network(ip) < self.max_of_network
     }
 
     fn insert(&mut self, route: Route, pending: Pending) {
-        *self.networks.entry(network(route.0.ip())).or_insert(0) += 1;
+        let since = pending.since;
         self.count += 1;
-        // What is gone leaves its place in the order: no more of them than of those that are there, and some.
-        if self.order.len() > 2 * self.count + 64 {
-            let all = &self.pending;
-            self.order.retain(|(since, route)| {
-                all.get(route).is_some_and(|all| all.iter().any(|pending| pending.since == *since))
-            });
-        }
-        self.order.push_back((pending.since, route));
+        self.order.push(since, route, self.count, &self.pending);
+        let of_network = self.networks.entry(network(route.0.ip())).or_default();
+        of_network.count += 1;
+        of_network.order.push(since, route, of_network.count, &self.pending);
         self.pending.entry(route).or_default().push(pending);
     }
 
@@ -245,6 +277,16 @@ impl Agreements {
                 }
             }
         })
+    }
+
+    /// Keeps keys that were taken, for the next packet under them.
+    fn return_keys(&mut self, route: &Route, keys: Box<SessionKeys>) {
+        let mut of_route = self.of_route(route).iter_mut();
+        if let Some(pending) =
+            of_route.find(|pending| pending.opened && matches!(pending.next, Next::Nothing))
+        {
+            (pending.next, pending.opened) = (Next::Keys(keys), false);
+        }
     }
 }
 
@@ -294,10 +336,20 @@ impl Endpoint {
 
     /// The keys of the session that [`poll_routed`](Self::poll_routed) has just returned as [`Routed::Incoming`], where it
     /// [is sealed](Incoming::sealed): for [`Connection::accept_with_keys`](crate::proto::Connection::accept_with_keys). To be called
-    /// once, before [`accept`](Self::accept). If the session is refused afterwards, its peer has to begin anew.
+    /// once, before [`accept`](Self::accept). If the session is refused afterwards, its peer has to begin anew, unless they are
+    /// [given back](Self::return_session_keys).
     pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
         let incoming = self.offered.as_ref()?.incoming;
         self.agreements.as_mut()?.take_keys(&(incoming.source, incoming.conv))
+    }
+
+    /// Gives back what [`take_session_keys`](Self::take_session_keys) has returned, where the session is refused for want of room and
+    /// nothing was sent with them: its peer sends again, and is offered again.
+    pub fn return_session_keys(&mut self, keys: Box<SessionKeys>) {
+        let Some(incoming) = self.offered.as_ref().map(|offer| offer.incoming) else { return };
+        if let Some(agreements) = &mut self.agreements {
+            agreements.return_keys(&(incoming.source, incoming.conv), keys);
+        }
     }
 
     /// Says that the packets of a session that was [begun here](Self::connect) are opened by its connection: of one made by
@@ -397,18 +449,27 @@ impl Endpoint {
                     return Fate::Done;
                 };
                 let error = match &mut pending.next {
-                    Next::Last(handshake) => match handshake.read_last(message) {
-                        Ok(keys) => {
-                            pending.next = Next::Keys(Box::new(keys));
-                            return Fate::Done;
-                        }
-                        Err(error) => {
-                            if handshake.is_over() {
-                                pending.next = Next::Refused(error);
+                    Next::Last(handshake) => {
+                        if handshake.is_spent() {
+                            if now - pending.renewed < RENEWAL {
+                                return Fate::Done;
                             }
-                            error
+                            pending.renewed = now;
+                            handshake.renew();
                         }
-                    },
+                        match handshake.read_last(message) {
+                            Ok(keys) => {
+                                pending.next = Next::Keys(Box::new(keys));
+                                return Fate::Done;
+                            }
+                            Err(error) => {
+                                if handshake.is_over() {
+                                    pending.next = Next::Refused(error);
+                                }
+                                error
+                            }
+                        }
+                    }
                     Next::Refused(error) => *error,
                     Next::Keys(_) | Next::Nothing => return Fate::Done,
                 };
@@ -432,7 +493,9 @@ impl Endpoint {
     ) -> Fate {
         let (source, route) = (self.batch.source, (self.batch.source, conv));
         let echo = (greeting.id.tag(), ts);
-        if source.port() == 0 {
+        // No peer of ours sends less, and an answer might not fit (R107).
+        if source.port() == 0 || len < MIN_HELLO {
+            self.stats.dropped_no_session += 1;
             return Fate::Done;
         }
         let reply = |reply: Option<Reply>| reply.map_or(Fate::Done, Fate::Replied);
@@ -485,7 +548,7 @@ impl Endpoint {
             };
             agreements.remove_if(&route, |pending| pending.id == id);
         }
-        if !agreements.make_room(now, source.ip()) {
+        if !agreements.make_room(now, source.ip(), is_proven) {
             self.stats.dropped_max_half_open += 1;
             tell!(refused(source, conv, "max_half_open", 1));
             return Fate::Done;
@@ -515,7 +578,8 @@ impl Endpoint {
                 let (message, answer) = (answer.message.clone(), answer.message.into());
                 let (first, context) = (greeting.message.into(), greeting.context);
                 let (since, proven) = (now, is_proven);
-                let pending = Pending { since, first, context, id, answer, next, proven, opened: false };
+                let (opened, renewed) = (false, now);
+                let pending = Pending { since, first, context, id, answer, next, proven, opened, renewed };
                 agreements.insert(route, pending);
                 reply(self.send_answer(conv, len, id, echo, &message))
             }

@@ -22,6 +22,10 @@ pub(super) type Route = (SocketAddr, u32);
 #[cfg(feature = "noise")]
 pub(super) const SEALED_TAG: u32 = u32::MAX;
 
+/// Sealed sessions of one conv that wait for the oldest of them to end, before which they are not found from another address.
+#[cfg(feature = "noise")]
+const MAX_YOUNGER: usize = 4;
+
 /// An address as it is in a [`Route`]: without the flow label of IPv6, which a sender may set as it likes and which says nothing
 /// about who it is.
 pub(super) const fn without_flow_label(mut addr: SocketAddr) -> SocketAddr {
@@ -100,6 +104,9 @@ pub(super) struct Routes {
     by_route: ByRoute,
     /// The sessions that follow their peers, by conv and tag.
     by_tag: Map<(u32, u32), u32>,
+    /// Sealed sessions whose conv an older one is found by, the oldest first: a few of a conv, by their indices.
+    #[cfg(feature = "noise")]
+    younger: Map<u32, Vec<u32>>,
     /// The same by the addresses that these were found at, and their conv.
     by_elsewhere: Map<Route, u32>,
     /// The addresses of sessions that are not half-open.
@@ -121,6 +128,8 @@ impl Routes {
             free: Vec::new(),
             by_route: ByRoute::new(key),
             by_tag: Map::with_hasher(key),
+            #[cfg(feature = "noise")]
+            younger: Map::with_hasher(key),
             by_elsewhere: Map::with_hasher(key),
             sources: Sources::new(key),
             last: 0,
@@ -182,6 +191,10 @@ impl Routes {
         if entry.tag != 0 {
             self.forget_tag(&entry);
         }
+        #[cfg(feature = "noise")]
+        if entry.sealed {
+            self.give_tag_on(&entry);
+        }
         if !entry.half_open {
             self.sources.remove(entry.route.0);
         }
@@ -199,11 +212,16 @@ impl Routes {
     pub(super) fn set_tag(&mut self, handle: Handle, tag: u32) {
         let entry = self.entries.get_mut(handle.index()).and_then(Option::as_mut);
         if let Some(entry) = entry.filter(|entry| entry.handle == handle && entry.tag == 0) {
-            // What is in front of a sealed packet is its conv alone. Where a peer has chosen that of another session, it gets none.
+            // What is in front of a sealed packet is its conv alone. Where a peer has chosen that of another session, it gets none as
+            // long as that lives.
             #[cfg(feature = "noise")]
             let tag = if entry.sealed { SEALED_TAG } else { tag };
             #[cfg(feature = "noise")]
             if entry.sealed && self.by_tag.contains_key(&(entry.route.1, tag)) {
+                let younger = self.younger.entry(entry.route.1).or_default();
+                if younger.len() < MAX_YOUNGER {
+                    younger.push(handle.index);
+                }
                 return;
             }
             entry.tag = tag;
@@ -223,6 +241,23 @@ impl Routes {
             shard.release_tag(key.0, key.1);
         }
         self.forget_elsewhere(entry.handle.index, entry.elsewhere.as_deref(), entry.route.1);
+    }
+
+    /// A sealed session is gone: the oldest of those with its conv is found by it from here on.
+    #[cfg(feature = "noise")]
+    fn give_tag_on(&mut self, gone: &Entry) {
+        let conv = gone.route.1;
+        let Some(younger) = self.younger.get_mut(&conv) else { return };
+        younger.retain(|index| *index != gone.handle.index);
+        let next = (gone.tag == SEALED_TAG && !younger.is_empty()).then(|| younger.remove(0));
+        if younger.is_empty() {
+            self.younger.remove(&conv);
+        }
+        let handle =
+            next.and_then(|index| self.entries.get(index as usize)?.as_ref().map(|entry| entry.handle));
+        if let Some(handle) = handle {
+            self.set_tag(handle, SEALED_TAG);
+        }
     }
 
     fn forget_elsewhere(&mut self, index: u32, elsewhere: Option<&Elsewhere>, conv: u32) {
@@ -381,6 +416,31 @@ mod tests {
 
     fn routes() -> Routes {
         Routes::new(HashKey::for_tests())
+    }
+
+    #[cfg(feature = "noise")]
+    #[test]
+    fn sealed_sessions_of_one_conv_are_found_from_elsewhere_one_after_the_other() {
+        let mut routes = routes();
+        let mut sealed = |port| {
+            let route = (SocketAddr::from(([127, 0, 0, 1], port)), 7);
+            let handle = routes.insert(route, Role::Accepted, 0, FirstPush::default());
+            routes.set_sealed(handle);
+            routes.set_tag(handle, 1);
+            handle
+        };
+        let all: Vec<_> = (1..=8).map(&mut sealed).collect();
+        let found = |routes: &Routes| routes.find_by_tag(7, SEALED_TAG);
+        assert_eq!(found(&routes), Some(all[0]));
+        // One that waits may end before it is its turn.
+        routes.remove(all[2]);
+        let mut order = Vec::new();
+        while let Some(handle) = found(&routes) {
+            order.push(handle);
+            routes.remove(handle);
+        }
+        assert_eq!(order, [all[0], all[1], all[3], all[4]], "no more than a few wait");
+        assert_eq!((routes.len(), routes.younger.len()), (3, 0));
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl Noise {
     }
 
     /// An end that accepts serves peers without key agreement, too: kcp-go, kcptun, ikcp, and ourselves without `noise`. They get
-    /// what [`crypto`](crate::KcpConfigBuilder::crypto) says, without the properties of key agreement. Default: they are refused.
+    /// what [`crypto`](crate::KcpConfigBuilder::crypto) says, without the properties of key agreement. Without any cipher for them the
+    /// configuration is refused. Default: they are refused.
     ///
     /// No peer that agrees on keys is brought to a static cipher by it: an end that connects with key agreement knows nothing
     /// else. What a static session is worth stays what its shared key is worth.

@@ -314,7 +314,7 @@ impl Responder {
         let next = if state.is_handshake_finished() {
             AnswerNext::Session(finish(&mut state, Role::Responder, terms.cipher, None)?)
         } else {
-            AnswerNext::Last(ResponderHandshake { state: Some(state), made_of, remade: 0 })
+            AnswerNext::Last(ResponderHandshake { state: State::Waiting(state), made_of, left: MAX_REMADE })
         };
         Ok(Answer { message, next })
     }
@@ -342,15 +342,21 @@ pub enum AnswerNext {
 
 /// A handshake of the end that has answered, and that waits for the third message.
 pub struct ResponderHandshake {
-    /// `None`: the handshake is over.
-    state: Option<Box<HandshakeState>>,
+    state: State,
     /// What it was made of: it can be made again.
     made_of: MadeOf,
-    /// How often it was.
-    remade: u8,
+    /// How often it may be before it is [spent](ResponderHandshake::is_spent).
+    left: u8,
 }
 
-/// How often a responder makes a handshake again. It takes as much as an answer, and who has begun the handshake can have it done.
+enum State {
+    Waiting(Box<HandshakeState>),
+    Spent,
+    Over,
+}
+
+/// How often a responder makes a handshake again without being asked to. It takes as much as an answer, and who has begun the handshake,
+/// or sees it, can have it done.
 const MAX_REMADE: u8 = 8;
 
 /// All that a responder's handshake depends on until it has answered.
@@ -380,32 +386,57 @@ impl ResponderHandshake {
     /// Whether nothing more can come of it.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        self.state.is_none()
+        matches!(self.state, State::Over)
+    }
+
+    /// Whether so many last messages were almost right that none is read before [`renew`](Self::renew). Whoever sees the true one can make
+    /// such, and each takes as much as an answer: so their number in a second is the caller's to limit.
+    #[must_use]
+    pub const fn is_spent(&self) -> bool {
+        matches!(self.state, State::Spent)
+    }
+
+    /// Has one more last message read, if the handshake [is spent](Self::is_spent).
+    pub fn renew(&mut self) {
+        if self.is_spent() {
+            self.make_again();
+        }
+    }
+
+    fn make_again(&mut self) {
+        // It could be made before.
+        self.state = match self.made_of.make(NoiseError::Forged) {
+            Ok((state, _)) => State::Waiting(state),
+            Err(_) => State::Over,
+        };
     }
 
     /// Reads the third message. It shows who the peer is: [`SessionKeys::peer`].
     ///
     /// # Errors
-    /// Why it is none. The handshake goes on, unless it [is over](Self::is_over): because the peer is not trusted, or has sent too many
-    /// that are almost right.
+    /// Why it is none. The handshake goes on, unless it [is over](Self::is_over), because the peer is not trusted; it may have to be
+    /// [renewed](Self::is_spent) first.
     pub fn read_last(&mut self, last: &[u8]) -> Result<SessionKeys, NoiseError> {
         let MadeOf { credentials, terms, .. } = &self.made_of;
-        let noise = terms.body(LAST, last)?;
-        let state = self.state.as_mut().ok_or(NoiseError::Over)?;
+        let (noise, pattern, cipher) = (terms.body(LAST, last)?, terms.pattern, terms.cipher);
+        let State::Waiting(state) = &mut self.state else { return Err(NoiseError::Over) };
         if let Err(error) = read(state, noise, NoiseError::Forged) {
             if remote_static(state).is_none() {
                 return Err(error);
             }
             // The static key could be read, and what is behind it could not. snow goes on from there with another key than before, so the
             // handshake is made again, for the true message. An honest peer that comes that far differs in the shared key only.
-            let again = if self.remade < MAX_REMADE { self.made_of.make(error).ok() } else { None };
-            self.state = again.map(|(state, _)| state);
-            self.remade += 1;
-            return Err(if terms.pattern == Pattern::XxPsk3 { NoiseError::WrongPsk } else { error });
+            self.state = State::Spent;
+            if let Some(left) = self.left.checked_sub(1) {
+                self.left = left;
+                self.make_again();
+            }
+            return Err(if pattern == Pattern::XxPsk3 { NoiseError::WrongPsk } else { error });
         }
-        let mut state = self.state.take().ok_or(NoiseError::Over)?;
-        let peer = credentials.trusted(&state)?;
-        finish(&mut state, Role::Responder, terms.cipher, peer)
+        let peer = credentials.trusted(state);
+        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer));
+        self.state = State::Over;
+        keys
     }
 }
 
