@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     process::Stdio,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -30,9 +30,6 @@ use crate::{
 /// Memory is looked at this long after the last packet: sessions that became idle have given back by then what they keep for more.
 const SETTLE: Duration = Duration::from_secs(4);
 
-/// How many workers a runtime of Tokio has.
-const WORKERS: &str = "TOKIO_WORKER_THREADS";
-
 /// The server process.
 struct Server {
     child: Child,
@@ -41,13 +38,10 @@ struct Server {
 }
 
 impl Server {
-    async fn start(shards: u16) -> io::Result<(Self, SocketAddr)> {
+    async fn start() -> io::Result<(Self, SocketAddr)> {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         // With the same flags.
         command.args(std::env::args_os().skip(1)).arg("serve");
-        if std::env::var_os(WORKERS).is_none() {
-            command.env(WORKERS, shards.to_string());
-        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(ask), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the server has no pipes"));
@@ -71,16 +65,42 @@ impl Server {
 struct Crowd {
     echo: usize,
     every: Option<Duration>,
-    opened: AtomicUsize,
-    echoed: AtomicUsize,
+    opened: Progress,
+    echoed_again: Progress,
+    echoes: AtomicUsize,
     failed: AtomicUsize,
     /// Where they wait for each other: before the second echo, and before they are held.
     barrier: Barrier,
 }
 
+/// How many of all sessions have done something, and when the last one had. Its own task notes that: another one may have to wait for
+/// its turn among all of theirs.
+struct Progress {
+    done: AtomicUsize,
+    all: usize,
+    all_done: OnceLock<Instant>,
+}
+
+impl Progress {
+    fn of(all: usize) -> Self {
+        Self { done: AtomicUsize::new(0), all, all_done: OnceLock::new() }
+    }
+
+    fn count(&self) {
+        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.all {
+            let _ = self.all_done.set(Instant::now());
+        }
+    }
+
+    /// When all had done it. All have.
+    fn ended(&self) -> Instant {
+        self.all_done.get().copied().unwrap_or_else(Instant::now)
+    }
+}
+
 /// Begins the sessions; returns whether none failed.
 pub(crate) async fn run(options: &Options) -> io::Result<bool> {
-    let (mut server, addr) = Server::start(options.shards).await?;
+    let (mut server, addr) = Server::start().await?;
     let mut endpoints = Vec::new();
     for _ in 0..options.sockets() {
         endpoints.push(KcpEndpoint::bind("127.0.0.1:0").await?);
@@ -90,8 +110,9 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
     let crowd = Arc::new(Crowd {
         echo: options.echo,
         every: options.every.map(Duration::from_secs),
-        opened: AtomicUsize::new(0),
-        echoed: AtomicUsize::new(0),
+        opened: Progress::of(options.sessions),
+        echoed_again: Progress::of(options.sessions),
+        echoes: AtomicUsize::new(0),
         failed: AtomicUsize::new(0),
         barrier: Barrier::new(options.sessions + 1),
     });
@@ -104,10 +125,10 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
             tokio::spawn(session(connect, number, options.timeout(), Arc::clone(&crowd)))
         })
         .collect();
-    let progress = progress(options);
+    let bar = progress_bar(options);
     let watch = async {
         loop {
-            progress.set_position(crowd.opened.load(Ordering::Relaxed) as u64);
+            bar.set_position(crowd.opened.done.load(Ordering::Relaxed) as u64);
             time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -115,19 +136,15 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         _ = crowd.barrier.wait() => {}
         () = watch => {}
     }
-    let open = start.elapsed();
-    progress.finish_and_clear();
-
-    let start = Instant::now();
-    let echoed = options.echo > 0;
+    bar.finish_and_clear();
     crowd.barrier.wait().await;
-    let echo = start.elapsed();
+    let (opened, echoed_again) = (crowd.opened.ended(), crowd.echoed_again.ended());
 
     time::sleep(SETTLE).await;
     let (server_idle, client_idle) = (server.figures().await?, process::resident());
-    let echoed_before = crowd.echoed.load(Ordering::Relaxed);
+    let echoed_before = crowd.echoes.load(Ordering::Relaxed);
     time::sleep(Duration::from_secs(options.hold)).await;
-    let echoes = crowd.echoed.load(Ordering::Relaxed) - echoed_before;
+    let echoes = crowd.echoes.load(Ordering::Relaxed) - echoed_before;
     let server_held = server.figures().await?;
     let cpu = (server_idle.cpu_s - server_before.cpu_s) / options.sessions.max(1) as f64;
     let held = (server_held.cpu_s - server_idle.cpu_s, server_held.wakeups - server_idle.wakeups);
@@ -153,8 +170,8 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         "failed": failed,
         "client_sockets": endpoints.len(),
         "sessions_of_shards": server_held.sessions_of_shards,
-        "open_s": open.as_secs_f64(),
-        "echo_s": echoed.then_some(echo.as_secs_f64()),
+        "open_s": (opened - start).as_secs_f64(),
+        "echo_s": (options.echo > 0).then(|| (echoed_again - opened).as_secs_f64()),
         "server_pid": server.child.id(),
         "server_rss_bytes_per_session": per_session(server_idle.rss, server_before.rss),
         "client_rss_bytes_per_session": per_session(client_idle, client_before),
@@ -183,7 +200,7 @@ async fn session(
         Ok(stream) => open(stream, number, timeout, &crowd).await,
         Err(error) => Err(error),
     };
-    crowd.opened.fetch_add(1, Ordering::Relaxed);
+    crowd.opened.count();
     crowd.barrier.wait().await;
     let stream = match stream {
         Ok(mut stream) => time::timeout(timeout, echo(&mut stream, number, &crowd))
@@ -198,13 +215,14 @@ async fn session(
             eprintln!("scale: session {number}: {error}");
         }
     }
+    crowd.echoed_again.count();
     crowd.barrier.wait().await;
     let mut stream = stream?;
     let Some(every) = crowd.every else {
         return Err(stream.closed().await.into());
     };
     // Not all in the same moment.
-    time::sleep(every.mul_f64(number as f64 / crowd.barrier_size())).await;
+    time::sleep(every.mul_f64(number as f64 / crowd.opened.all as f64)).await;
     let mut interval = time::interval(every);
     loop {
         interval.tick().await;
@@ -212,12 +230,6 @@ async fn session(
             crowd.failed.fetch_add(1, Ordering::Relaxed);
             return Err(error);
         }
-    }
-}
-
-impl Crowd {
-    fn barrier_size(&self) -> f64 {
-        self.opened.load(Ordering::Relaxed).max(1) as f64
     }
 }
 
@@ -248,16 +260,16 @@ async fn echo(stream: &mut KcpStream, number: usize, crowd: &Crowd) -> io::Resul
     if sent != echoed {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    crowd.echoed.fetch_add(1, Ordering::Relaxed);
+    crowd.echoes.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-fn progress(options: &Options) -> ProgressBar {
+fn progress_bar(options: &Options) -> ProgressBar {
     if options.json {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} sessions, {elapsed}");
-    let progress = ProgressBar::new(options.sessions as u64);
-    progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    progress
+    let bar = ProgressBar::new(options.sessions as u64);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
 }

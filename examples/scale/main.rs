@@ -10,8 +10,9 @@
 //!
 //! The client connects all sessions in one loop, and each writes its `--echo` bytes without waiting. They are over one socket, or for a
 //! server of several over many (`--sockets`), which the system spreads. It starts the server as a process of its own and asks it for
-//! its figures, so that what either of them takes is not mixed up with the other. The server's runtime has a worker for each of its
-//! sockets: with more, which `TOKIO_WORKER_THREADS` asks for, they wake each other to share tasks that take microseconds.
+//! its figures, so that what either of them takes is not mixed up with the other. The runtime of each has a worker for each of its
+//! sockets, as far as there are cores: with more, which `TOKIO_WORKER_THREADS` asks for, they wake each other to share tasks that take
+//! microseconds.
 //! One line of JSON tells the outcome:
 //!
 //! | field | what it is |
@@ -19,7 +20,7 @@
 //! | `sessions`, `failed` | asked for; not opened, or not echoed |
 //! | `client_sockets`, `sessions_of_shards` | how many sockets the client has; how the system has spread its sessions over the server's |
 //! | `open_s` | from the first `connect` until each session has its echo, or without `--echo`, its server's answer |
-//! | `echo_s` | one more echo of each, all at once |
+//! | `echo_s` | one more echo of each, all at once: from then on until each has it |
 //! | `server_pid` | the server, for `perf top -p` and the like, while this runs |
 //! | `server_rss_bytes_per_session`, `client_rss_bytes_per_session` | resident memory more than before the first session, once all are idle, with the tasks of this program: one for each session, but none at a server that has nothing to echo |
 //! | `server_cpu_us_per_session` | processor time of the server until all are idle |
@@ -35,24 +36,27 @@ mod options;
 mod process;
 mod server;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode, thread::available_parallelism};
 
 use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
 
-use self::options::{Arguments, Command};
+use self::options::{Arguments, Command, Options};
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let Arguments { command, options } = Arguments::parse();
-    // A task of its own runs where the sessions' tasks run. What `main` waits for runs on another thread, which would have to be woken
-    // for each session.
-    let task = tokio::spawn(async move {
-        match command {
-            Some(Command::Serve) => server::serve(&options).await.map(|()| true),
-            None => client::run(&options).await,
-        }
+    let outcome = runtime(command, &options).and_then(|runtime| {
+        // A task of its own runs where the sessions' tasks run. What is blocked on runs on another thread, which would have to be woken
+        // for each session.
+        let task = runtime.spawn(async move {
+            match command {
+                Some(Command::Serve) => server::serve(&options).await.map(|()| true),
+                None => client::run(&options).await,
+            }
+        });
+        runtime.block_on(task).unwrap_or_else(|error| Err(error.into()))
     });
-    match task.await.unwrap_or_else(|error| Err(error.into())) {
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -60,4 +64,17 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A worker for each socket of this end, unless the environment says how many.
+fn runtime(command: Option<Command>, options: &Options) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let sockets = match command {
+            Some(Command::Serve) => options.shards.into(),
+            None => options.sockets(),
+        };
+        builder.worker_threads(sockets.min(available_parallelism()?.get()));
+    }
+    builder.enable_all().build()
 }

@@ -21,8 +21,9 @@
 //! The driver works in turns. In one turn it receives one batch, hands each run of packets to its session under one
 //! lock, and then serves every dirty session once: it wakes the session's tasks, transmits, and plans the session's next
 //! deadline. A session is dirty when packets came for it, when its deadline came, or when another task scheduled it
-//! ([`Shared::schedule`]). How much one turn may do is limited, and so are the turns and the bytes before the task yields to
-//! others. With nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is woken.
+//! ([`Shared::schedule`]); one that was just accepted a little later, so that its first answer needs no system call of its own
+//! ([`Sessions::defer`]). How much one turn may do is limited, and so are the turns and the bytes before the task yields to others. With
+//! nothing to do, the driver sleeps until the earliest deadline. Without a deadline it sleeps until it is woken.
 //!
 //! A driver may be kept from its work, by a stopped process or a busy runtime. So no session ends for its peer's silence before
 //! the socket was found empty behind the session's deadline: what arrived meanwhile is read first.
@@ -518,6 +519,7 @@ impl Future for Driver {
         this.obey();
         this.take_keys();
         let mut bytes = 0;
+        this.sessions.begin_poll();
         // A session that is scheduled after this wakes the task again.
         this.take_scheduled();
         let mut due = true;
@@ -557,6 +559,9 @@ impl Future for Driver {
             }
             if this.is_done() {
                 return Poll::Ready(());
+            }
+            if this.sessions.has_deferred() {
+                break;
             }
             ready!(this.poll_sleep(cx));
             due = true;

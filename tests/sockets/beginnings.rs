@@ -71,6 +71,30 @@ async fn an_answer_to_data_will_do() {
     assert_eq!(stream.read_u8().await.unwrap(), b'x');
 }
 
+/// The ACK, the answer to the HELLO, and what the application answers at once are one system call, and one batch on their way.
+#[tokio::test]
+async fn an_answer_that_is_there_at_once_goes_with_that_to_the_hello() {
+    let listener = listen().await;
+    let addr = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // As a server does, and that is one task more that has to run first.
+        tokio::spawn(async move {
+            let byte = stream.read_u8().await.unwrap();
+            stream.write_u8(byte).await.unwrap();
+            stream
+        })
+        .await
+        .unwrap()
+    });
+    let mut client = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
+    client.write_u8(7).await.unwrap();
+    assert_eq!(within(5, "an echo", client.read_u8()).await.unwrap(), 7);
+    let server = server.await.unwrap();
+    let stats = server.endpoint_stats().socket;
+    assert_eq!((stats.send_calls, stats.packets_sent), (1, 2), "{stats:?}");
+}
+
 /// Several tasks wait for the same answer, one of them not long enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_wait_for_one_answer() {

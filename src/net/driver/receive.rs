@@ -254,6 +254,7 @@ impl Driver {
             self.endpoint.follow_tag(accepted.run.handle, tag);
         }
         self.sessions.insert(accepted.run.handle, session, !incoming.validated);
+        self.sessions.defer(accepted.run.handle);
         shared.counters.state.sessions.set(self.endpoint.len());
         shared.counters.state.half_open.set(self.endpoint.half_open());
         self.count_routed();

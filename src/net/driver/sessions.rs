@@ -12,6 +12,8 @@ pub(super) struct Sessions {
     slots: Vec<Option<Slot>>,
     /// The dirty sessions, in the order in which they became so.
     dirty: Vec<Handle>,
+    /// Those [deferred](Self::defer) in this poll of the driver's task, and in the one before.
+    deferred: [Vec<Handle>; 2],
     count: usize,
 }
 
@@ -19,6 +21,7 @@ pub(super) struct Sessions {
 pub(super) struct Slot {
     handle: Handle,
     pub(super) session: Arc<Session>,
+    /// It stands in one of the lists of those to be served.
     dirty: bool,
     /// Whether it waits for room in the socket's buffer.
     pub(super) blocked: bool,
@@ -100,6 +103,30 @@ impl Sessions {
         {
             slot.dirty = true;
             self.dirty.push(handle);
+        }
+    }
+
+    /// Has a session that was just accepted served in the next poll of the driver's task but one. Before the next one, a task may run
+    /// that accepts it, and before that but one a task that this one has spawned. What they answer takes the ACK and the answer to the
+    /// HELLO along: one system call instead of two. Where nothing else is to be done, both polls come at once.
+    pub(super) fn defer(&mut self, handle: Handle) {
+        if let Some(slot) = self.get_mut(handle).filter(|slot| !slot.dirty) {
+            slot.dirty = true;
+            self.deferred[0].push(handle);
+        }
+    }
+
+    /// Whether any session is deferred.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.iter().any(|deferred| !deferred.is_empty())
+    }
+
+    /// A poll of the driver's task begins.
+    pub(super) fn begin_poll(&mut self) {
+        if self.has_deferred() {
+            let [now, before] = &mut self.deferred;
+            self.dirty.append(before);
+            std::mem::swap(now, before);
         }
     }
 
