@@ -10,7 +10,8 @@
 //! writes `results/results.jsonl` (a line for each peer in each cell), and `results/table.md` and charts, which are made from
 //! it: `-- report` makes them again.
 //!
-//! The last one measures a change: `PROGRAM` is this very program, built from the code before it.
+//! The last one measures a change: `PROGRAM` is this very program, built from the code before it. Another measurement, of sessions begun a second, is
+//! `--features handshakes -- handshakes`.
 //!
 //! # What is measured
 //!
@@ -31,6 +32,8 @@ mod cell;
 mod chart;
 mod figures;
 mod go;
+#[cfg(feature = "handshakes")]
+mod handshakes;
 mod machine;
 mod measure;
 mod options;
@@ -61,6 +64,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Some(Command::Peer(side)) => peer::run(&side),
+        #[cfg(feature = "handshakes")]
+        Some(Command::Handshakes(run)) => handshakes::run(&run),
         Some(Command::Report { folder }) => make_report(&options::folder_or_default(folder.as_ref())),
         None => compare(&arguments.run),
     };

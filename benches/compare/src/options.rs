@@ -21,11 +21,25 @@ pub(crate) enum Command {
     /// One end of one run: what the comparison starts
     #[command(subcommand)]
     Peer(Side),
+    /// Measures how many sessions one thread begins in a second, with and without key agreement and by quinn
+    #[cfg(feature = "handshakes")]
+    Handshakes(HandshakeRun),
     /// Makes the table and the charts again, from results.jsonl
     Report {
         /// Where it is, and where they go [default: results, beside this crate's manifest]
         folder: Option<PathBuf>,
     },
+}
+
+#[cfg(feature = "handshakes")]
+#[derive(Debug, Args)]
+pub(crate) struct HandshakeRun {
+    /// Runs of each kind
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// Seconds of a run
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) secs: f64,
 }
 
 #[derive(Debug, Args)]

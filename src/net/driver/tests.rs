@@ -219,6 +219,7 @@ impl TwoShards {
     /// A turn of a shard that has read its socket to the end.
     fn turn(&mut self, shard: usize) {
         let driver = &mut self.drivers[shard];
+        driver.sessions.begin_poll();
         let mut now = None;
         driver.take_parcels(&mut now);
         let now = now.unwrap_or_else(clock::now);

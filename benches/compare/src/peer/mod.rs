@@ -6,7 +6,7 @@
 
 mod kcp9_peer;
 mod kcp_tokio_peer;
-mod quinn_peer;
+pub(crate) mod quinn_peer;
 mod tcp;
 mod tokio_kcp_peer;
 mod udp;
@@ -37,7 +37,7 @@ pub(crate) const ALL: [(&str, &str); 6] = [
 ];
 
 /// Any free port of the loopback.
-const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+pub(crate) const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 /// Bytes of a UDP socket's buffers, each way: more than any window here.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Segments that the implementations of KCP may have in flight, where nothing else is said.

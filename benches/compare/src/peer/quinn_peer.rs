@@ -19,7 +19,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use super::{Bound, Listener, Peer, udp_socket};
 use crate::options::{Setting, Task};
 
-const NAME: &str = "localhost";
+pub(crate) const NAME: &str = "localhost";
 /// Bytes of a stream and of a connection that may be under way.
 const WINDOW: u32 = 16 << 20;
 
@@ -43,21 +43,9 @@ impl Peer for Quinn {
     type Writer = SendStream;
 
     async fn listen(_: Setting) -> io::Result<Bound<Streams>> {
-        let rcgen::CertifiedKey { cert, signing_key } =
-            rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(io::Error::other)?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
-        let tls = rustls::ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(io::Error::other)?
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.der().clone()], key)
-            .map_err(io::Error::other)?;
-        let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
-        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(transport());
-        let endpoint = endpoint(Some(config))?;
+        let (endpoint, certificate) = server()?;
         let addr = endpoint.local_addr()?;
-        let token = cert.der().iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = certificate.iter().map(|byte| format!("{byte:02x}")).collect();
         // `accept_bi` returns when a stream's first bytes arrive, so each connection waits in a task of its own.
         let (sender, streams) = mpsc::channel(64);
         let accepting = tokio::spawn(async move {
@@ -75,16 +63,7 @@ impl Peer for Quinn {
     }
 
     async fn connect(_: Setting, task: &Task) -> io::Result<(RecvStream, SendStream)> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(from_hex(&task.token)?)).map_err(io::Error::other)?;
-        let tls = rustls::ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let crypto = QuicClientConfig::try_from(tls).map_err(io::Error::other)?;
-        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport());
+        let config = client(CertificateDer::from(from_hex(&task.token)?))?;
         // The endpoint lives on in its connection, and that in its streams.
         let connecting = endpoint(None)?.connect_with(config, task.addr, NAME).map_err(io::Error::other)?;
         let connection: Connection = connecting.await?;
@@ -100,6 +79,49 @@ impl Listener for Streams {
     async fn accept(&mut self) -> io::Result<(RecvStream, SendStream)> {
         self.streams.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
+}
+
+/// An endpoint that accepts and one that connects to it.
+#[cfg(feature = "handshakes")]
+pub(crate) fn ends() -> io::Result<(Endpoint, Endpoint)> {
+    let (server, certificate) = server()?;
+    let mut connecting = endpoint(None)?;
+    connecting.set_default_client_config(client(certificate)?);
+    Ok((server, connecting))
+}
+
+/// An endpoint that accepts, and its certificate.
+fn server() -> io::Result<(Endpoint, CertificateDer<'static>)> {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(io::Error::other)?
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .map_err(io::Error::other)?;
+    // No session is resumed.
+    tls.send_tls13_tickets = 0;
+    let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config.transport_config(transport());
+    Ok((endpoint(Some(config))?, cert.der().clone()))
+}
+
+/// What a client needs that trusts this certificate alone.
+fn client(certificate: CertificateDer<'static>) -> io::Result<quinn::ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).map_err(io::Error::other)?;
+    let tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let crypto = QuicClientConfig::try_from(tls).map_err(io::Error::other)?;
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport());
+    Ok(config)
 }
 
 fn endpoint(server: Option<ServerConfig>) -> io::Result<Endpoint> {
