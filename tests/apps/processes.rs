@@ -103,7 +103,9 @@ async fn server_dies(config: KcpConfig, limit: u64) {
     kill(server).await;
     let (kind, took) = end_of(&mut stream, limit).await;
     println!("{kind} after {took:?}");
-    assert!(matches!(kind, ErrorKind::TimedOut | ErrorKind::ConnectionRefused), "{kind}");
+    // Another test's server may have got the port meanwhile. It says that it does not know the session.
+    let kinds = [ErrorKind::TimedOut, ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&kind), "{kind}");
 }
 
 /// The death of the client, seen by a server that only reads.

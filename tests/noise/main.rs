@@ -3,8 +3,10 @@
 
 mod bits;
 mod ends;
+mod intruders;
 mod mismatches;
 mod network;
 #[cfg(feature = "tokio")]
 mod streams;
+mod virtual_ends;
 mod virtual_time;

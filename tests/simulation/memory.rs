@@ -145,6 +145,7 @@ fn a_writer_beside_peers_that_acknowledge_nothing_goes_on() {
 
 /// A reader that pauses at the floor closes the window, and opens it when it reads on.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation memory -- --ignored"]
 fn a_reader_at_the_floor_tells_of_room_at_once() {
     let mut sharing = Sharing::new(1 << 20);
     sharing.hoard(200);

@@ -122,6 +122,7 @@ fn a_session_that_sends_little_has_no_packet_more() {
 /// Whatever becomes of the path: all arrives, a segment keeps its size, and new ones are cut for what is known. The simulator checks
 /// that nothing else may be fragmented than what is too long.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
 fn what_is_too_long_keeps_its_size_and_nothing_new_is() {
     let (mut fragmented, mut falls) = (0, 0);
     for seed in 0..60 {
@@ -293,6 +294,7 @@ fn later_black_hole_is_noticed(seeds: Range<u64>) {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
 fn a_black_hole_that_appears_later_is_noticed() {
     later_black_hole_is_noticed(0..3);
 }
@@ -376,6 +378,7 @@ fn random_loss_is_no_black_hole(seeds: Range<u64>) {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation mtu -- --ignored"]
 fn loss_of_20_percent_is_no_black_hole() {
     random_loss_is_no_black_hole(0..10);
 }

@@ -323,7 +323,7 @@ fn a_nearer_server_ends_no_session(seeds: Range<u64>, seconds: u32) {
 
 #[test]
 fn resets_of_a_nearer_server_end_no_session() {
-    a_nearer_server_ends_no_session(SEEDS, 100);
+    a_nearer_server_ends_no_session(SEEDS, 20);
 }
 
 /// RESETs that somebody makes up: of another session, with another token or time, of a PING that was answered.

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+#[cfg(feature = "noise")]
+use super::limits::check_noise;
 use super::{
     Code, CookiePolicy, KcpConfig, NoDelay, SessionSettings,
     limits::{MAX_DATAGRAM_QUEUE, check, check_duration, check_mtu, fec_code},
@@ -451,15 +453,7 @@ impl KcpConfigBuilder {
         }
         #[cfg(feature = "noise")]
         if let Some(noise) = &config.noise {
-            check("mtu", settings.mtu as u64, MIN_NOISE_MTU, u64::MAX)?;
-            // A cipher that is never used is a mistake: it would be taken for what protects the sessions.
-            let serves_static = noise.accepts() && noise.serves_static_peers();
-            let (has_crypto, refused) = (config.crypto.is_some(), |refused| u64::from(refused));
-            check("noise with crypto", refused(has_crypto && !serves_static), 0, 0)?;
-            // Nor does anybody mean to serve peers in the clear beside those that agree on keys.
-            check("noise serving static peers without crypto", refused(!has_crypto && serves_static), 0, 0)?;
-            // The peer learns by them that there is a session.
-            check("noise without extensions", refused(config.extensions == Extensions::Off), 0, 0)?;
+            check_noise(noise, config.crypto.is_some(), config.extensions, settings.mtu)?;
         }
         check("replay_window", config.replay_window as u64, 0, MAX_REPLAY_WINDOW as u64)?;
         check("datagram_queue", config.datagram_queue as u64, 0, MAX_DATAGRAM_QUEUE)?;
@@ -489,10 +483,6 @@ impl KcpConfigBuilder {
         Ok(config)
     }
 }
-
-/// HELLO with the longest first message and a cookie, and ANSWER with the longest answer, fit such packets.
-#[cfg(feature = "noise")]
-const MIN_NOISE_MTU: u64 = 256;
 
 #[cfg(test)]
 mod tests {

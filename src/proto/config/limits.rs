@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
+#[cfg(feature = "noise")]
+use crate::proto::{extension::Extensions, noise::Noise};
 use crate::{
     crypto::PacketCrypto,
     proto::{
@@ -71,4 +73,27 @@ pub(crate) fn check(field: &'static str, value: u64, min: u64, max: u64) -> Resu
         return Ok(());
     }
     Err(ConfigError { field, value, min, max })
+}
+
+/// HELLO with the longest first message and a cookie, and ANSWER with the longest answer, fit such packets.
+#[cfg(feature = "noise")]
+const MIN_NOISE_MTU: u64 = 256;
+
+/// What else is said must make sense for sessions that agree on keys.
+#[cfg(feature = "noise")]
+pub(crate) fn check_noise(
+    noise: &Noise,
+    has_crypto: bool,
+    extensions: Extensions,
+    mtu: usize,
+) -> Result<(), ConfigError> {
+    let refuse = |conflict, refused| check(conflict, u64::from(refused), 0, 0);
+    check("mtu", mtu as u64, MIN_NOISE_MTU, u64::MAX)?;
+    // A cipher that is never used is a mistake: it would be taken for what protects the sessions.
+    let serves_static = noise.accepts() && noise.serves_static_peers();
+    refuse("noise with crypto", has_crypto && !serves_static)?;
+    // Nor does anybody mean to serve peers in the clear beside those that agree on keys.
+    refuse("noise serving static peers without crypto", !has_crypto && serves_static)?;
+    // The peer learns by them that there is a session.
+    refuse("noise without extensions", extensions == Extensions::Off)
 }

@@ -5,290 +5,34 @@
 //! sender has the answer, and a session begins. Everything that costs nothing is looked at before anything is computed: whether
 //! sessions are accepted, whether it was answered before, the cookie, and whether there is room.
 //!
-//! There are limits as for half-open sessions, of the same numbers: in all, and for one network. At the one in all the oldest gives way if
-//! it is a second old, and so does the oldest of a network at that network's to who has a cookie; else who comes is refused and asks again.
+//! What is kept, and within which limits, is in [`table`].
 
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
-use core::{
-    net::{IpAddr, SocketAddr},
-    ops::Range,
-    time::Duration,
-};
+mod table;
 
+use alloc::{boxed::Box, vec};
+use core::{net::SocketAddr, ops::Range, time::Duration};
+
+pub(super) use self::table::Agreements;
+use self::table::{Next, Pending};
 use super::{
     Endpoint, Incoming, Reply, Routed, Run,
-    hash::{HashKey, Map},
-    limit::{Bucket, Rate, network},
     offers::Offer,
     record::FirstPush,
     routes::{Handle, Route, Routes, SEALED_TAG},
     sealed_records::SealedRecords,
-    shard::Shard,
     stateless::Answer,
 };
 use crate::proto::{
-    AbortReason, CookiePolicy, Instant, KcpConfig, Random,
-    agreement::{CONTEXT_LEN, Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
+    AbortReason, CookiePolicy, Instant, Random,
+    agreement::{Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
     extension::SessionId,
-    noise::{AnswerNext, Generator, NoiseError, Responder, ResponderHandshake, SessionKeys},
+    noise::{AnswerNext, NoiseError, SessionKeys},
     trace::tell,
 };
 
-/// How long keys wait for a packet under them: as long as a peer asks by default.
-const LIFETIME: Duration = Duration::from_secs(30);
-/// One that was answered in this time does not give way: its peer's first packet may be on its way.
-const IDLE: Duration = Duration::from_secs(1);
-
-/// First messages a second that are computed without a cookie, or for nothing, beyond which there is load: some 5 % of a core. A burst of
-/// them may come from addresses that are false, long before the other limits are half used.
-const COMPUTED_PER_SECOND: u32 = 500;
-
-/// How often a handshake whose last messages are almost right goes on, once it is [spent](ResponderHandshake::is_spent): its peer sends
+/// How often a handshake whose last messages are almost right goes on, once it is [spent](crate::proto::noise::ResponderHandshake::is_spent): its peer sends
 /// the true one twice a second.
 const RENEWAL: Duration = Duration::from_millis(250);
-
-/// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
-const MAX_OF_ROUTE: usize = 4;
-/// None of them gives way to another one sooner: with a packet lost or two, its peer's last message may still come.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The agreements of an endpoint.
-pub(super) struct Agreements {
-    responder: Arc<Responder>,
-    /// Peers without key agreement are served, too.
-    pub(super) serves_static: bool,
-    random: Generator,
-    /// By address and conv: one, or some where others came later. Each of them may be the true one.
-    pending: Map<Route, Vec<Pending>>,
-    /// All of them.
-    count: usize,
-    order: Order,
-    networks: Map<u64, OfNetwork>,
-    max: usize,
-    max_of_network: usize,
-    computed_rate: Rate,
-    computed: Bucket,
-}
-
-/// Those of one network.
-#[derive(Default)]
-struct OfNetwork {
-    count: usize,
-    order: Order,
-}
-
-/// The agreements by the time at which they were answered first. Some may be gone.
-#[derive(Default)]
-struct Order(VecDeque<(Instant, Route)>);
-
-impl Order {
-    /// Adds one, as the `count`th of those that are there. What is gone leaves its place: no more of them than of those, and some.
-    fn push(&mut self, since: Instant, route: Route, count: usize, all: &Map<Route, Vec<Pending>>) {
-        if self.0.len() > 2 * count + 64 {
-            self.0.retain(|(since, route)| {
-                all.get(route).is_some_and(|all| all.iter().any(|pending| pending.since == *since))
-            });
-        }
-        self.0.push_back((since, route));
-    }
-
-    /// Takes out the oldest, if it is so old.
-    fn pop(&mut self, now: Instant, age: Duration) -> Option<(Instant, Route)> {
-        let (since, _) = self.0.front()?;
-        if now - *since >= age { self.0.pop_front() } else { None }
-    }
-}
-
-impl core::fmt::Debug for Agreements {
-    /// No secrets.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Agreements").field("pending", &self.count).finish_non_exhaustive()
-    }
-}
-
-/// One first message that was answered.
-struct Pending {
-    since: Instant,
-    first: Box<[u8]>,
-    /// What was said beside it. XX has no tag that would tell whether somebody has changed that.
-    context: [u8; CONTEXT_LEN],
-    /// The id of this end in the answer.
-    id: SessionId,
-    answer: Box<[u8]>,
-    next: Next,
-    /// It came with a cookie, so from whoever receives at its address.
-    proven: bool,
-    /// A packet was opened under its keys.
-    opened: bool,
-    /// When its handshake went on last although it was spent.
-    renewed: Instant,
-}
-
-enum Next {
-    Last(Box<ResponderHandshake>),
-    Keys(Box<SessionKeys>),
-    /// They were taken.
-    Nothing,
-    /// The last message came from somebody who is not trusted. It is refused as often as it comes.
-    Refused(NoiseError),
-}
-
-impl Agreements {
-    pub(super) fn new(config: &KcpConfig, key: HashKey, random: &mut dyn Random) -> Option<Self> {
-        let noise = config.noise()?;
-        Some(Self {
-            responder: Arc::clone(noise.responder()?),
-            serves_static: noise.serves_static_peers(),
-            random: Generator::new(random),
-            pending: Map::with_hasher(key),
-            count: 0,
-            order: Order::default(),
-            networks: Map::with_hasher(key),
-            max: config.max_half_open(),
-            max_of_network: config.max_half_open_of_network(),
-            computed_rate: Rate::new(COMPUTED_PER_SECOND, COMPUTED_PER_SECOND),
-            computed: Bucket::default(),
-        })
-    }
-
-    pub(super) fn reseed(&mut self, random: &mut dyn Random) {
-        self.random = Generator::new(random);
-    }
-
-    /// These are those of one shard: they draw something else than those of the others, which were made with the same randomness, and
-    /// have their part of the limits.
-    pub(super) fn set_shard(&mut self, shard: &Shard) {
-        self.random.set_apart(shard.index);
-        self.max = shard.part_of(self.max);
-        self.max_of_network = shard.part_of(self.max_of_network);
-        let computed = shard.part(COMPUTED_PER_SECOND);
-        self.computed_rate = Rate::new(computed, computed);
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn contains(&self, route: &Route) -> bool {
-        self.pending.contains_key(route)
-    }
-
-    /// Whether half of a limit is used, or many messages were computed lately.
-    fn is_under_load(&self, now: Instant, ip: IpAddr) -> bool {
-        let of_network = self.of_network(ip);
-        2 * self.count >= self.max
-            || 2 * of_network >= self.max_of_network
-            || !self.computed_rate.allows(self.computed, now)
-    }
-
-    /// Forgets those of a route that `is_over` says.
-    fn remove_if(&mut self, route: &Route, is_over: impl Fn(&Pending) -> bool) {
-        let Some(of_route) = self.pending.get_mut(route) else { return };
-        let before = of_route.len();
-        of_route.retain(|pending| !is_over(pending));
-        let removed = before - of_route.len();
-        if of_route.is_empty() {
-            self.pending.remove(route);
-        }
-        self.count -= removed;
-        let network = network(route.0.ip());
-        if let Some(of_network) = self.networks.get_mut(&network) {
-            of_network.count -= removed;
-            if of_network.count == 0 {
-                self.networks.remove(&network);
-            }
-        }
-        if self.pending.is_empty() {
-            // Gives the memory of a crowd back.
-            let key = *self.pending.hasher();
-            (self.pending, self.networks) = (Map::with_hasher(key), Map::with_hasher(key));
-            self.order = Order::default();
-        }
-    }
-
-    pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((since, route)) = self.order.pop(now, LIFETIME) {
-            self.remove_if(&route, |pending| pending.since == since);
-        }
-    }
-
-    pub(super) fn expires_at(&self) -> Option<Instant> {
-        self.order.0.front().map(|(since, _)| *since + LIFETIME)
-    }
-
-    fn of_network(&self, ip: IpAddr) -> usize {
-        self.networks.get(&network(ip)).map_or(0, |of_network| of_network.count)
-    }
-
-    /// Makes room for one more of this address. Returns whether there is.
-    fn make_room(&mut self, now: Instant, ip: IpAddr, is_proven: bool) -> bool {
-        self.expire(now);
-        while self.count >= self.max
-            && let Some((since, route)) = self.order.pop(now, IDLE)
-        {
-            self.remove_if(&route, |pending| pending.since == since);
-        }
-        // Many may share an address, and who has no other must not be locked out by one of them.
-        while is_proven
-            && let Some(of_network) = self.networks.get_mut(&network(ip))
-            && of_network.count >= self.max_of_network
-            && let Some((since, route)) = of_network.order.pop(now, IDLE)
-        {
-            self.remove_if(&route, |pending| pending.since == since);
-        }
-        self.count < self.max && self.of_network(ip) < self.max_of_network
-    }
-
-    fn insert(&mut self, route: Route, pending: Pending) {
-        let since = pending.since;
-        self.count += 1;
-        self.order.push(since, route, self.count, &self.pending);
-        let of_network = self.networks.entry(network(route.0.ip())).or_default();
-        of_network.count += 1;
-        of_network.order.push(since, route, of_network.count, &self.pending);
-        self.pending.entry(route).or_default().push(pending);
-    }
-
-    /// What was answered on a route, the oldest first.
-    fn of_route(&mut self, route: &Route) -> &mut [Pending] {
-        self.pending.get_mut(route).map_or(&mut [], |pending| pending)
-    }
-
-    /// Whether a packet of this route opens under keys that wait for one. It can be opened once more.
-    fn opens(&mut self, route: &Route, packet: &[u8]) -> bool {
-        let mut copy = Vec::new();
-        self.of_route(route).iter_mut().any(|pending| {
-            let Next::Keys(keys) = &mut pending.next else { return false };
-            copy.clear();
-            copy.extend_from_slice(packet);
-            pending.opened = keys.peek(&mut copy).is_ok();
-            pending.opened
-        })
-    }
-
-    /// The keys under which a packet was opened.
-    fn take_keys(&mut self, route: &Route) -> Option<Box<SessionKeys>> {
-        self.of_route(route).iter_mut().filter(|pending| pending.opened).find_map(|pending| {
-            match core::mem::replace(&mut pending.next, Next::Nothing) {
-                Next::Keys(keys) => Some(keys),
-                other => {
-                    pending.next = other;
-                    None
-                }
-            }
-        })
-    }
-
-    /// Keeps keys that were taken, for the next packet under them.
-    fn return_keys(&mut self, route: &Route, keys: Box<SessionKeys>) {
-        let mut of_route = self.of_route(route).iter_mut();
-        if let Some(pending) =
-            of_route.find(|pending| pending.opened && matches!(pending.next, Next::Nothing))
-        {
-            (pending.next, pending.opened) = (Next::Keys(keys), false);
-        }
-    }
-}
 
 /// Whether a packet of this route is sealed or in the clear, and not of a peer without key agreement. Of a session that has moved it is
 /// known where there are no such peers: theirs may begin with any number.
@@ -536,17 +280,9 @@ impl Endpoint {
             let answer = Answer::Retry { cookie, tag: greeting.id.tag(), ts };
             return reply(self.answer(now, conv, answer, len, true));
         }
-        let of_route = agreements.of_route(&route);
-        if of_route.len() >= MAX_OF_ROUTE {
-            // This one may be a recording, and each of the others that of a peer whose next packet is late.
-            let unproven = of_route.iter().find(|pending| is_proven && !pending.proven);
-            let gives_way =
-                unproven.or_else(|| of_route.first().filter(|pending| now - pending.since >= PATIENCE));
-            let Some(id) = gives_way.map(|pending| pending.id) else {
-                self.stats.dropped_no_session += 1;
-                return Fate::Done;
-            };
-            agreements.remove_if(&route, |pending| pending.id == id);
+        if !agreements.make_room_on_route(now, &route, is_proven) {
+            self.stats.dropped_no_session += 1;
+            return Fate::Done;
         }
         if !agreements.make_room(now, source.ip(), is_proven) {
             self.stats.dropped_max_half_open += 1;
@@ -566,8 +302,8 @@ impl Endpoint {
             Ok(_) => !is_proven,
             Err(error) => matches!(error, NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey),
         };
-        if counts && agreements.computed_rate.allows(agreements.computed, now) {
-            agreements.computed_rate.take(&mut agreements.computed, now);
+        if counts {
+            agreements.note_computed(now);
         }
         match answered {
             Ok(answer) => {

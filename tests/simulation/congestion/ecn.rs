@@ -73,6 +73,7 @@ fn without(config: &KcpConfig) -> KcpConfig {
 
 /// With the default's Startup, the queue may overflow before the first mark is answered.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation ecn -- --ignored"]
 fn a_queue_that_marks_drops_less_at_the_same_rate() {
     for (name, config) in controllers() {
         // KCP's own RTO leaves no room for a queue that grows: what it loses to that differs with everything.

@@ -46,6 +46,7 @@ fn fills_a_lossy_link_but_not_its_queue(seeds: Range<u64>) {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation lossy -- --ignored"]
 fn the_default_settings_fill_a_lossy_link_but_not_its_queue() {
     fills_a_lossy_link_but_not_its_queue(0..1);
 }

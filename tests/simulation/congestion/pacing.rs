@@ -9,6 +9,7 @@ use kcp9_simulator::{CLIENT, LinkSettings, Simulation, Writer, ms};
 use super::{SECOND, controllers, rate};
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation pacing -- --ignored"]
 fn small_messages_keep_their_rate() {
     for (size, (name, config)) in
         [1, 32, 200].into_iter().flat_map(|size| controllers().map(|case| (size, case)))
@@ -52,6 +53,7 @@ fn a_few_requests_do_not_slow_down_the_transfer_behind_them() {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation pacing -- --ignored"]
 fn congestion_control_turned_on_later_starts_without_debts() {
     let link = LinkSettings::delay(ms(20)).rate(12_500_000, 4_000_000);
     for (name, config) in controllers() {
@@ -69,6 +71,7 @@ fn congestion_control_turned_on_later_starts_without_debts() {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation pacing -- --ignored"]
 fn frequent_calls_do_not_starve_a_slow_path() {
     let link = LinkSettings::delay(ms(50)).rate(60_000, 200_000);
     for (name, config) in controllers() {

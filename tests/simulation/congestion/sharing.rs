@@ -80,6 +80,7 @@ fn run_within(
 /// Behind startup each gets about as much, and the queue stays short however long they go on: none sees the path empty by
 /// itself.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation sharing -- --ignored"]
 fn sessions_that_share_a_link_do_not_fill_its_queue() {
     for (count, longest) in [(2, 1.1), (8, 2.2)] {
         for seed in 0..2 {
@@ -185,6 +186,7 @@ fn shares(crowd: &mut Crowd, time: Duration, rate: u64) -> [f64; 2] {
 
 /// If all took room for their batches, they would overflow the buffer before the link again and again.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation sharing -- --ignored"]
 fn sessions_whose_acks_come_in_batches_seldom_overflow_a_shared_buffer() {
     for seed in 0..2 {
         let [share, resent] = in_batches(seed, &KcpConfig::default(), SECOND / 2);
@@ -225,6 +227,7 @@ fn with_little_each(seed: u64, config: &KcpConfig, begin: Duration) -> [f64; 2] 
 
 /// A window that went on growing would be no limit when the link's queue is full: nearly everything would be sent twice.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation sharing -- --ignored"]
 fn sessions_with_little_to_send_each_do_not_flood_a_link_together() {
     for seed in 0..2 {
         let [share, resent] = with_little_each(seed, &KcpConfig::default(), 5 * SECOND);
@@ -261,6 +264,7 @@ fn part_of_a_late_session(
 
 /// One that comes late finds the queue of the others, which it takes for a part of the path until they empty it.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation sharing -- --ignored"]
 fn a_late_session_gets_its_part() {
     for seed in 0..2 {
         for after in [5, 13] {
@@ -312,6 +316,7 @@ fn compete(
 
 /// Each kind gets a part that it can work with: none starves the other.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation sharing -- --ignored"]
 fn controllers_leave_room_to_each_other() {
     for (pair, least) in [
         ([CongestionControl::BbrLike, CongestionControl::Cubic], 0.15),

@@ -1,0 +1,164 @@
+//! Ends of sessions with key agreement on virtual time: what they send is for the test to carry.
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use kcp9::{
+    KcpConfig,
+    proto::{Connection, Endpoint, Handle, Instant, ReadError, Routed, SessionSeed},
+};
+use kcp9_simulator::Rng;
+
+pub(super) const SERVER: ([u8; 4], u16) = ([10, 0, 0, 1], 443);
+
+pub(super) fn address((ip, port): ([u8; 4], u16)) -> SocketAddr {
+    SocketAddr::from((ip, port))
+}
+
+pub(super) fn client_address(nth: usize) -> SocketAddr {
+    address(([10, 0, 1, nth as u8], 4_000))
+}
+
+/// A server that echoes and then ends its stream.
+pub(super) struct Server {
+    pub(super) endpoint: Endpoint,
+    pub(super) config: KcpConfig,
+    pub(super) rng: Rng,
+    pub(super) sessions: HashMap<Handle, Connection>,
+    pub(super) accepted: usize,
+    pub(super) replies: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+impl Server {
+    pub(super) fn new(config: KcpConfig, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let endpoint = Endpoint::accepting(&config, &mut rng);
+        Self { endpoint, config, rng, sessions: HashMap::new(), accepted: 0, replies: Vec::new() }
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, source: SocketAddr, packet: &[u8]) {
+        let stride = packet.len().max(1);
+        let mut block = Arc::new(packet.to_vec().into_boxed_slice());
+        self.endpoint.receive(source, Arc::get_mut(&mut block).unwrap(), stride);
+        while let Some(routed) = self.endpoint.poll_routed(now, &block) {
+            let run = match routed {
+                Routed::Session(run) => run,
+                Routed::Incoming(incoming) => {
+                    assert!(incoming.sealed && incoming.validated);
+                    let keys = self.endpoint.take_session_keys().unwrap();
+                    let seed = SessionSeed::new(&mut self.rng);
+                    let connection =
+                        Connection::accept_with_keys(incoming.conv, &self.config, now, seed, keys);
+                    let accepted = self.endpoint.accept(now).unwrap();
+                    self.endpoint.follow(accepted.run.handle, &connection);
+                    self.sessions.insert(accepted.run.handle, connection);
+                    self.accepted += 1;
+                    accepted.run
+                }
+                Routed::Reply(reply) => {
+                    assert!(self.endpoint.reply().len() <= packet.len(), "longer than its cause");
+                    self.replies.push((reply.to, self.endpoint.reply().to_vec()));
+                    continue;
+                }
+                Routed::FromElsewhere(run, from) => {
+                    let connection = self.sessions.get_mut(&run.handle).unwrap();
+                    connection.handle_from_elsewhere(now, packet, stride, from);
+                    let mut buffer = vec![0; 2_048];
+                    assert_eq!(
+                        connection.poll_transmit_elsewhere(now, &mut buffer),
+                        None,
+                        "a copy from elsewhere is asked for nothing"
+                    );
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            let connection = self.sessions.get_mut(&run.handle).unwrap();
+            connection.handle_sealed_batch(now, &mut block, run.range, run.stride);
+        }
+    }
+
+    pub(super) fn drive(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut sent = std::mem::take(&mut self.replies);
+        let mut ended = Vec::new();
+        for (handle, connection) in &mut self.sessions {
+            let mut bytes = [0; 4_096];
+            loop {
+                match connection.read(&mut bytes) {
+                    Ok(len) => assert_eq!(connection.write(now, &bytes[..len]), Ok(len)),
+                    Err(ReadError::Finished) => break connection.shutdown(now),
+                    Err(_) => break,
+                }
+            }
+            let (peer, _) = self.endpoint.route(*handle).unwrap();
+            sent.extend(driven(connection, now).into_iter().map(|packet| (peer, packet)));
+            if connection.close_reason().is_some() {
+                ended.push(*handle);
+            }
+        }
+        for handle in ended {
+            let mut connection = self.sessions.remove(&handle).unwrap();
+            let (record, keys) = (connection.record(), connection.take_session_keys());
+            assert!(self.endpoint.close_sealed(now, handle, record, keys));
+        }
+        sent
+    }
+}
+
+/// What a connection sends now.
+pub(super) fn driven(connection: &mut Connection, now: Instant) -> Vec<Vec<u8>> {
+    if connection.poll_timeout().is_some_and(|at| at <= now) {
+        connection.handle_timeout(now);
+    }
+    while connection.poll_event().is_some() {}
+    let (mut buffer, mut packets) = (vec![0; 65_536], Vec::new());
+    while let Some(transmit) = connection.poll_transmit(now, &mut buffer) {
+        packets.extend(buffer[..transmit.len].chunks(transmit.stride).map(<[u8]>::to_vec));
+    }
+    packets
+}
+
+/// What a client at the first address sends now, and what comes back.
+pub(super) fn exchange(now: Instant, server: &mut Server, client: &mut Connection) {
+    for packet in driven(client, now) {
+        server.receive(now, client_address(1), &packet);
+    }
+    for (_, packet) in server.drive(now) {
+        let _ = client.handle_packet(now, &mut packet.clone());
+    }
+}
+
+/// A client that writes, ends its stream, and reads to the end.
+pub(super) struct Client {
+    pub(super) connection: Connection,
+    pub(super) request: Vec<u8>,
+    pub(super) answer: Vec<u8>,
+    pub(super) written: usize,
+}
+
+impl Client {
+    pub(super) fn new(config: &KcpConfig, now: Instant, conv: u32, len: usize, rng: &mut Rng) -> Self {
+        let seed = SessionSeed::new(rng);
+        let connection = Connection::connect_with_noise(conv, config, now, seed, rng).unwrap();
+        let request = (0..len).map(|_| rng.next() as u8).collect();
+        Self { connection, request, answer: Vec::new(), written: 0 }
+    }
+
+    /// Returns whether all is done.
+    pub(super) fn work(&mut self, now: Instant) -> bool {
+        if self.written < self.request.len()
+            && let Ok(len) = self.connection.write(now, &self.request[self.written..])
+        {
+            self.written += len;
+        }
+        if self.written == self.request.len() {
+            self.connection.shutdown(now);
+        }
+        let mut bytes = [0; 4_096];
+        while let Ok(len) = self.connection.read(&mut bytes) {
+            self.answer.extend_from_slice(&bytes[..len]);
+        }
+        let reason = self.connection.close_reason();
+        assert!(matches!(reason, None | Some(kcp9::proto::CloseReason::Finished)), "{reason:?}");
+        reason.is_some()
+    }
+}
