@@ -222,21 +222,26 @@ async fn figures_stay_when_their_endpoint_is_gone_and_are_added_up_by_name() {
 
     let endpoint = KcpEndpoint::bind(ANY).await.unwrap();
     metrics.watch("clients", &endpoint);
-    let mut streams =
-        vec![endpoint.connect(addr, config()).unwrap(), endpoint.connect(addr, config()).unwrap()];
-    for _ in 0..2 {
-        let stream = KcpStream::connect(addr, KcpConfig::default()).await.unwrap();
-        metrics.watch_stream("clients", &stream);
-        streams.push(stream);
-    }
-    metrics.watch_session("first", streams[0].handle());
-    for stream in &mut streams {
+    let mut streams = Vec::new();
+    for nth in 0..4 {
+        // One after the other: of several that begin at once, any may be accepted first.
+        let mut stream = if nth < 2 {
+            endpoint.connect(addr, config()).unwrap()
+        } else {
+            KcpStream::connect(addr, KcpConfig::default()).await.unwrap()
+        };
+        match nth {
+            0 => metrics.watch_session("first", stream.handle()),
+            1 => {}
+            _ => metrics.watch_stream("clients", &stream),
+        }
         stream.write_all(b"hello").await.unwrap();
         let (mut peer, _) = within(20, "a session", listener.accept()).await.unwrap();
-        peer.read_exact(&mut [0; 5]).await.unwrap();
+        within(20, "a greeting", peer.read_exact(&mut [0; 5])).await.unwrap();
         stream.write_all(b"!").await.unwrap();
-        peer.read_exact(&mut [0; 1]).await.unwrap();
-        peer.shutdown().await.unwrap();
+        within(20, "more of it", peer.read_exact(&mut [0; 1])).await.unwrap();
+        within(20, "the end of the answer", peer.shutdown()).await.unwrap();
+        streams.push(stream);
     }
     assert_eq!(value(r#"kcp9_sessions_connected_total{endpoint="clients"}"#), Some(4.0));
     assert_eq!(value(r#"kcp9_sessions_accepted_total{endpoint="server"}"#), Some(4.0));
