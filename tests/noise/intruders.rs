@@ -1,6 +1,6 @@
 //! What floods, forgeries and packets kept back do to a server on virtual time, and to who wants to get in meanwhile.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use kcp9::{
     CookiePolicy, KcpConfig,
@@ -15,6 +15,18 @@ use crate::{
     ends::Keys,
     virtual_ends::{Client, Server, address, client_address, driven, exchange},
 };
+
+fn config(noise: impl Into<Noise>) -> KcpConfig {
+    KcpConfig::builder().noise(noise.into()).build().unwrap()
+}
+
+/// A client at the first address and its server, for a while.
+fn go_on(millis: Range<u64>, server: &mut Server, client: &mut Client) {
+    for now in millis.map(Instant::from_millis) {
+        client.work(now);
+        exchange(now, server, &mut client.connection);
+    }
+}
 
 /// What floods a server with first messages costs it no more than its limits say.
 #[test]
@@ -62,10 +74,9 @@ fn first_messages_fill_no_more_than_the_limit_and_who_is_there_gets_in_by_a_cook
 #[test]
 fn a_flood_of_wrong_first_messages_has_cookies_asked_for() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::NkPsk0).into()), 1);
+    let mut server = Server::new(config(keys.responder(Pattern::NkPsk0)), 1);
     let wrong = Keys { psk: Keys::new(3).psk, ..Keys::new(2) };
-    let flooder = config(wrong.initiator(Pattern::NkPsk0).into());
+    let flooder = config(wrong.initiator(Pattern::NkPsk0));
     let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
     let mut retries = 0;
     for nth in 0..1_000_u16 {
@@ -78,7 +89,7 @@ fn a_flood_of_wrong_first_messages_has_cookies_asked_for() {
     }
     assert_eq!((server.endpoint.agreeing(), retries), (0, 500), "500 were computed");
     // Who is there pays a round trip.
-    let of_client = config(keys.initiator(Pattern::NkPsk0).into());
+    let of_client = config(keys.initiator(Pattern::NkPsk0));
     let mut client = Client::new(&of_client, now, 7, 10, &mut rng);
     for packet in driven(&mut client.connection, now) {
         server.receive(now, client_address(1), &packet);
@@ -129,17 +140,16 @@ fn forged_cookies_do_not_keep_the_true_one_away_and_draw_no_more_packets() {
 #[test]
 fn refusals_in_the_clear_end_no_session_that_lives() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::Xx).into()), 1);
+    let mut server = Server::new(config(keys.responder(Pattern::Xx)), 1);
     let mut rng = Rng::new(3);
     // What a server says to somebody whose pattern is another one.
     let at = Instant::from_millis;
-    let other = config(keys.initiator(Pattern::Nk).into());
+    let other = config(keys.initiator(Pattern::Nk));
     for packet in driven(&mut Client::new(&other, at(0), 7, 0, &mut rng).connection, at(0)) {
         server.receive(at(0), client_address(2), &packet);
     }
     let (_, mut refusal) = server.replies.remove(0);
-    let client = config(keys.initiator(Pattern::Xx).into());
+    let client = config(keys.initiator(Pattern::Xx));
     let seed = SessionSeed::new(&mut rng);
     let mut client = Connection::connect_with_noise(7, &client, at(0), seed, &mut rng).unwrap();
     client.write(at(0), b"one").unwrap();
@@ -172,9 +182,8 @@ fn refusals_in_the_clear_end_no_session_that_lives() {
 #[test]
 fn first_messages_of_one_route_do_not_shut_out_who_is_there() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
-    let client = config(keys.initiator(Pattern::Nk).into());
+    let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
+    let client = config(keys.initiator(Pattern::Nk));
     let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
     for _ in 0..10 {
         let mut forger = Client::new(&client, now, 7, 0, &mut rng);
@@ -185,11 +194,7 @@ fn first_messages_of_one_route_do_not_shut_out_who_is_there() {
     assert_eq!(server.endpoint.agreeing(), 1, "the others are asked for a cookie");
     server.replies.clear();
     let mut client = Client::new(&client, now, 7, 10, &mut rng);
-    for millis in 5_000..6_000 {
-        let now = Instant::from_millis(millis);
-        client.work(now);
-        exchange(now, &mut server, &mut client.connection);
-    }
+    go_on(5_000..6_000, &mut server, &mut client);
     assert_eq!((server.accepted, client.answer), (1, client.request));
 }
 
@@ -225,9 +230,8 @@ fn at_the_limit_of_a_network_the_oldest_gives_way_to_who_has_a_cookie() {
 #[test]
 fn spoilt_copies_of_a_last_message_shut_out_the_true_one_for_no_longer_than_they_come() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::Xx).into()), 1);
-    let client = config(keys.initiator(Pattern::Xx).into());
+    let mut server = Server::new(config(keys.responder(Pattern::Xx)), 1);
+    let client = config(keys.initiator(Pattern::Xx));
     let mut client = Client::new(&client, Instant::from_millis(5_000), 7, 10, &mut Rng::new(3));
     let mut spoilt = 0;
     for millis in 5_000..8_000 {
@@ -257,9 +261,8 @@ fn spoilt_copies_of_a_last_message_shut_out_the_true_one_for_no_longer_than_they
 #[test]
 fn a_session_that_is_refused_for_want_of_room_is_offered_again() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
-    let client = config(keys.initiator(Pattern::Nk).into());
+    let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
+    let client = config(keys.initiator(Pattern::Nk));
     let start = Instant::from_millis(5_000);
     let mut client = Client::new(&client, start, 7, 10, &mut Rng::new(3));
     exchange(start, &mut server, &mut client.connection);
@@ -276,11 +279,7 @@ fn a_session_that_is_refused_for_want_of_room_is_offered_again() {
         }
     }
     assert!(refused > 0);
-    for millis in 5_000..6_000 {
-        let now = Instant::from_millis(millis);
-        client.work(now);
-        exchange(now, &mut server, &mut client.connection);
-    }
+    go_on(5_000..6_000, &mut server, &mut client);
     assert_eq!((server.accepted, client.answer), (1, client.request));
 }
 
@@ -298,9 +297,8 @@ fn a_configuration_without_key_agreement_says_nothing_for_a_session_that_has_key
 #[test]
 fn no_sealed_packet_is_lost_for_what_it_looks_like() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
-    let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
-    let client = config(keys.initiator(Pattern::Nk).into());
+    let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
+    let client = config(keys.initiator(Pattern::Nk));
     let (mut rng, mut now) = (Rng::new(3), Instant::from_millis(0));
     let seed = SessionSeed::new(&mut rng);
     let mut client = Connection::connect_with_noise(7, &client, now, seed, &mut rng).unwrap();
@@ -324,11 +322,10 @@ fn no_sealed_packet_is_lost_for_what_it_looks_like() {
 #[test]
 fn what_opens_half_a_minute_late_begins_no_session() {
     let keys = Keys::new(2);
-    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
     for (late, accepted) in [(29_000, 1), (31_000, 0)] {
-        let mut server = Server::new(config(keys.responder(Pattern::Nk).into()), 1);
+        let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
         let mut client = Client::new(
-            &config(keys.initiator(Pattern::Nk).into()),
+            &config(keys.initiator(Pattern::Nk)),
             Instant::from_millis(0),
             7,
             10,

@@ -106,9 +106,9 @@ impl Sessions {
         }
     }
 
-    /// Has a session that was just accepted served in the next poll of the driver's task but one. Before the next one, a task may run
-    /// that accepts it, and before that but one a task that this one has spawned. What they answer takes the ACK and the answer to the
-    /// HELLO along: one system call instead of two. Where nothing else is to be done, both polls come at once.
+    /// Has a session that was just accepted served two polls of the driver's task later. In between, the task that accepts it can run, and
+    /// then one that this task spawns for it. What they write takes the ACK and the answer to the HELLO along: one system call instead of
+    /// two. Where no other task has anything to do, both polls follow at once.
     pub(super) fn defer(&mut self, handle: Handle) {
         if let Some(slot) = self.get_mut(handle).filter(|slot| !slot.dirty) {
             slot.dirty = true;
