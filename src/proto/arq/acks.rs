@@ -29,6 +29,8 @@ const PROMPT_SEGMENTS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: Vec<Ack>,
+    /// So many at its front were sent, and stay until all were: to move the others up for each packet would take longer than they do.
+    sent: usize,
     /// The ACKs behind a gap that the last packet carried. The next one repeats them, if it leaves by `repeat_until`.
     repeatable: Vec<Ack>,
     repeat_until: Instant,
@@ -64,13 +66,22 @@ impl Acks {
     pub(super) fn push(&mut self, ack: Ack, len: usize, rcv_nxt: u32, now: Instant, delay: Duration) {
         self.arrived += 1;
         self.arrived_bytes += len;
-        let waiting = self.waiting.len();
+        let waiting = self.waiting.len() - self.sent;
         match self.waiting.last_mut() {
             Some(last) if seq::before(last.sn, rcv_nxt) => *last = ack,
-            _ if waiting < MAX_WAITING => self.waiting.push(ack),
+            _ if waiting < MAX_WAITING => self.add(ack),
             _ => {}
         }
         self.deadline.get_or_insert(now + delay);
+    }
+
+    #[inline]
+    fn add(&mut self, ack: Ack) {
+        if self.waiting.len() >= MAX_WAITING {
+            self.waiting.drain(..self.sent);
+            self.sent = 0;
+        }
+        self.waiting.push(ack);
     }
 
     /// Whether so much arrived that its ACKs should not wait: [`PROMPT_SEGMENTS`] full segments, or as many segments as there
@@ -121,8 +132,8 @@ impl Acks {
             self.repeatable.clear();
         }
         let mut taken = 0;
-        let mut done = 0;
-        for (i, ack) in self.waiting.iter().enumerate() {
+        let mut done = self.sent;
+        for (i, ack) in self.waiting.iter().enumerate().skip(self.sent) {
             if filter.is_needed(i, ack) {
                 if taken == max {
                     break;
@@ -136,11 +147,12 @@ impl Acks {
             }
             done = i + 1;
         }
+        self.sent = done;
         if done < self.waiting.len() {
-            self.waiting.drain(..done);
             return;
         }
         self.waiting.clear();
+        self.sent = 0;
         self.arrived = 0;
         self.arrived_bytes = 0;
         self.deadline = None;
@@ -150,12 +162,14 @@ impl Acks {
     /// Repeats the ACKs that are still behind a gap, as far as the new ACKs leave room for them.
     #[inline(never)]
     fn repeat(&self, max: usize, filter: Filter, send: &mut impl FnMut(Ack)) {
-        let new = self.waiting.iter().enumerate().filter(|&(i, ack)| filter.is_needed(i, ack)).count();
-        let room = max.saturating_sub(new);
+        let waiting = self.waiting.iter().enumerate().skip(self.sent);
+        let room = max - waiting.filter(|&(i, ack)| filter.is_needed(i, ack)).take(max).count();
         self.repeatable.iter().copied().filter(|ack| filter.is_behind_gap(ack)).take(room).for_each(send);
     }
 
     pub(super) fn trim(&mut self) {
+        self.waiting.drain(..self.sent);
+        self.sent = 0;
         self.waiting.shrink_to_fit();
         self.repeatable = Vec::new();
     }
@@ -248,5 +262,18 @@ mod tests {
             acks.push(Ack { sn: 1 + sn % 7, ts: 0 }, 100, 0, Instant::ZERO, DELAY);
         }
         assert_eq!(acks.waiting.len(), MAX_WAITING);
+    }
+
+    #[test]
+    fn a_full_list_takes_as_many_as_were_sent() {
+        let mut acks = Acks::default();
+        let full = MAX_WAITING as u32;
+        push(&mut acks, 1..=full, 0);
+        assert_eq!(take(&mut acks, 58, 0), (1..=58).collect::<Vec<_>>());
+        push(&mut acks, full + 1..=full + 100, 0);
+        assert_eq!(acks.waiting.len(), MAX_WAITING);
+        // The first 58 are repeated.
+        assert!(take(&mut acks, 5_000, 0).into_iter().eq(1..=full + 58));
+        assert!(acks.is_empty());
     }
 }

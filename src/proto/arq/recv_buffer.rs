@@ -30,7 +30,7 @@ pub use self::blocks::Block;
 pub(in crate::proto) use self::blocks::BlockPosition;
 use self::{
     ready_queue::ReadyQueue,
-    reassembly::{OutOfOrder, Reassembly},
+    reassembly::{Payload, Reassembly},
     room::Room,
     segment_buffers::SegmentBuffers,
 };
@@ -225,7 +225,7 @@ impl RecvBuffer {
         {
             return Insert::Refused;
         }
-        let is_new = self.reassembly.insert(sn, frg, || self.buffers.copy_of(payload));
+        let is_new = self.reassembly.insert(sn, frg, payload, |payload| self.buffers.copy_of(payload));
         if !is_new {
             return Insert::Duplicate;
         }
@@ -246,12 +246,16 @@ impl RecvBuffer {
     pub(super) fn advance(&mut self) -> bool {
         let first = self.nxt;
         // Memory does not matter here: the bytes that move are held already.
-        while self.reassembly.count() > 0
-            && self.free_segments() > 0
-            && let Some(OutOfOrder { payload, frg }) = self.reassembly.take(self.nxt)
-        {
+        while self.reassembly.count() > 0 && self.free_segments() > 0 {
+            let ready = &mut self.ready;
+            let is_there = self.reassembly.take(self.nxt, |segment| match &mut segment.payload {
+                Payload::Short(payload) => ready.push(payload.as_slice(), segment.frg, None),
+                Payload::Buffer(payload) => ready.push_buffer(core::mem::take(payload), segment.frg),
+            });
+            if !is_there {
+                break;
+            }
             self.step();
-            self.ready.push_buffer(payload, frg, &mut self.buffers);
         }
         self.nxt != first
     }

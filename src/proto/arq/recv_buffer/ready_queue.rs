@@ -188,14 +188,10 @@ impl ReadyQueue {
         self.push_segment(payload.len(), gap, frg);
     }
 
-    /// Adds the payload of a segment that waited in a buffer of its own. Drained buffers go to `buffers`.
+    /// Adds the payload of a segment that waited in a buffer of its own. It must not be empty.
     #[inline]
-    pub(super) fn push_buffer(&mut self, payload: BytesMut, frg: u8, buffers: &mut SegmentBuffers) {
+    pub(super) fn push_buffer(&mut self, payload: BytesMut, frg: u8) {
         self.push_segment(payload.len(), 0, frg);
-        if payload.is_empty() {
-            buffers.give_back(payload);
-            return;
-        }
         self.bytes += payload.len();
         self.push_chunk(Chunk::Segment(payload));
     }

@@ -11,8 +11,53 @@ use hashbrown::HashMap;
 /// A segment that waits.
 #[derive(Debug)]
 pub(super) struct OutOfOrder {
-    pub(super) payload: BytesMut,
+    pub(super) payload: Payload,
     pub(super) frg: u8,
+}
+
+/// Its payload: a short one lies in the map itself, since a buffer for it would take longer than a copy, and a hundred times the memory.
+#[derive(Debug)]
+pub(super) enum Payload {
+    Short(ShortPayload),
+    Buffer(BytesMut),
+}
+
+impl Payload {
+    fn len(&self) -> usize {
+        match self {
+            Self::Short(payload) => payload.as_slice().len(),
+            Self::Buffer(payload) => payload.len(),
+        }
+    }
+}
+
+/// As many bytes as make a [`Payload`] no larger.
+const MAX_SHORT: usize = size_of::<BytesMut>() - size_of::<usize>() - 1;
+
+/// A payload of at most [`MAX_SHORT`] bytes.
+#[derive(Debug)]
+pub(super) struct ShortPayload {
+    bytes: [u8; MAX_SHORT],
+    len: u8,
+}
+
+impl ShortPayload {
+    const EMPTY: Self = Self { bytes: [0; MAX_SHORT], len: 0 };
+
+    /// Copies `payload` to where this one lies: what is copied byte by byte and moved at once takes ten times as long, as the move waits for
+    /// the copy. Returns `false` if `payload` is too long.
+    #[inline]
+    fn fill(&mut self, payload: &[u8]) -> bool {
+        let Some(bytes) = self.bytes.get_mut(..payload.len()) else { return false };
+        bytes.copy_from_slice(payload);
+        self.len = payload.len() as u8;
+        true
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,25 +107,37 @@ impl Reassembly {
         !self.segments.is_empty() && self.segments.contains_key(&sn)
     }
 
-    /// Adds the segment `sn` with the payload that `payload` makes. Returns `false`, and calls nothing, if it waits already.
+    /// Adds the segment `sn`, with a copy of its payload, which `buffer` makes of one that is not short. Returns `false`, and calls
+    /// nothing, if it waits already.
     #[inline]
-    pub(super) fn insert(&mut self, sn: u32, frg: u8, payload: impl FnOnce() -> BytesMut) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        sn: u32,
+        frg: u8,
+        payload: &[u8],
+        buffer: impl FnOnce(&[u8]) -> BytesMut,
+    ) -> bool {
         let hashbrown::hash_map::Entry::Vacant(place) = self.segments.entry(sn) else { return false };
-        let payload = payload();
+        let segment = place.insert(OutOfOrder { payload: Payload::Short(ShortPayload::EMPTY), frg });
+        if let Payload::Short(short) = &mut segment.payload
+            && !short.fill(payload)
+        {
+            segment.payload = Payload::Buffer(buffer(payload));
+        }
         self.bytes += payload.len();
-        place.insert(OutOfOrder { payload, frg });
         true
     }
 
-    /// Removes the segment `sn`, if it waits.
+    /// Removes the segment `sn`, if it waits, and hands it to `taken` where it lies: a short payload is copied once. Returns whether it
+    /// waited.
     #[inline]
-    pub(super) fn take(&mut self, sn: u32) -> Option<OutOfOrder> {
-        if self.segments.is_empty() {
-            return None;
-        }
-        let segment = self.segments.remove(&sn)?;
+    pub(super) fn take(&mut self, sn: u32, taken: impl FnOnce(&mut OutOfOrder)) -> bool {
+        let hashbrown::hash_map::Entry::Occupied(mut place) = self.segments.entry(sn) else { return false };
+        let segment = place.get_mut();
         self.bytes -= segment.payload.len();
-        Some(segment)
+        taken(segment);
+        place.remove();
+        true
     }
 
     /// Frees the memory that those which wait do not need.
@@ -91,10 +148,22 @@ impl Reassembly {
 
 #[cfg(test)]
 mod tests {
+    use alloc::{vec, vec::Vec};
+
     use super::*;
 
     fn insert(reassembly: &mut Reassembly, sn: u32, payload: &[u8]) -> bool {
-        reassembly.insert(sn, sn as u8, || payload.into())
+        reassembly.insert(sn, sn as u8, payload, |_| unreachable!("it is short"))
+    }
+
+    fn take(reassembly: &mut Reassembly, sn: u32) -> Option<(Vec<u8>, u8)> {
+        let mut taken = None;
+        let waited = reassembly.take(sn, |segment| {
+            let Payload::Short(payload) = &segment.payload else { panic!("it is short") };
+            taken = Some((payload.as_slice().to_vec(), segment.frg));
+        });
+        assert_eq!(waited, taken.is_some());
+        taken
     }
 
     #[test]
@@ -108,12 +177,11 @@ mod tests {
             assert!(!insert(&mut reassembly, sn, b"duplicate"));
             assert_eq!((reassembly.count(), reassembly.bytes()), (count, 3 * count as usize));
         }
-        assert!(!reassembly.contains(next) && reassembly.take(next).is_none());
+        assert!(!reassembly.contains(next) && take(&mut reassembly, next).is_none());
         for ahead in 1..=64 {
             let sn = next.wrapping_add(ahead);
             assert!(reassembly.contains(sn));
-            let taken = reassembly.take(sn).unwrap();
-            assert_eq!((&taken.payload[..], taken.frg), (&[sn as u8; 3][..], sn as u8));
+            assert_eq!(take(&mut reassembly, sn), Some((vec![sn as u8; 3], sn as u8)));
             assert!(!reassembly.contains(sn));
         }
         assert_eq!((reassembly.count(), reassembly.bytes()), (0, 0));
@@ -144,11 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn a_short_payload_lies_in_the_map_and_takes_no_more_room_there() {
+        assert_eq!(size_of::<Payload>(), size_of::<BytesMut>());
+        let bytes: Vec<u8> = (1..=MAX_SHORT as u8 + 1).collect();
+        let mut reassembly = Reassembly::default();
+        for len in [0, 1, MAX_SHORT] {
+            assert!(insert(&mut reassembly, 1, &bytes[..len]));
+            assert_eq!(take(&mut reassembly, 1), Some((bytes[..len].to_vec(), 1)));
+        }
+        assert!(reassembly.insert(1, 0, &bytes, |payload| payload.into()));
+        assert_eq!(reassembly.bytes(), bytes.len());
+        let is_buffer = |segment: &mut OutOfOrder| matches!(&segment.payload, Payload::Buffer(payload) if *payload == bytes);
+        let mut found = false;
+        assert!(reassembly.take(1, |segment| found = is_buffer(segment)) && found);
+        assert_eq!(reassembly.bytes(), 0);
+    }
+
+    #[test]
     fn trim_frees_the_map_once_nothing_waits() {
         let mut reassembly = Reassembly::default();
         insert(&mut reassembly, 1, b"one");
         reassembly.trim();
-        assert!(reassembly.take(1).is_some());
+        assert!(take(&mut reassembly, 1).is_some());
         reassembly.trim();
         assert_eq!(reassembly.segments.capacity(), 0);
     }

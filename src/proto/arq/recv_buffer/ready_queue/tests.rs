@@ -28,7 +28,7 @@ impl Reader {
     /// Adds a segment that arrived out of order.
     fn push_buffer(&mut self, frg: u8, payload: &[u8]) {
         let buffer = self.buffers.copy_of(payload);
-        self.queue.push_buffer(buffer, frg, &mut self.buffers);
+        self.queue.push_buffer(buffer, frg);
     }
 
     fn read(&mut self, out: &mut [u8]) -> usize {
@@ -136,7 +136,7 @@ fn a_message_in_a_buffer_of_its_own_is_handed_out_with_it_unless_that_is_much_lo
         let mut buffer = BytesMut::with_capacity(1_400);
         buffer.extend_from_slice(&vec![7; len]);
         let memory = buffer.as_ptr();
-        reader.queue.push_buffer(buffer, 0, &mut reader.buffers);
+        reader.queue.push_buffer(buffer, 0);
         reader.buffers.copy_of(b"");
         let message = reader.recv().unwrap();
         assert_eq!((message.len(), message.as_ptr() == memory), (len, len == 1_000));
