@@ -30,8 +30,8 @@ fn every_kernel_makes_the_key_stream_of_the_salsa20_crate() {
     let kernels = kernels();
     // Blocks are of 64 bytes, and a kernel encrypts 8 or 16 of them at once.
     let lengths: Vec<usize> =
-        if cfg!(miri) { vec![0, 1, 63, 64, 65, 511, 512, 600, 1_100] } else { (0..=2_000).collect() };
-    for offset in 0..3 {
+        if cfg!(miri) { vec![0, 63, 65, 511, 600, 1_100] } else { (0..=2_000).collect() };
+    for offset in 0..if cfg!(miri) { 2 } else { 3 } {
         for &len in &lengths {
             let mut theirs = data.clone();
             portable(&key, &nonce, &mut theirs[offset..offset + len]);
