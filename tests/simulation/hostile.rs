@@ -636,6 +636,7 @@ enum Numbers {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn fec_packets_at_a_session_without_fec_take_64_kib_at_most_and_hand_nothing_on() {
     const SEED: u64 = 5;
     let mut rng = Rng::new(SEED);

@@ -105,6 +105,7 @@ fn messages() -> KcpConfigBuilder {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_session_beside_hoarders_goes_on_at_five_segments_a_round_trip() {
     let mut sharing = Sharing::new(1 << 20);
     sharing.hoard(200);

@@ -223,6 +223,7 @@ fn search_ends_in_spite_of_losses(seeds: Range<u64>) {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn losses_delay_the_search_and_it_ends_all_the_same() {
     search_ends_in_spite_of_losses(0..3);
 }
@@ -412,6 +413,7 @@ fn single_messages_under_loss_are_seldom_taken_for_a_black_hole() {
 
 /// Nothing passes for a while: that is no black hole either, and afterwards packets are as long as before.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn an_outage_is_no_black_hole() {
     for seed in 0..10 {
         for peer in PEERS {

@@ -57,6 +57,7 @@ fn on_a_link_that_becomes_slower(config: &KcpConfig) -> Slower {
 
 /// Another network, another route: what fitted the path before is no limit on the longer one.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_path_that_becomes_longer_is_filled_again_soon() {
     for (before, after) in [(20, 150), (50, 120), (50, 200), (75, 190)] {
         let [share, resent] = behind_a_longer_route(&KcpConfig::default(), before, after);
@@ -78,6 +79,7 @@ fn kcps_control_takes_a_longer_route_for_congestion() {
 
 /// The windows are as large as before; what limits the session is that they hold more than the path and its queue.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn without_a_controller_a_longer_route_is_no_congestion() {
     for (before, after) in [(20, 150), (75, 190)] {
         let [share, resent] = behind_a_longer_route(&none(), before, after);

@@ -114,6 +114,7 @@ fn seldom_overflow_a_short_queue(runs: [(usize, u64, f64, f64); 2]) {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn sessions_that_share_a_short_queue_seldom_overflow_it() {
     seldom_overflow_a_short_queue([(2, 1, 0.02, 0.02), (8, 1, 0.12, 0.12)]);
 }
@@ -127,6 +128,7 @@ fn sessions_that_share_a_short_queue_seldom_overflow_it_on_average() {
 /// It shares by chance: who lost last has least, and may not catch up for long. Two that lost early leave most of the link
 /// empty. But it never floods.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn kcps_control_shares_badly_but_resends_little() {
     for (count, queue, least) in [(2, 10, 0.12), (8, 10, 0.6), (2, 1, 0.12), (8, 1, 0.6)] {
         for seed in 0..2 {
@@ -142,6 +144,7 @@ fn kcps_control_shares_badly_but_resends_little() {
 
 /// Two fill the longest queue here and share the link evenly. What does not fit the queue is lost and sent again, several times.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn without_a_controller_sessions_fill_any_queue_and_flood_it() {
     for (count, queue, resends) in [(2, 10, 0.1..1.0), (8, 10, 1.0..3.0), (2, 1, 1.0..3.0), (8, 1, 4.0..15.0)]
     {
@@ -236,6 +239,7 @@ fn sessions_with_little_to_send_each_do_not_flood_a_link_together() {
 }
 
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn kcps_control_does_not_flood_a_link_with_little_from_each() {
     for seed in 0..2 {
         let [share, resent] = with_little_each(seed, &kcp(), 2 * SECOND);
@@ -277,6 +281,7 @@ fn a_late_session_gets_its_part() {
 
 /// With KCP's control that may be most or little: see above.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_late_session_with_kcps_control_gets_something() {
     for seed in 0..3 {
         let part = part_of_a_late_session(seed, &kcp(), 5 * SECOND, 5 * SECOND, 5 * SECOND);
@@ -337,6 +342,7 @@ fn controllers_leave_room_to_each_other() {
 
 /// Those of one kind share evenly, and resend little where the queue holds as much as is under way.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn sessions_of_cubic_and_of_bbr3_share_a_link() {
     for (control, fairness, most) in
         [(CongestionControl::Cubic, 0.8, 0.01), (CongestionControl::Bbr3, 0.8, 0.02)]

@@ -30,6 +30,7 @@ fn share(config: KcpConfig, begin: Duration) -> f64 {
 /// The minimum round-trip time is a tenth of a millisecond, but most take as long as a scheduler lets packets wait. A
 /// window that fits the minimum alone gets less than a third of this link.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_short_path_is_filled_although_its_ends_wait_for_the_processor() {
     for ack_no_delay in [true, false] {
         let config = KcpConfig::builder().ack_no_delay(ack_no_delay).build().unwrap();
@@ -40,6 +41,7 @@ fn a_short_path_is_filled_although_its_ends_wait_for_the_processor() {
 
 /// Its window knows no round trips, only losses: those of a queue that holds many times what is under way.
 #[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn kcps_control_fills_a_short_path_as_well() {
     for ack_no_delay in [true, false] {
         let config = kcp().to_builder().ack_no_delay(ack_no_delay).build().unwrap();

@@ -159,13 +159,13 @@ fn shorter_shards_count_as_padded() {
             let longest = sources.iter().map(Vec::len).max().unwrap().max(filled);
             // Bytes beyond the longest stay.
             let mut expected = before.clone();
-            for (row, expected) in expected.iter_mut().enumerate() {
-                for at in 0..longest {
-                    let start = if at < filled { expected[at] } else { 0 };
+            for (row, bytes) in expected.iter_mut().enumerate() {
+                for (at, byte) in bytes.iter_mut().enumerate().take(longest) {
+                    let start = if at < filled { *byte } else { 0 };
                     let products = sources.iter().enumerate().filter_map(|(n, source)| {
                         Some(multiply(coefficients[n * rows + row], *source.get(at)?))
                     });
-                    expected[at] = products.fold(start, |a, b| a ^ b);
+                    *byte = products.fold(start, |a, b| a ^ b);
                 }
             }
             for kernel in Kernel::available() {
