@@ -29,7 +29,7 @@ const PROMPT_SEGMENTS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: Vec<Ack>,
-    /// So many at its front were sent, and stay until all were: to move the others up for each packet would take longer than they do.
+    /// ACKs at its front that were sent. They stay until all are: to remove those of one packet moves all the others up.
     sent: usize,
     /// The ACKs behind a gap that the last packet carried. The next one repeats them, if it leaves by `repeat_until`.
     repeatable: Vec<Ack>,

@@ -44,8 +44,8 @@ pub(super) struct ShortPayload {
 impl ShortPayload {
     const EMPTY: Self = Self { bytes: [0; MAX_SHORT], len: 0 };
 
-    /// Copies `payload` to where this one lies: what is copied byte by byte and moved at once takes ten times as long, as the move waits for
-    /// the copy. Returns `false` if `payload` is too long.
+    /// Copies `payload` to where this one lies. A copy that is made elsewhere and then moved here takes longer: a processor that has stored
+    /// single bytes waits before it can load them as words. Returns `false` if `payload` is too long.
     #[inline]
     fn fill(&mut self, payload: &[u8]) -> bool {
         let Some(bytes) = self.bytes.get_mut(..payload.len()) else { return false };
