@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::loss_level::MEASUREMENT;
 use crate::proto::{
     congestion::{Acked, Lost},
     time::{Instant, Micros},
@@ -13,10 +14,13 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(2_500);
 /// who fill what it leaves, it is shorter and comes half as often.
 const ROUNDS: u8 = 3;
 const ROUNDS_BESIDE_OTHERS: u8 = 2;
+/// Rounds of a drain that measures losses, at most.
+const MOST_ROUNDS: u8 = 8;
 /// From so many drains in a row on that have found a queue that stays, it is taken to stay for long.
 const LASTING: u8 = 4;
 /// Time from a drain to the next one for losses, and to the next one that is joined.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(1_000);
+const HASTE_INTERVAL: Duration = Duration::from_millis(500);
 const JOIN_INTERVAL: Duration = Duration::from_millis(1_500);
 /// Round trips fall if they become shorter by this and by a sixteenth, within three rounds.
 const FALL: Duration = Duration::from_millis(3);
@@ -28,41 +32,35 @@ pub(super) enum Reason {
     Due,
     /// Somebody else drains.
     Joined,
-    /// Segments were lost at this rate, in 1024ths.
-    Losses(u64),
-}
-
-impl Reason {
-    /// The window of the drain, in tenths of what the path holds.
-    pub(super) const fn tenths(self) -> u64 {
-        match self {
-            Self::Due | Self::Joined => 8,
-            Self::Losses(_) => 4,
-        }
-    }
+    /// More was lost than the path's own.
+    Losses,
 }
 
 /// One drain.
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) reason: Reason,
-    /// The window before it, and the shortest round trip then.
+    /// The window and the rate before it, and the shortest round trip then.
     pub(super) cwnd: u64,
+    pub(super) rate: u64,
     pub(super) base: Duration,
+    /// The window made a longer queue than is meant to be.
+    pub(super) is_too_large: bool,
     rounds: u8,
-    /// Segments that were sent within it.
-    acked: u64,
-    lost: u64,
+    /// Segments that were sent within it, and those of them that were lost.
+    pub(super) sent: u64,
+    pub(super) lost: u64,
 }
 
 impl Drain {
-    pub(super) const fn new(reason: Reason, cwnd: u64, base: Duration) -> Self {
-        Self { reason, cwnd, base, rounds: 0, acked: 0, lost: 0 }
-    }
-
-    /// Whether the loss rate within the drain was less than half of `rate`, in 1024ths.
-    pub(super) const fn lost_less_than_half(&self, rate: u64) -> bool {
-        self.lost * 1_024 * 2 < rate * (self.lost + self.acked)
+    pub(super) const fn new(
+        reason: Reason,
+        cwnd: u64,
+        rate: u64,
+        base: Duration,
+        is_too_large: bool,
+    ) -> Self {
+        Self { reason, cwnd, rate, base, is_too_large, rounds: 0, sent: 0, lost: 0 }
     }
 }
 
@@ -71,10 +69,14 @@ impl Drain {
 pub(super) struct Drains {
     due: Instant,
     began: Instant,
+    /// When the drain before that began.
+    began_before: Instant,
     empty_at: Instant,
     current: Option<Drain>,
     /// How many in a row have found a queue that stays.
     failed: u8,
+    /// The last one has found the queue empty, and the path no shorter than it was thought to be.
+    is_sure: bool,
     /// Standing round trips of the last rounds.
     before: [Micros; 3],
 }
@@ -84,15 +86,22 @@ impl Drains {
         Self {
             due: now + INTERVAL,
             began: now,
+            began_before: now,
             empty_at: now,
             current: None,
             failed: 0,
+            is_sure: false,
             before: Default::default(),
         }
     }
 
     pub(super) const fn is_draining(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Whether the shortest round trip is known, and the queue was seen empty.
+    pub(super) const fn is_sure(&self) -> bool {
+        self.is_sure
     }
 
     /// When the queue was seen empty last.
@@ -102,10 +111,27 @@ impl Drains {
 
     pub(super) fn on_empty_queue(&mut self, now: Instant) {
         self.empty_at = now;
-        self.postpone(now);
+        if self.is_sure {
+            self.postpone(now);
+        }
     }
 
-    pub(super) fn postpone(&mut self, now: Instant) {
+    /// There is reason to think that others are there.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.due = self.due.min(now.max(self.began + HASTE_INTERVAL));
+    }
+
+    /// Startup is over.
+    pub(super) fn begin_soon(&mut self, now: Instant, is_lossy: bool) {
+        self.due = if is_lossy { now } else { now + INTERVAL / 4 };
+    }
+
+    /// Others are there, whatever drains find: the next one costs a part of what the session has.
+    pub(super) fn begin_late(&mut self, now: Instant) {
+        self.due = now + 2 * INTERVAL;
+    }
+
+    fn postpone(&mut self, now: Instant) {
         self.due = now + INTERVAL;
     }
 
@@ -120,18 +146,30 @@ impl Drains {
     }
 
     /// Whether a drain begins now, behind a round whose standing round trip was `rtt`.
-    pub(super) fn reason(&mut self, now: Instant, rtt: Duration) -> Option<Reason> {
+    pub(super) fn reason(&mut self, now: Instant, rtt: Duration, competes: bool) -> Option<Reason> {
         let fall = FALL.max(rtt / 16);
         let falls = self.before.iter().any(|before| rtt + fall < before.get());
         self.before = [self.before[1], self.before[2], rtt.into()];
-        if falls && now - self.began >= JOIN_INTERVAL {
+        let interval = if competes { 2 * INTERVAL } else { JOIN_INTERVAL };
+        if falls && now - self.began >= interval {
             return Some(Reason::Joined);
         }
         (now >= self.due).then_some(Reason::Due)
     }
 
+    /// The window of a drain that begins now, in tenths of what the path holds. Who is not sure of the shortest round trip takes less:
+    /// that path may be as much shorter.
+    pub(super) const fn tenths(&self, reason: Reason, competes: bool) -> u64 {
+        match reason {
+            Reason::Due | Reason::Joined if self.is_sure || competes => 8,
+            Reason::Due | Reason::Joined => 5,
+            Reason::Losses => 4,
+        }
+    }
+
     pub(super) fn begin(&mut self, now: Instant, drain: Drain) {
         self.current = Some(drain);
+        self.began_before = self.began;
         self.began = now;
     }
 
@@ -139,7 +177,7 @@ impl Drains {
         if let Some(drain) = &mut self.current
             && acked.rate.sent_time >= self.began
         {
-            drain.acked += u64::from(acked.segments);
+            drain.sent += u64::from(acked.segments);
         }
     }
 
@@ -147,26 +185,34 @@ impl Drains {
         if let Some(drain) = &mut self.current
             && lost.sent_time >= self.began
         {
+            drain.sent += 1;
             drain.lost += 1;
         }
     }
 
     /// A round ends. Returns the drain that ends with it.
-    pub(super) fn end_round(&mut self, now: Instant) -> Option<Drain> {
+    pub(super) fn end_round(&mut self, now: Instant, base: Duration, competes: bool) -> Option<Drain> {
         let drain = self.current.as_mut()?;
         drain.rounds += 1;
-        if drain.rounds < if self.failed >= LASTING { ROUNDS_BESIDE_OTHERS } else { ROUNDS } {
+        let is_measured =
+            drain.reason != Reason::Losses || drain.sent >= MEASUREMENT || drain.rounds >= MOST_ROUNDS;
+        if !is_measured || drain.rounds < if self.failed >= LASTING { ROUNDS_BESIDE_OTHERS } else { ROUNDS } {
             return None;
         }
         let drain = self.current.take()?;
         self.before = Default::default();
-        if self.found_empty_queue() {
+        if self.empty_at >= self.began_before {
             self.failed = 0;
         } else if drain.reason == Reason::Due {
             self.failed = self.failed.saturating_add(1);
         }
+        self.is_sure = self.failed == 0 && base + base / 32 >= drain.base;
         self.due = now
             + match self.failed {
+                0 if competes => INTERVAL / 4,
+                LASTING.. if competes => 4 * INTERVAL,
+                1.. if competes => 2 * INTERVAL,
+                0 if !self.is_sure => INTERVAL / 4,
                 // It may have been alone: soon again, to be sure.
                 1 => INTERVAL / 4,
                 LASTING.. => 2 * INTERVAL,
