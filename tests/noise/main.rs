@@ -6,6 +6,7 @@ mod ends;
 mod intruders;
 mod mismatches;
 mod network;
+mod resets;
 #[cfg(feature = "tokio")]
 mod streams;
 mod virtual_ends;

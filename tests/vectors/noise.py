@@ -235,6 +235,11 @@ def vector(pattern, cipher):
             made[f"{name}_{key}"] = secret.hex()
         if "s" in end_keys:
             made[f"{name}_public"] = public(end_keys["s"]).hex()
+    if "s" in ends[1]:
+        # Of the session of 0x11223344 with 192.0.2.1, port 4000 (R120).
+        secret = derive(ends[1]["s"], b"kcp9 reset secret")
+        peer = bytes(10) + b"\xff\xff" + bytes([192, 0, 2, 1]) + (4000).to_bytes(2, "little")
+        made["reset_key"] = derive(secret, b"kcp9 reset key", peer + (0x11223344).to_bytes(4, "little"))[:16].hex()
     if psk:
         made["psk"] = psk.hex()
     return made

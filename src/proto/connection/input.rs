@@ -40,11 +40,15 @@ impl Connection {
             return Ok(());
         }
         if let Err(error) = self.pipeline.decrypt(now, packet) {
+            #[cfg(feature = "noise")]
+            if self.is_sealed() && self.take_keyed_reset(now, packet) {
+                return Ok(());
+            }
             self.arq.counters_mut().udp.forged += 1;
             return Err(error);
         }
         #[cfg(feature = "noise")]
-        self.end_agreement();
+        self.after_opening();
         let outcome = self.take_in(now, packet, None);
         self.after_input(now);
         outcome

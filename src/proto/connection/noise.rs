@@ -58,9 +58,12 @@ impl Connection {
         config: &KcpConfig,
         now: Instant,
         seed: SessionSeed,
-        keys: Box<SessionKeys>,
+        mut keys: Box<SessionKeys>,
     ) -> Self {
         let mut connection = Self::accept(conv, config, now, seed);
+        if let (Some(key), Some(extension)) = (keys.take_reset_key(), connection.extension.as_mut()) {
+            extension.set_reset_key(key);
+        }
         match connection.pipeline.sealed_mut() {
             Some(sealed) => {
                 sealed.set_keys(keys);
@@ -165,6 +168,7 @@ impl Connection {
             opened.push(outcome.is_ok());
             match outcome {
                 Ok(()) => {}
+                Err(_) if self.take_keyed_reset(now, packet) => {}
                 Err(PacketError::Replayed) => {
                     self.arq.counters_mut().udp.replayed += 1;
                     drops.replayed += 1;
@@ -191,7 +195,7 @@ impl Connection {
         drops.replayed += before.replayed;
         drops.malformed += before.malformed;
         if opened.contains(&true) {
-            self.end_agreement();
+            self.after_opening();
         }
         if let Some(sealed) = self.pipeline.sealed_mut() {
             sealed.return_opened(opened);
@@ -201,10 +205,22 @@ impl Connection {
 
     /// A packet was opened: the peer has the keys, and with three messages the last one. Nothing in the clear is heeded any more.
     #[inline]
-    pub(super) fn end_agreement(&mut self) {
+    pub(super) fn after_opening(&mut self) {
         if self.agreement.is_some() {
             self.agreement = None;
         }
+        if !self.extension.is_at_rest()
+            && self.extension.as_ref().is_some_and(|extension| extension.doubts_peer())
+        {
+            self.extension.as_mut().into_iter().for_each(|extension| extension.on_opened());
+        }
+    }
+
+    /// Takes in a packet that did not open. Returns whether it is one of a peer that has lost the session.
+    #[cold]
+    pub(super) fn take_keyed_reset(&mut self, now: Instant, packet: &[u8]) -> bool {
+        let rto = self.arq.rto();
+        self.extension.as_mut().is_some_and(|extension| extension.take_keyed_reset(now, packet, rto))
     }
 
     /// Takes in a packet in the clear, as long as there may be some; returns whether it was none to be opened.

@@ -26,7 +26,7 @@ use crate::proto::{
     AbortReason, CookiePolicy, Instant, Random,
     agreement::{Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
     extension::SessionId,
-    noise::{AnswerNext, NoiseError, SessionKeys},
+    noise::{AnswerNext, NoiseError, SessionKeys, may_answer, write_reset},
     trace::tell,
 };
 
@@ -83,8 +83,13 @@ impl Endpoint {
     /// once, before [`accept`](Self::accept). If the session is refused afterwards, its peer has to begin anew, unless they are
     /// [given back](Self::return_session_keys).
     pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
-        let incoming = self.offered.as_ref()?.incoming;
-        self.agreements.as_mut()?.take_keys(&(incoming.source, incoming.conv))
+        let Incoming { source, conv, .. } = self.offered.as_ref()?.incoming;
+        let agreements = self.agreements.as_mut()?;
+        let mut keys = agreements.take_keys(&(source, conv))?;
+        if let Some(key) = agreements.responder.reset_key(source, conv) {
+            keys.set_reset_key(key);
+        }
+        Some(keys)
     }
 
     /// Gives back what [`take_session_keys`](Self::take_session_keys) has returned, where the session is refused for want of room and
@@ -176,7 +181,28 @@ impl Endpoint {
             return None;
         }
         self.stats.dropped_no_session += range.len().div_ceil(stride) as u64;
-        Some(None)
+        Some(self.reset_sealed(now, conv, range.len().min(stride)).map(Routed::Reply))
+    }
+
+    /// Tells the peer of a session that is not known here that it is lost (R120): an answer to a packet of `cause_len` bytes, if it may be
+    /// one of such a session.
+    fn reset_sealed(&mut self, now: Instant, conv: u32, cause_len: usize) -> Option<Reply> {
+        let to = self.batch.source;
+        let agreements = self.agreements.as_mut()?;
+        // Who is agreeing on keys has none that could be lost.
+        let is_new = agreements.contains(&(to, conv));
+        let tells = self.extensions && self.resets && agreements.responder.has_reset_secret();
+        if is_new || !tells || !may_answer(cause_len) || to.port() == 0 {
+            return None;
+        }
+        if !self.limits.take_stateless(now, to) {
+            self.stats.replies_limited += 1;
+            return None;
+        }
+        let key = agreements.responder.reset_key(to, conv)?;
+        self.stateless.set_packet(write_reset(&key, conv, cause_len, &mut agreements.random));
+        self.stats.replies_sent += 1;
+        Some(Reply { to })
     }
 
     fn take_agreement(&mut self, now: Instant, conv: u32, packet: &[u8]) -> Fate {

@@ -39,6 +39,8 @@ use super::{
     seed::{Secret, SessionId},
     segment::{Caps, Hello},
 };
+#[cfg(feature = "noise")]
+use crate::proto::noise::ResetKey;
 use crate::proto::{
     error::{CloseReason, HandshakeError},
     path::MAX_RTO,
@@ -121,6 +123,9 @@ pub(super) struct Handshake {
     /// The peer has sent HELLO too, and this is not in the exchange any more.
     peer_connects: bool,
     close_reason: Option<CloseReason>,
+    /// The key of RESETs of a session with keys of its own: of the end that accepts what it says, of the other what it was told.
+    #[cfg(feature = "noise")]
+    reset_key: Option<Box<ResetKey>>,
     exchange: Option<Box<Exchange>>,
 }
 
@@ -145,6 +150,8 @@ impl Handshake {
             peer: None,
             peer_connects: false,
             close_reason: None,
+            #[cfg(feature = "noise")]
+            reset_key: None,
             exchange: Some(Box::new(Exchange::begin(
                 connects,
                 now,
@@ -164,6 +171,11 @@ impl Handshake {
     }
 
     // ---- What is known ----
+
+    #[cfg(feature = "noise")]
+    pub(super) const fn role(&self) -> Role {
+        self.role
+    }
 
     /// The key of all tokens of the session.
     pub(super) const fn secret(&self) -> Secret {
@@ -245,6 +257,17 @@ impl Handshake {
         self.required && matches!(self.knowledge, Knowledge::Unknown)
     }
 
+    /// The key of RESETs that the peer may be told, or was.
+    #[cfg(feature = "noise")]
+    pub(super) fn reset_key(&self) -> Option<&ResetKey> {
+        self.reset_key.as_deref()
+    }
+
+    #[cfg(feature = "noise")]
+    pub(super) fn set_reset_key(&mut self, key: Box<ResetKey>) {
+        self.reset_key = Some(key);
+    }
+
     /// Why the session must end, if it must.
     pub(super) const fn close_reason(&self) -> Option<CloseReason> {
         self.close_reason
@@ -323,6 +346,10 @@ impl Handshake {
         }
         let max_packet = hello.fields.max_packet;
         self.confirm(PeerInfo { id: hello.id, caps: hello.caps, keep_alive: None, max_packet });
+        #[cfg(feature = "noise")]
+        {
+            self.reset_key = hello.fields.reset_key.map(|key| Box::new(*key));
+        }
         self.return_token(now, hello, conditions);
         let rtt = now - sent;
         if rtt < MAX_RTO { Verdict::TakenAfter(rtt) } else { Verdict::Taken }

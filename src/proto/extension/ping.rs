@@ -14,6 +14,9 @@
 //! for as long as the true peer's answer to that PING may take: the other server may be nearer. Anything that the peer says
 //! with the right tag in the meantime, such as a PONG, clears it. After a true restart the wait costs nearly nothing, because
 //! the RESETs take as long as that answer would.
+//!
+//! Where packets are sealed under keys that a restart has lost, a RESET is known by a key of its own (R120 of
+//! `docs/secure-sessions.md`), and answers packets of any kind. It takes two of them and a longer silence, of a second at least.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -30,6 +33,10 @@ use crate::proto::{path::MAX_RTO, time::Instant};
 const OUTSTANDING: usize = 4;
 /// PINGs of the peer that wait to be answered: as many as it may have outstanding. Of more, the newest are answered.
 const ANSWERS: usize = OUTSTANDING;
+
+/// How long a peer whose RESETs are known by a key has to say something else.
+#[cfg(feature = "noise")]
+const KEYED_RESET_WAIT: Duration = Duration::from_secs(1);
 
 /// The 8 bytes of a PING that its PONG brings back.
 pub(super) type Token = u64;
@@ -202,6 +209,32 @@ impl Ping {
             Some(_) => {}
         }
         true
+    }
+
+    /// A RESET came that shows by a key that it is the peer's, and not which PING it answers. The peer is asked, and another RESET after
+    /// that question is the second one. Then it is asked once more, and has a second at least to say something, as one of the questions may be
+    /// lost.
+    #[cfg(feature = "noise")]
+    pub(super) fn on_keyed_reset(&mut self, now: Instant, rto: Duration) {
+        let UnderWay { outstanding, doubt, .. } = self.under_way.get_or_insert_default().as_mut();
+        let is_asked = |since| outstanding.iter().flatten().any(|question| question.sent_at >= since);
+        match doubt {
+            None => {
+                *doubt = Some(Doubt { since: now, until: None });
+                self.due = true;
+            }
+            Some(doubt) if doubt.until.is_none() && is_asked(doubt.since) => {
+                doubt.until = Some(now + rto.max(KEYED_RESET_WAIT));
+                self.due = true;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Whether RESETs have come, and nothing else since.
+    #[cfg(feature = "noise")]
+    pub(super) fn doubts_peer(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| under_way.doubt.is_some())
     }
 
     fn take_question(&mut self, is: impl Fn(&Question) -> bool) -> Option<Question> {
@@ -473,6 +506,28 @@ mod tests {
         let second = take_due(&mut ping, at(100)).unwrap();
         assert!(ping.on_reset(at(200), second, 100, RTO));
         assert_eq!(ping.deadline(), None, "the first of two again");
+    }
+
+    #[cfg(feature = "noise")]
+    #[test]
+    fn two_resets_under_a_key_with_a_question_between_them_and_silence_end_the_session() {
+        let mut ping = ping();
+        ping.on_keyed_reset(at(1_000), RTO);
+        // Answers to what was sent before.
+        ping.on_keyed_reset(at(1_001), RTO);
+        assert_eq!((ping.deadline(), ping.doubts_peer()), (None, true));
+        take_due(&mut ping, at(1_001)).unwrap();
+        ping.on_keyed_reset(at(1_100), RTO);
+        ping.on_keyed_reset(at(1_150), RTO);
+        assert!(take_due(&mut ping, at(1_150)).is_some() && take_due(&mut ping, at(1_150)).is_none());
+        assert_eq!(ping.deadline(), Some(at(2_100)));
+        assert!(!ping.is_reset(at(2_099)) && ping.is_reset(at(2_100)));
+        ping.on_vouched();
+        assert_eq!((ping.deadline(), ping.doubts_peer()), (None, false));
+        // The first of two again: what was asked before says nothing.
+        ping.on_keyed_reset(at(9_000), RTO);
+        ping.on_keyed_reset(at(9_001), RTO);
+        assert_eq!(ping.deadline(), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The handshake: who it is with, and its two or three messages.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::fmt;
+use core::{fmt, net::SocketAddr};
 
 use snow::{Builder, Error, HandshakeState};
 use zeroize::Zeroizing;
@@ -11,6 +11,7 @@ use super::{
     keys::{KEY_LEN, KeyPair, Psk, PublicKey, Trust},
     message::{ANSWER, DIGEST_LEN, FIRST, HINT_LEN, LAST, MAX_LEN, Terms, context_digest, hint},
     pattern::{Pattern, SessionCipher},
+    reset::{ResetKey, ResetSecret},
     resolver::Resolver,
     session::{Role, SessionKeys},
 };
@@ -241,37 +242,73 @@ pub struct Established {
 #[derive(Debug, Clone)]
 pub struct Responder {
     credentials: Credentials,
+    reset_secret: Option<ResetSecret>,
 }
 
 impl Responder {
     /// [`Pattern::NnPsk0`]: both ends have `psk`, and nothing else.
     #[must_use]
     pub fn nn_psk0(psk: Psk) -> Self {
-        Self { credentials: Credentials::new(Pattern::NnPsk0, None, Some(psk), Trust::any()) }
+        Self::new(Credentials::new(Pattern::NnPsk0, None, Some(psk), Trust::any()))
     }
 
     /// [`Pattern::Nk`]: peers know the public key of `keys`.
     #[must_use]
     pub fn nk(keys: KeyPair) -> Self {
-        Self { credentials: Credentials::new(Pattern::Nk, Some(keys), None, Trust::any()) }
+        Self::new(Credentials::new(Pattern::Nk, Some(keys), None, Trust::any()))
     }
 
     /// [`Pattern::NkPsk0`]: peers know the public key of `keys`, and have `psk`.
     #[must_use]
     pub fn nk_psk0(keys: KeyPair, psk: Psk) -> Self {
-        Self { credentials: Credentials::new(Pattern::NkPsk0, Some(keys), Some(psk), Trust::any()) }
+        Self::new(Credentials::new(Pattern::NkPsk0, Some(keys), Some(psk), Trust::any()))
     }
 
     /// [`Pattern::Xx`]: this end shows `keys`, and the peer a key that `trust` trusts.
     #[must_use]
     pub fn xx(keys: KeyPair, trust: Trust) -> Self {
-        Self { credentials: Credentials::new(Pattern::Xx, Some(keys), None, trust) }
+        Self::new(Credentials::new(Pattern::Xx, Some(keys), None, trust))
     }
 
     /// [`Pattern::XxPsk3`]: as [`xx`](Self::xx), and both ends have `psk`.
     #[must_use]
     pub fn xx_psk3(keys: KeyPair, trust: Trust, psk: Psk) -> Self {
-        Self { credentials: Credentials::new(Pattern::XxPsk3, Some(keys), Some(psk), trust) }
+        Self::new(Credentials::new(Pattern::XxPsk3, Some(keys), Some(psk), trust))
+    }
+
+    fn new(credentials: Credentials) -> Self {
+        let reset_secret = credentials.keys.as_ref().map(ResetSecret::of);
+        Self { credentials, reset_secret }
+    }
+
+    /// Has this end tell the peers of sessions that it has lost, since it was started again, by `secret`: 32 random bytes that are the
+    /// same after the restart. They end their sessions within some round trips then, and not by a timeout.
+    ///
+    /// Default: what follows from the static key pair. With [`nn_psk0`](Self::nn_psk0), which has none, peers are told nothing, as
+    /// the shared key would not do: all who have it could end each other's sessions. So `secret` must be known to nobody but this
+    /// end.
+    ///
+    /// ```
+    /// use kcp9::proto::noise::{Psk, Responder};
+    ///
+    /// // Both come from files.
+    /// let (psk, secret) = (Psk::from_bytes(&[1; 32]), [2; 32]);
+    /// let responder = Responder::nn_psk0(psk).with_reset_secret(&secret);
+    /// # drop(responder);
+    /// ```
+    #[must_use]
+    pub fn with_reset_secret(mut self, secret: &[u8; 32]) -> Self {
+        self.reset_secret = Some(ResetSecret::from_bytes(secret));
+        self
+    }
+
+    pub(in crate::proto) const fn has_reset_secret(&self) -> bool {
+        self.reset_secret.is_some()
+    }
+
+    /// What tells `peer` that its session of `conv` is lost.
+    pub(in crate::proto) fn reset_key(&self, peer: SocketAddr, conv: u32) -> Option<ResetKey> {
+        self.reset_secret.as_ref().map(|secret| secret.key(peer, conv))
     }
 
     /// Answers a first message. `context` is what is said in the clear beside it, `answer_context` what will be said beside the answer:

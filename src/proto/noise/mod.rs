@@ -87,6 +87,7 @@
 //! session     packets: counters, phases, masks
 //!   schedule  keys of each direction and epoch
 //!   window    which counters were seen
+//! reset       what tells a peer that its session is lost, keys and all
 //! generator   what an end that accepts draws from
 //! keys pattern error config
 //! ```
@@ -101,6 +102,7 @@ mod handshake;
 mod keys;
 mod message;
 mod pattern;
+mod reset;
 mod resolver;
 mod schedule;
 mod session;
@@ -108,7 +110,6 @@ mod session;
 mod tests;
 mod window;
 
-pub(in crate::proto) use self::generator::Generator;
 pub use self::{
     config::Noise,
     error::{NoiseError, NoiseFailure, OpenPacketError, Refusal, SealPacketError},
@@ -118,6 +119,10 @@ pub use self::{
     keys::{KeyPair, KeyTextError, Psk, PublicKey, Trust},
     pattern::{Pattern, SessionCipher},
     session::{SessionKeys, route},
+};
+pub(in crate::proto) use self::{
+    generator::Generator,
+    reset::{ResetKey, is_reset, may_answer, write_reset},
 };
 
 /// The version of key agreement that this crate speaks. It is the first byte of each message.

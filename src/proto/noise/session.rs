@@ -19,6 +19,7 @@ use super::{
     error::{OpenPacketError, SealPacketError},
     keys::PublicKey,
     pattern::SessionCipher,
+    reset::ResetKey,
     schedule::Chain,
     window::{CounterWindow, Refused},
 };
@@ -64,6 +65,8 @@ pub struct SessionKeys {
     receiving: Receiving,
     peer: Option<PublicKey>,
     handshake_hash: [u8; 32],
+    /// What the peer of a session that was accepted is to be told of first.
+    reset_key: Option<Box<ResetKey>>,
     /// A packet of the peer was opened.
     heard: bool,
 }
@@ -87,6 +90,7 @@ impl SessionKeys {
             receiving: Receiving::new(Chain::new(other, handshake_hash, cipher))?,
             peer,
             handshake_hash: *handshake_hash,
+            reset_key: None,
             heard: false,
         })
     }
@@ -108,6 +112,14 @@ impl SessionKeys {
     #[must_use]
     pub const fn is_peer_heard(&self) -> bool {
         self.heard
+    }
+
+    pub(in crate::proto) fn set_reset_key(&mut self, key: ResetKey) {
+        self.reset_key = Some(Box::new(key));
+    }
+
+    pub(in crate::proto) fn take_reset_key(&mut self) -> Option<Box<ResetKey>> {
+        self.reset_key.take()
     }
 
     /// Seals a packet in place: `8 bytes of header | payload | 16 bytes of tag`. The header and the tag are written, the payload is

@@ -138,6 +138,9 @@ fn messages_and_packets_equal_the_known_answers() {
         let (context, answer_context) = (vector.bytes("context"), vector.bytes("answer_context"));
         let messages = vector.byte_strings("messages");
         let (initiator, responder) = ends(vector);
+        let peer = core::net::SocketAddr::from(([192, 0, 2, 1], 4_000));
+        let reset_key = vector.has("reset_key").then(|| vector.bytes("reset_key"));
+        assert_eq!(responder.reset_key(peer, 0x1122_3344).map(|key| key.to_vec()), reset_key, "{name:?}");
         let mut known = Known(vector.bytes("initiator_e"));
         let begun = initiator.with_cipher(cipher).begin(&context, &mut known);
         if !cipher.is_built() {

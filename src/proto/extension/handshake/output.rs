@@ -20,6 +20,10 @@ const AMPLIFICATION: u64 = 3;
 /// Bytes of the field MAX_PACKET.
 const MAX_PACKET_LEN: usize = FIELD_HEADER_LEN + size_of::<u16>();
 
+/// Bytes of the field RESET_KEY.
+#[cfg(feature = "noise")]
+const RESET_KEY_LEN: usize = FIELD_HEADER_LEN + size_of::<crate::proto::noise::ResetKey>();
+
 /// What is sent of the handshake, and what else is to be done for it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proto::extension) struct Sent {
@@ -119,7 +123,12 @@ impl Handshake {
         let Candidate { info, ts, len, .. } = *candidate;
         // It is no longer than the HELLO (R15).
         let max_packet = self.max_packet.filter(|_| len >= MIN_ROOM + MAX_PACKET_LEN);
-        let fields = Fields { token: Some(self.token_of(info.id)), max_packet, ..Fields::default() };
+        #[cfg(feature = "noise")]
+        let reset_key = self.reset_key().filter(|_| len >= MIN_ROOM + MAX_PACKET_LEN + RESET_KEY_LEN);
+        #[cfg(not(feature = "noise"))]
+        let reset_key = None;
+        let fields =
+            Fields { token: Some(self.token_of(info.id)), max_packet, reset_key, ..Fields::default() };
         let written = envelope.write_answer(&self.own_hello(ts, fields), info.id.tag(), out)?;
         self.may_answer(exchange, written, len).then_some(Sent { len: written, begins: false, owed: false })
     }
