@@ -175,7 +175,7 @@ fn unknown_packets_draw_few_answers_and_short_ones() {
     servers[0].receive(now, client_address(1), &packet(1_400, &mut rng));
     let mut exchanged = 0;
     for turn in 0..100 {
-        now = now + Duration::from_secs(1);
+        now += Duration::from_secs(1);
         let Some((_, packet)) = servers[turn % 2].replies.pop() else { break };
         servers[(turn + 1) % 2].receive(now, client_address(1), &packet);
         exchanged += 1;
