@@ -65,6 +65,7 @@ async fn pairs(
 
 fn assert_at_most(limit: usize, config: &KcpConfig) {
     let bytes = bytes_of_a_pair(config) / 2;
+    println!("{bytes} bytes");
     assert!(bytes <= limit + REGISTERED, "{bytes} bytes");
 }
 
@@ -83,7 +84,7 @@ fn an_idle_session_with_replay_windows_takes_five_kib() {
 
 #[cfg(feature = "noise")]
 #[test]
-fn an_idle_session_with_keys_of_its_own_takes_five_kib() {
+fn an_idle_session_with_keys_of_its_own_takes_less_than_four_kib() {
     use kcp9::proto::noise::{Initiator, Noise, Psk, Responder, SessionCipher};
 
     let psk = || Psk::from_bytes(&[1; 32]);
@@ -91,6 +92,6 @@ fn an_idle_session_with_keys_of_its_own_takes_five_kib() {
         // Each end takes what it needs.
         let initiator = Initiator::nn_psk0(psk()).with_cipher(cipher);
         let noise = Noise::from(Responder::nn_psk0(psk())).with_initiator(initiator);
-        assert_at_most(5 << 10, &KcpConfig::builder().noise(noise).build().unwrap());
+        assert_at_most(3_800, &KcpConfig::builder().noise(noise).build().unwrap());
     }
 }

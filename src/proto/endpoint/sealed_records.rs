@@ -1,7 +1,7 @@
 //! Records of sessions that had keys of their own.
 //!
 //! What such a session's peer resends is sealed under those keys, and so is what answers it. So the keys stay with the record, for as
-//! long as it does. They take a KiB and a half, so there are fewer of these records: past [`MAX`] the oldest go early, and their peers learn by a
+//! long as it does. They take a KiB and a half once they were used, so there are fewer of these records: past [`MAX`] the oldest go early, and their peers learn by a
 //! timeout what an answer would have told them.
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};

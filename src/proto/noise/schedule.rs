@@ -21,8 +21,8 @@ use blake2::{
 };
 use zeroize::Zeroizing;
 
-use super::pattern::SessionCipher;
-use crate::crypto::{DetachedKey, detached_key};
+use super::{TAG_LEN, pattern::SessionCipher};
+use crate::crypto::{DetachedKey, NONCE_LEN, OpenError, SealError, detached_key};
 
 pub(super) type Secret = Zeroizing<[u8; 32]>;
 
@@ -59,19 +59,78 @@ impl Chain {
     }
 
     /// The key of the next epoch. `None` where the cipher is not built in.
-    pub(super) fn peek(&self) -> Option<Box<dyn DetachedKey>> {
-        detached_key(self.cipher.kind(), &derive(&self.next, b"kcp9 key", &[]))
+    pub(super) fn peek(&self) -> Option<EpochKey> {
+        EpochKey::new(self.cipher, derive(&self.next, b"kcp9 key", &[]))
     }
 
     /// The key of the epoch after the next one.
-    pub(super) fn peek_second(&self) -> Option<Box<dyn DetachedKey>> {
+    pub(super) fn peek_second(&self) -> Option<EpochKey> {
         let second = derive(&self.next, b"kcp9 next", &[]);
-        detached_key(self.cipher.kind(), &derive(&second, b"kcp9 key", &[]))
+        EpochKey::new(self.cipher, derive(&second, b"kcp9 key", &[]))
     }
 
     /// Forgets the secret of the next epoch for that of the one behind it.
     pub(super) fn advance(&mut self) {
         self.next = derive(&self.next, b"kcp9 next", &[]);
+    }
+}
+
+/// The key of one epoch. What its cipher makes of it takes half a KiB, and a part of a microsecond to make: a session that is idle
+/// [goes without](Self::park).
+pub(super) struct EpochKey {
+    cipher: SessionCipher,
+    secret: Secret,
+    expanded: Option<Box<dyn DetachedKey>>,
+}
+
+impl EpochKey {
+    /// `None` where the cipher is not built in.
+    fn new(cipher: SessionCipher, secret: Secret) -> Option<Self> {
+        let expanded = detached_key(cipher.kind(), &secret)?;
+        Some(Self { cipher, secret, expanded: Some(expanded) })
+    }
+
+    fn expanded(&mut self) -> Option<&dyn DetachedKey> {
+        if self.expanded.is_none() {
+            self.expand();
+        }
+        self.expanded.as_deref()
+    }
+
+    #[cold]
+    fn expand(&mut self) {
+        // It could be made before, so it can be made now.
+        self.expanded = detached_key(self.cipher.kind(), &self.secret);
+    }
+
+    pub(super) fn park(&mut self) {
+        self.expanded = None;
+    }
+
+    #[cfg(test)]
+    pub(super) const fn is_parked(&self) -> bool {
+        self.expanded.is_none()
+    }
+
+    /// As [`DetachedKey::seal`].
+    #[inline]
+    pub(super) fn seal(
+        &mut self,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+    ) -> Result<[u8; TAG_LEN], SealError> {
+        self.expanded().ok_or(SealError::TooLong)?.seal(nonce, payload)
+    }
+
+    /// As [`DetachedKey::open`].
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        nonce: &[u8; NONCE_LEN],
+        payload: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), OpenError> {
+        self.expanded().ok_or(OpenError::BadTag)?.open(nonce, payload, tag)
     }
 }
 

@@ -20,11 +20,11 @@ use super::{
     keys::PublicKey,
     pattern::SessionCipher,
     reset::ResetKey,
-    schedule::Chain,
+    schedule::{Chain, EpochKey},
     window::{CounterWindow, Refused},
 };
 use crate::{
-    crypto::{DetachedKey, NONCE_LEN, OpenError, SealError},
+    crypto::{NONCE_LEN, OpenError, SealError},
     proto::Instant,
 };
 
@@ -155,7 +155,8 @@ impl SessionKeys {
     /// Opens a packet in place, and returns its payload. It opens once.
     ///
     /// # Errors
-    /// [`OpenPacketError`]. Nothing is remembered of the packet then, and what its bytes are is unspecified.
+    /// [`OpenPacketError`]. Nothing is remembered of the packet then. What its bytes are is unspecified, but for the last 16, which are as they
+    /// were.
     pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
         let is_followed = self.is_followed();
         let mut parts = self.receiving.take_apart(packet)?;
@@ -200,9 +201,18 @@ impl SessionKeys {
         self.sending.epoch
     }
 
-    /// Frees what a session that is idle does not need: an old key whose time is over, and the next one, which is made again.
+    /// Frees what a session that is idle does not need: an old key whose time is over, what is [made again](Self::park) for the next packet.
     pub fn trim(&mut self, now: Instant) {
         self.receiving.expire(now);
+        self.park();
+    }
+
+    /// As [`trim`](Self::trim), but for an old key. What is freed is made again for the next packet. Of the packets before the last one
+    /// that was opened it is forgotten which of them were: they are all refused.
+    pub(in crate::proto) fn park(&mut self) {
+        self.sending.key.park();
+        self.receiving.key.park();
+        self.receiving.window.park();
         (self.receiving.next, self.receiving.second) = (None, None);
     }
 }
@@ -230,7 +240,7 @@ pub fn route(packet: &[u8]) -> Option<u32> {
 /// The direction in which this end sends.
 struct Sending {
     chain: Chain,
-    key: Box<dyn DetachedKey>,
+    key: EpochKey,
     mask: Mask,
     /// Of the next packet. It goes on through all epochs.
     counter: u64,
@@ -302,7 +312,7 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     #[inline]
-    fn open(&mut self, key: &dyn DetachedKey) -> Result<(), OpenError> {
+    fn open(&mut self, key: &mut EpochKey) -> Result<(), OpenError> {
         key.open(&self.nonce, self.payload, self.tag)
     }
 }
@@ -310,18 +320,18 @@ impl Parts<'_> {
 /// The direction in which the peer sends.
 struct Receiving {
     chain: Chain,
-    key: Box<dyn DetachedKey>,
+    key: EpochKey,
     mask: Mask,
     window: CounterWindow,
     epoch: u64,
     /// The lowest counter seen in this epoch. Lower ones with the other phase are of the epoch before.
     first: u64,
     /// The key before, and until when it opens packets.
-    previous: Option<(Box<dyn DetachedKey>, Instant)>,
+    previous: Option<Box<(EpochKey, Instant)>>,
     /// The key after, once something may have been sealed under it. It is kept, so that forgeries do not have it made again and again.
-    next: Option<Box<dyn DetachedKey>>,
+    next: Option<Box<EpochKey>>,
     /// The key after that one, as long as the peer may be two epochs ahead.
-    second: Option<Box<dyn DetachedKey>>,
+    second: Option<Box<EpochKey>>,
     /// Packets with a wrong tag, in this epoch.
     forgeries: u64,
 }
@@ -362,6 +372,14 @@ impl Receiving {
         Ok(Parts { phase: clear >> COUNTER_BITS, counter, nonce, payload, tag })
     }
 
+    /// The key of the next epoch, which is made where it is not there.
+    fn next(&mut self) -> Option<&mut EpochKey> {
+        if self.next.is_none() {
+            self.next = self.chain.peek().map(Box::new);
+        }
+        self.next.as_deref_mut()
+    }
+
     fn is_current(&self, parts: &Parts<'_>) -> bool {
         u64::from(parts.phase) == self.epoch & 1
     }
@@ -371,7 +389,7 @@ impl Receiving {
     fn peek(&mut self, is_followed: bool, parts: &mut Parts<'_>) -> Result<(), OpenPacketError> {
         let opened = if self.is_current(parts) {
             let copy = (!is_followed).then(|| parts.payload.to_vec());
-            let opened = parts.open(&*self.key);
+            let opened = parts.open(&mut self.key);
             match copy {
                 Some(copy) if opened.is_err() => self.try_second(copy, parts),
                 _ => opened,
@@ -379,10 +397,8 @@ impl Receiving {
         } else if parts.counter < self.first {
             return Err(OpenPacketError::TooOld);
         } else {
-            let next = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenPacketError::BadTag)?;
-            let opened = parts.open(&*next);
-            self.next = Some(next);
-            opened
+            let next = self.next().ok_or(OpenPacketError::BadTag)?;
+            parts.open(next)
         };
         opened.map_err(|_| {
             self.forgeries += 1;
@@ -401,7 +417,7 @@ impl Receiving {
         let opened = if is_current && !is_followed {
             self.open_unfollowed(now, parts)
         } else if is_current {
-            parts.open(&*self.key)
+            parts.open(&mut self.key)
         } else {
             self.open_other(now, parts)?
         };
@@ -425,18 +441,14 @@ impl Receiving {
     ) -> Result<Result<(), OpenError>, OpenPacketError> {
         if parts.counter < self.first {
             self.expire(now);
-            let (key, _) = self.previous.as_ref().ok_or(OpenPacketError::TooOld)?;
-            return Ok(parts.open(&**key));
+            let previous = self.previous.as_mut().ok_or(OpenPacketError::TooOld)?;
+            return Ok(parts.open(&mut previous.0));
         }
-        let Some(next) = self.next.take().or_else(|| self.chain.peek()) else {
-            return Ok(Err(OpenError::BadTag));
-        };
-        let opened = parts.open(&*next);
-        if opened.is_ok() {
-            let old = core::mem::replace(&mut self.key, next);
+        let Some(next) = self.next() else { return Ok(Err(OpenError::BadTag)) };
+        let opened = parts.open(next);
+        if let (Ok(()), Some(next)) = (opened, self.next.take_if(|_| opened.is_ok())) {
+            let old = core::mem::replace(&mut self.key, *next);
             self.begin_epoch(now, 1, old, parts.counter);
-        } else {
-            self.next = Some(next);
         }
         Ok(opened)
     }
@@ -445,13 +457,14 @@ impl Receiving {
     #[cold]
     fn open_unfollowed(&mut self, now: Instant, parts: &mut Parts<'_>) -> Result<(), OpenError> {
         let copy = parts.payload.to_vec();
-        if parts.open(&*self.key).is_ok() {
+        if parts.open(&mut self.key).is_ok() {
             return Ok(());
         }
         self.try_second(copy, parts)?;
-        let previous = self.next.take().or_else(|| self.chain.peek()).ok_or(OpenError::BadTag)?;
-        self.key = self.second.take().ok_or(OpenError::BadTag)?;
-        self.begin_epoch(now, 2, previous, parts.counter);
+        self.next();
+        let previous = self.next.take().ok_or(OpenError::BadTag)?;
+        self.key = *self.second.take().ok_or(OpenError::BadTag)?;
+        self.begin_epoch(now, 2, *previous, parts.counter);
         Ok(())
     }
 
@@ -460,24 +473,26 @@ impl Receiving {
         if parts.counter < self.window.next() {
             return Err(OpenError::BadTag);
         }
-        let second = self.second.take().or_else(|| self.chain.peek_second()).ok_or(OpenError::BadTag)?;
+        if self.second.is_none() {
+            self.second = self.chain.peek_second().map(Box::new);
+        }
+        let second = self.second.as_mut().ok_or(OpenError::BadTag)?;
         let opened = second.open(&parts.nonce, &mut copy, parts.tag);
-        self.second = Some(second);
         opened.map(|()| parts.payload.copy_from_slice(&copy))
     }
 
     /// The key is that of an epoch `steps` later from here on, and `previous` is of the one before that.
-    fn begin_epoch(&mut self, now: Instant, steps: u64, previous: Box<dyn DetachedKey>, first: u64) {
+    fn begin_epoch(&mut self, now: Instant, steps: u64, previous: EpochKey, first: u64) {
         (0..steps).for_each(|_| self.chain.advance());
         self.epoch += steps;
-        self.previous = Some((previous, now + OLD_KEY_LIFETIME));
+        self.previous = Some(Box::new((previous, now + OLD_KEY_LIFETIME)));
         (self.next, self.second) = (None, None);
         (self.first, self.forgeries) = (first, 0);
     }
 
     #[cold]
     fn expire(&mut self, now: Instant) {
-        self.previous.take_if(|(_, until)| *until <= now);
+        self.previous.take_if(|previous| previous.1 <= now);
     }
 }
 

@@ -98,5 +98,8 @@ impl Sealed {
 
     pub(super) fn trim(&mut self) {
         self.opened = Vec::new();
+        if let Some(keys) = &mut self.keys {
+            keys.park();
+        }
     }
 }

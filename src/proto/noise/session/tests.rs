@@ -299,3 +299,32 @@ fn ends_that_change_keys_as_they_like_through_losses_stay_together() {
         assert!(ends[0].key_changes() > 20, "seed {seed}: {}", ends[0].key_changes());
     }
 }
+
+/// At every point of a session with changes of keys, packets that are late among them.
+#[test]
+fn a_parked_session_goes_on_and_opens_nothing_from_before() {
+    let mut ends = pair();
+    let mut now = NOW;
+    for round in 0..20 {
+        let [a, b] = &mut ends;
+        let (late, seen) = (sealed(a, now), sealed(a, now));
+        open(b, now, &seen).unwrap();
+        pass(b, a, now);
+        a.park();
+        b.park();
+        assert!(b.sending.key.is_parked() && b.receiving.key.is_parked());
+        for packet in [&late, &seen] {
+            assert_eq!(open(b, now, packet), Err(OpenPacketError::TooOld), "round {round}");
+        }
+        assert!(b.receiving.key.is_parked(), "what is refused makes no key");
+        pass(a, b, now);
+        pass(b, a, now);
+        for packet in [&late, &seen] {
+            assert!(open(b, now, packet).is_err(), "round {round}");
+        }
+        ends[round % 2].change_key();
+        now += MINUTE;
+    }
+    assert_eq!(ends[0].key_changes(), ends[1].key_changes());
+    assert!(ends[0].key_changes() >= 10, "{}", ends[0].key_changes());
+}
