@@ -18,7 +18,7 @@ use crate::{
 
 const CONV: u32 = 7;
 /// The default settings find out without being told after 30 s.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(5);
 
 fn server_config(responder: Responder) -> KcpConfig {
     KcpConfig::builder().noise(responder).build().unwrap()
@@ -148,6 +148,69 @@ fn resets_of_another_server_with_the_same_key_end_no_session_that_lives() {
     }
     assert!(other.endpoint.stats().replies_sent > 100, "it was told otherwise all the time");
     assert!(echoed >= 19_500, "{echoed}");
+}
+
+/// Somebody has the reset key, by a copy of an old session, and sends it in the server's name all the time. The session is idle, and its path
+/// loses a fifth each way.
+#[test]
+fn who_has_the_reset_key_ends_no_idle_session_of_a_server_that_lives() {
+    let keys = Keys::new(6);
+    let config = server_config(keys.responder(Pattern::Nk));
+    let mut server = Server::new(config.clone(), 1);
+    let mut client = begun(&keys, Pattern::Nk, SessionCipher::default(), &mut server);
+    let mut other = Server::new(config, 2);
+    other.receive(AT, client_address(1), &[&CONV.to_le_bytes()[..], &[9; 60]].concat());
+    let (_, reset) = other.replies.pop().unwrap();
+    for seed in 0..10 {
+        let mut rng = Rng::new(seed);
+        let mut lost = move || rng.next() % 5 == 0;
+        let mut questions = 0;
+        for millis in 0..60_000 {
+            let now = AT + Duration::from_secs(60 * seed) + Duration::from_millis(millis);
+            if millis % 10 == 0 {
+                let _ = client.handle_packet(now, &mut reset.clone());
+            }
+            for packet in driven(&mut client, now) {
+                questions += 1;
+                if !lost() {
+                    server.receive(now, client_address(1), &packet);
+                }
+            }
+            for (_, packet) in server.drive(now) {
+                if !lost() {
+                    let _ = client.handle_packet(now, &mut packet.clone());
+                }
+            }
+            assert_eq!(client.close_reason(), None, "seed {seed}, after {millis} ms");
+        }
+        assert!(questions <= 60_000 / 10 + 600, "{questions} packets for 6,000");
+    }
+}
+
+/// A client whose stream is over at both ends, but for the last word, ends well when its server is started again in that moment.
+#[test]
+fn a_client_that_has_all_and_has_delivered_all_ends_well_by_a_reset() {
+    let keys = Keys::new(7);
+    let config = server_config(keys.responder(Pattern::Nk));
+    let mut server = Server::new(config.clone(), 1);
+    let mut client = begun(&keys, Pattern::Nk, SessionCipher::default(), &mut server);
+    // The server says that its stream ends, and hears no answer.
+    for connection in server.sessions.values_mut() {
+        connection.shutdown(AT);
+    }
+    for (_, packet) in server.drive(AT) {
+        let _ = client.handle_packet(AT, &mut packet.clone());
+    }
+    client.shutdown(AT);
+    let mut again = Server::new(config, 2);
+    let ended = (0..20_000).find_map(|millis| {
+        let now = AT + Duration::from_millis(millis);
+        exchange(now, &mut again, &mut client);
+        client.close_reason().map(|reason| (millis, reason))
+    });
+    let (millis, reason) = ended.expect("an end");
+    assert_eq!(reason, CloseReason::Finished);
+    assert!(millis < 5_000, "after {millis} ms");
 }
 
 /// Who sends anything to a server draws no more answers than the limit says, each shorter than its cause.

@@ -86,6 +86,9 @@ impl Connection {
     pub fn handle_pause(&mut self, now: Instant, pause: Duration) {
         let most = self.dead_timeout.get().max(MAX_PATIENCE);
         self.no_end_before = self.no_end_before.max(now + pause.clamp(MIN_PATIENCE, most));
+        if let Some(extension) = self.extension.as_mut() {
+            extension.wait_until(self.no_end_before);
+        }
     }
 
     /// Which timer fires next, and when: as [`poll_timeout`](Self::poll_timeout), with the reason. Of timers that fire at the

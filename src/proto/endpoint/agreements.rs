@@ -189,10 +189,12 @@ impl Endpoint {
     fn reset_sealed(&mut self, now: Instant, conv: u32, cause_len: usize) -> Option<Reply> {
         let to = self.batch.source;
         let agreements = self.agreements.as_mut()?;
-        // Who is agreeing on keys has none that could be lost.
-        let is_new = agreements.contains(&(to, conv));
+        let route = (to, conv);
+        // Who is agreeing on keys has none that could be lost, and a record answers under those that it has.
+        let is_known = agreements.contains(&route)
+            || self.sealed_records.as_ref().is_some_and(|records| records.contains(&route));
         let tells = self.extensions && self.resets && agreements.responder.has_reset_secret();
-        if is_new || !tells || !may_answer(cause_len) || to.port() == 0 {
+        if is_known || !tells || agreements.serves_static || !may_answer(cause_len) || to.port() == 0 {
             return None;
         }
         if !self.limits.take_stateless(now, to) {

@@ -223,7 +223,8 @@ impl Endpoint {
     /// have the same keys.
     ///
     /// It begins no sessions itself. Its caller has to deal with [`Routed::OtherShard`](super::Routed::OtherShard) and
-    /// [`take_replaced_elsewhere`](Self::take_replaced_elsewhere).
+    /// [`take_replaced_elsewhere`](Self::take_replaced_elsewhere). RESETs are to be [off](Self::set_resets): what the other shards
+    /// remember of sessions that have ended is not known here.
     #[must_use]
     pub fn accepting_as_shard(
         config: &KcpConfig,

@@ -9,6 +9,8 @@
 //! | HELLO, and no sessions are accepted any more | ABORT | its sender need not wait for a timeout |
 //! | HELLO without a cookie, where one is asked for | RETRY | its sender is to show that it receives what is sent to its address |
 //!
+//! What may be of a session whose keys are lost is answered by a RESET under a key of its own: see `noise/reset`.
+//!
 //! Only a peer that has heard this end sends PING. So nothing is answered to a session that may only be beginning, nor to a
 //! peer without extensions, whose listener would take the answer for a session.
 

@@ -360,9 +360,8 @@ impl Ends {
         }
     }
 
-    /// The socket says that nobody receives what is sent to the peer. If the peer was done it has ended, as after R31a. Returns whether
-    /// the write side is over with that.
-    #[cfg(any(test, feature = "tokio"))]
+    /// The socket says that nobody receives what is sent to the peer, or the peer's end that it has no such session. If the peer was done
+    /// it has ended, as after R31a. Returns whether the write side is over with that.
     pub(in crate::proto) fn on_unreachable(&mut self, all_acked: bool) -> bool {
         let gone = matches!(&self.write, WriteSide::FinSent(sent) if sent.sent.is_some())
             && all_acked

@@ -468,6 +468,7 @@ impl Extension {
         let is_told = self.is_confirmed() && self.handshake.role() == Role::Connects;
         let is_reset = is_told && self.handshake.reset_key().is_some_and(|key| is_reset(packet, key));
         if is_reset {
+            self.stats.received += 1;
             self.ping.on_keyed_reset(now, rto);
         }
         is_reset
@@ -476,10 +477,10 @@ impl Extension {
     /// A packet of the peer was opened: it knows the session.
     #[cfg(feature = "noise")]
     pub(in crate::proto) fn on_opened(&mut self) {
-        self.ping.on_vouched();
+        self.ping.on_opened();
     }
 
-    /// Whether RESETs have come, and nothing else since.
+    /// Whether RESETs have come that a key has told, and nothing has opened since.
     #[cfg(feature = "noise")]
     pub(in crate::proto) fn doubts_peer(&self) -> bool {
         self.ping.doubts_peer()
@@ -503,6 +504,10 @@ impl Extension {
 
     /// Whether there is nothing to send, to wait for or to conclude, and will not be before something is told to it.
     pub(super) fn is_at_rest(&self) -> bool {
+        #[cfg(feature = "noise")]
+        if self.doubts_peer() {
+            return false;
+        }
         self.is_settled()
             && !self.is_urgent()
             && !self.has_appendable()
@@ -538,10 +543,23 @@ impl Extension {
     /// Does what is due at `now`. Returns whether the peer's window is to be asked for.
     #[must_use]
     pub(in crate::proto) fn on_timeout(&mut self, now: Instant, conditions: &Conditions) -> bool {
-        self.is_reset |= self.ping.is_reset(now);
+        self.ping.on_timeout(now);
+        if self.ping.is_reset(conditions.read_until) {
+            // A peer that was done may be gone: nothing is lost.
+            if self.ends.on_unreachable(conditions.all_acked) {
+                self.ping.on_vouched();
+            } else {
+                self.is_reset = true;
+            }
+        }
         self.ends.on_timeout(now, conditions.all_acked);
         self.on_move_timeout(now, conditions);
         self.handshake.on_timeout(now, conditions)
+    }
+
+    /// Nobody has listened for a while: the peer's silence counts for nothing until `at`.
+    pub(in crate::proto) fn wait_until(&mut self, at: Instant) {
+        self.ping.wait_until(at);
     }
 
     /// The application waits for the peer. Returns whether the peer's window is to be asked for.

@@ -16,7 +16,7 @@
 //! the RESETs take as long as that answer would.
 //!
 //! Where packets are sealed under keys that a restart has lost, a RESET is known by a key of its own (R120 of
-//! `docs/secure-sessions.md`), and answers packets of any kind. It takes two of them and a longer silence, of a second at least.
+//! `docs/secure-sessions.md`), and answers packets of any kind. It takes two of them and a longer silence, in which the peer is asked several times.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -26,7 +26,10 @@ use super::{
     seed::{Purpose, Secret},
     segment::Envelope,
 };
-use crate::proto::{path::MAX_RTO, time::Instant};
+use crate::proto::{
+    path::MAX_RTO,
+    time::{Instant, Micros, earliest},
+};
 
 /// PINGs whose answers count. A path with a longer round trip than four questions take is one that has just become so, and
 /// the next questions are further apart.
@@ -34,9 +37,15 @@ const OUTSTANDING: usize = 4;
 /// PINGs of the peer that wait to be answered: as many as it may have outstanding. Of more, the newest are answered.
 const ANSWERS: usize = OUTSTANDING;
 
-/// How long a peer whose RESETs are known by a key has to say something else.
+/// How long a peer whose RESETs are known by a key has to say something else: answers to some of many questions, and long enough for a path
+/// that fails for a moment.
 #[cfg(feature = "noise")]
-const KEYED_RESET_WAIT: Duration = Duration::from_secs(1);
+const KEYED_RESET_RTOS: u32 = 8;
+#[cfg(feature = "noise")]
+const KEYED_RESET_WAIT: Duration = Duration::from_secs(3);
+/// Least time between two of these questions, which are asked once in an RTO.
+#[cfg(feature = "noise")]
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The 8 bytes of a PING that its PONG brings back.
 pub(super) type Token = u64;
@@ -76,6 +85,8 @@ struct Doubt {
     since: Instant,
     /// Until when the true peer's answer to the second PING may come.
     until: Option<Instant>,
+    /// Where the RESETs were told by a key: when the peer is asked next, and how often.
+    asks: Option<(Instant, Micros)>,
 }
 
 /// The PINGs of one session, and what answers those of the peer.
@@ -200,7 +211,7 @@ impl Ping {
         let doubt = &mut self.under_way.get_or_insert_default().doubt;
         match doubt {
             None => {
-                *doubt = Some(Doubt { since: now, until: None });
+                *doubt = Some(Doubt { since: now, until: None, asks: None });
                 self.due = true;
             }
             Some(doubt) if doubt.until.is_none() && question.sent_at >= doubt.since => {
@@ -211,30 +222,47 @@ impl Ping {
         true
     }
 
-    /// A RESET came that shows by a key that it is the peer's, and not which PING it answers. The peer is asked, and another RESET after
-    /// that question is the second one. Then it is asked once more, and has a second at least to say something, as one of the questions may be
-    /// lost.
+    /// A RESET came that shows by a key that it is the peer's, and not which PING it answers. Another one behind a question that was asked
+    /// since is the second. The peer is asked again and again from the first one on, as questions may be lost.
     #[cfg(feature = "noise")]
     pub(super) fn on_keyed_reset(&mut self, now: Instant, rto: Duration) {
         let UnderWay { outstanding, doubt, .. } = self.under_way.get_or_insert_default().as_mut();
         let is_asked = |since| outstanding.iter().flatten().any(|question| question.sent_at >= since);
         match doubt {
             None => {
-                *doubt = Some(Doubt { since: now, until: None });
+                let pause = rto.max(LEAST_PAUSE);
+                *doubt = Some(Doubt { since: now, until: None, asks: Some((now + pause, pause.into())) });
                 self.due = true;
             }
             Some(doubt) if doubt.until.is_none() && is_asked(doubt.since) => {
-                doubt.until = Some(now + rto.max(KEYED_RESET_WAIT));
-                self.due = true;
+                doubt.until = Some(now + (rto * KEYED_RESET_RTOS).max(KEYED_RESET_WAIT));
             }
             Some(_) => {}
         }
     }
 
-    /// Whether RESETs have come, and nothing else since.
+    /// A packet was opened: the peer has the session's keys, whatever was said by a key of RESETs.
+    #[cfg(feature = "noise")]
+    pub(super) fn on_opened(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.doubt.take_if(|doubt| doubt.asks.is_some());
+        }
+    }
+
+    /// Nobody has listened for a while: the peer may answer until `at`, if it is in doubt.
+    pub(super) fn wait_until(&mut self, at: Instant) {
+        let doubt = self.under_way.as_mut().and_then(|under_way| under_way.doubt.as_mut());
+        if let Some(until) = doubt.and_then(|doubt| doubt.until.as_mut()) {
+            *until = (*until).max(at);
+        }
+    }
+
+    /// Whether RESETs have come that a key has told, and nothing has opened since.
     #[cfg(feature = "noise")]
     pub(super) fn doubts_peer(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|under_way| under_way.doubt.is_some())
+        self.under_way
+            .as_ref()
+            .is_some_and(|under_way| under_way.doubt.is_some_and(|doubt| doubt.asks.is_some()))
     }
 
     fn take_question(&mut self, is: impl Fn(&Question) -> bool) -> Option<Question> {
@@ -249,13 +277,30 @@ impl Ping {
     }
 
     /// When the session ends, because the peer does not know it, if nothing else comes from the peer.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn ends_at(&self) -> Option<Instant> {
         self.under_way.as_ref()?.doubt?.until
+    }
+
+    /// When the session ends so, or the peer is asked once more.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let Doubt { until, asks, .. } = self.under_way.as_ref()?.doubt?;
+        earliest([until, asks.map(|(at, _)| at)])
+    }
+
+    /// Asks a peer in doubt once more, if it is time.
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        let doubt = self.under_way.as_mut().and_then(|under_way| under_way.doubt.as_mut());
+        if let Some((at, pause)) = doubt.and_then(|doubt| doubt.asks.as_mut())
+            && *at <= now
+        {
+            *at = now + *pause;
+            self.due = true;
+        }
     }
 
     /// Whether the session ends now, because the peer does not know it.
     pub(super) fn is_reset(&self, now: Instant) -> bool {
-        self.deadline().is_some_and(|at| at <= now)
+        self.ends_at().is_some_and(|at| at <= now)
     }
 
     // ---- Answering the peer ----
@@ -515,19 +560,56 @@ mod tests {
         ping.on_keyed_reset(at(1_000), RTO);
         // Answers to what was sent before.
         ping.on_keyed_reset(at(1_001), RTO);
-        assert_eq!((ping.deadline(), ping.doubts_peer()), (None, true));
+        assert_eq!((ping.ends_at(), ping.doubts_peer()), (None, true));
         take_due(&mut ping, at(1_001)).unwrap();
         ping.on_keyed_reset(at(1_100), RTO);
         ping.on_keyed_reset(at(1_150), RTO);
-        assert!(take_due(&mut ping, at(1_150)).is_some() && take_due(&mut ping, at(1_150)).is_none());
-        assert_eq!(ping.deadline(), Some(at(2_100)));
-        assert!(!ping.is_reset(at(2_099)) && ping.is_reset(at(2_100)));
-        ping.on_vouched();
+        assert_eq!(ping.ends_at(), Some(at(4_100)));
+        assert!(!ping.is_reset(at(4_099)) && ping.is_reset(at(4_100)));
+        ping.wait_until(at(4_000));
+        assert_eq!(ping.ends_at(), Some(at(4_100)));
+        ping.wait_until(at(5_000));
+        assert_eq!(ping.ends_at(), Some(at(5_000)));
+        ping.on_opened();
         assert_eq!((ping.deadline(), ping.doubts_peer()), (None, false));
-        // The first of two again: what was asked before says nothing.
-        ping.on_keyed_reset(at(9_000), RTO);
-        ping.on_keyed_reset(at(9_001), RTO);
-        assert_eq!(ping.deadline(), None);
+        // The first of two again: what was asked before says nothing. On a long path it takes longer.
+        ping.on_keyed_reset(at(9_000), ms(1_000));
+        ping.on_keyed_reset(at(9_001), ms(1_000));
+        take_due(&mut ping, at(9_002)).unwrap();
+        ping.on_keyed_reset(at(10_000), ms(1_000));
+        assert_eq!(ping.ends_at(), Some(at(18_000)));
+    }
+
+    #[cfg(feature = "noise")]
+    #[test]
+    fn a_peer_that_a_key_says_to_have_lost_the_session_is_asked_once_in_an_rto() {
+        for (rto, pause) in [(RTO, RTO), (ms(20), LEAST_PAUSE)] {
+            let (mut ping, mut questions) = (ping(), 0);
+            ping.on_keyed_reset(at(0), rto);
+            for now in (0..3_000).map(at) {
+                ping.on_timeout(now);
+                questions += u128::from(take_due(&mut ping, now).is_some());
+            }
+            assert_eq!(questions, 3_000 / pause.as_millis(), "{rto:?}");
+            ping.on_opened();
+            ping.on_timeout(at(10_000));
+            assert!(!ping.has_urgent());
+        }
+    }
+
+    /// Those of a peer that has the keys are in packets that open.
+    #[cfg(feature = "noise")]
+    #[test]
+    fn what_opens_clears_only_what_a_key_has_told() {
+        let mut ping = ping();
+        let first = asked(&mut ping, at(0));
+        assert!(ping.on_reset(at(100), first, 0, RTO));
+        ping.on_opened();
+        let second = take_due(&mut ping, at(100)).unwrap();
+        assert!(ping.on_reset(at(200), second, 100, RTO));
+        assert_eq!((ping.deadline(), ping.doubts_peer()), (Some(at(400)), false));
+        ping.on_timeout(at(399));
+        assert!(!ping.has_urgent(), "one question is enough for those that are answered one by one");
     }
 
     #[test]

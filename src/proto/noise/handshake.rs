@@ -282,7 +282,7 @@ impl Responder {
     }
 
     /// Has this end tell the peers of sessions that it has lost, since it was started again, by `secret`: 32 random bytes that are the
-    /// same after the restart. They end their sessions within some round trips then, and not by a timeout.
+    /// same after the restart. They end their sessions after some seconds then, and not by a timeout.
     ///
     /// Default: what follows from the static key pair. With [`nn_psk0`](Self::nn_psk0), which has none, peers are told nothing, as
     /// the shared key would not do: all who have it could end each other's sessions. So `secret` must be known to nobody but this
