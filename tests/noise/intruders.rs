@@ -105,6 +105,57 @@ fn a_flood_of_wrong_first_messages_has_cookies_asked_for() {
     assert_eq!(server.replies[0].1[5], 2);
 }
 
+/// Who receives at its address has a cookie, and may send as many wrong messages with it as it likes.
+#[test]
+fn a_network_that_sends_wrong_first_messages_with_cookies_has_few_of_them_computed() {
+    let keys = Keys::new(2);
+    let server = KcpConfig::builder().noise(keys.responder(Pattern::NkPsk0)).cookies(CookiePolicy::Always);
+    let mut server = Server::new(server.build().unwrap(), 1);
+    let wrong = Keys { psk: Keys::new(3).psk, ..Keys::new(2) };
+    let (mut rng, now) = (Rng::new(3), Instant::from_millis(5_000));
+    let mut refused = 0;
+    let mut flood = |server: &mut Server, now, rng: &mut Rng| {
+        for nth in 0..300 {
+            let mut flooder = Client::new(&config(wrong.initiator(Pattern::NkPsk0)), now, 1 + nth, 0, rng);
+            let source = address(([10, 1, 0, 1], 1 + nth as u16));
+            for _ in 0..2 {
+                for packet in driven(&mut flooder.connection, now) {
+                    server.receive(now, source, &packet);
+                }
+                for (_, packet) in server.drive(now) {
+                    refused += u32::from(packet[5] == 2);
+                    let _ = flooder.connection.handle_packet(now, &mut packet.clone());
+                }
+            }
+        }
+        std::mem::take(&mut refused)
+    };
+    let told = flood(&mut server, now, &mut rng);
+    assert!((1..=100).contains(&told), "{told} were told why");
+    let computed = server.endpoint.stats().dropped_bad_tag;
+    assert_eq!(computed, 300, "all count as dropped, computed or not");
+    // Another network is served meanwhile, and this one a second later.
+    for (conv, source, now) in [
+        (1_000, client_address(1), now),
+        (1_001, address(([10, 1, 0, 1], 999)), now + Duration::from_secs(1)),
+    ] {
+        let mut client = Client::new(&config(keys.initiator(Pattern::NkPsk0)), now, conv, 10, &mut rng);
+        for _ in 0..20 {
+            client.work(now);
+            for packet in driven(&mut client.connection, now) {
+                server.receive(now, source, &packet);
+            }
+            for (_, packet) in server.drive(now) {
+                let _ = client.connection.handle_packet(now, &mut packet.clone());
+            }
+        }
+        assert_eq!(client.answer, client.request, "{source}");
+        if conv == 1_000 {
+            assert_eq!(flood(&mut server, now, &mut rng), 0, "nothing is computed, so nothing is told");
+        }
+    }
+}
+
 /// Somebody who sees what a client sends makes up a cookie before each true one comes.
 #[test]
 fn forged_cookies_do_not_keep_the_true_one_away_and_draw_no_more_packets() {

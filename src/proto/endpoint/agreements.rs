@@ -308,6 +308,11 @@ impl Endpoint {
             let answer = Answer::Retry { cookie, tag: greeting.id.tag(), ts };
             return reply(self.answer(now, conv, answer, len, true));
         }
+        // A cookie shows that the address is the sender's own, and one is good for any number of messages.
+        if is_proven && !agreements.computes_for(now, source.ip()) {
+            self.stats.dropped_bad_tag += 1;
+            return Fate::Done;
+        }
         if !agreements.make_room_on_route(now, &route, is_proven) {
             self.stats.dropped_no_session += 1;
             return Fate::Done;
@@ -326,12 +331,13 @@ impl Endpoint {
             &own_context(conv, id),
             &mut agreements.random,
         );
-        let counts = match &answered {
-            Ok(_) => !is_proven,
-            Err(error) => matches!(error, NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey),
-        };
-        if counts {
+        let is_wrong =
+            matches!(&answered, Err(NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey));
+        if is_wrong || !is_proven && answered.is_ok() {
             agreements.note_computed(now);
+        }
+        if is_wrong && is_proven {
+            agreements.note_wrong(now, source.ip());
         }
         match answered {
             Ok(answer) => {

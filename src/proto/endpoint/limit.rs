@@ -24,13 +24,9 @@ use crate::proto::Instant;
 /// The limits of an endpoint.
 #[derive(Debug)]
 pub(super) struct Limits {
-    key: HashKey,
     stateless: Rate,
     stateless_bucket: Bucket,
-    network: Rate,
-    /// The networks' buckets. A network has the one that its keyed hash names, so nobody can choose whom to share one with.
-    /// Made for the first answer.
-    networks: Box<[Bucket]>,
+    networks: NetworkLimit,
     records: Rate,
     records_bucket: Bucket,
 }
@@ -39,11 +35,9 @@ impl Limits {
     /// Allows `per_second` stateless answers.
     pub(super) fn new(per_second: u32, key: HashKey) -> Self {
         Self {
-            key,
             stateless: Rate::new(per_second, per_second / 10),
             stateless_bucket: Bucket::default(),
-            network: Rate::new(per_second.div_ceil(50), per_second.div_ceil(100)),
-            networks: Box::default(),
+            networks: NetworkLimit::new(Rate::new(per_second.div_ceil(50), per_second.div_ceil(100)), key),
             records: Rate::new(per_second.saturating_mul(10), per_second),
             records_bucket: Bucket::default(),
         }
@@ -51,17 +45,11 @@ impl Limits {
 
     /// Whether something that is of no session and of no record may be answered; takes the answer into account.
     pub(super) fn take_stateless(&mut self, now: Instant, to: SocketAddr) -> bool {
-        if self.networks.is_empty() {
-            self.networks = vec![Bucket::default(); NETWORKS].into_boxed_slice();
-        }
-        let place = self.key.hash_one(network(to.ip())) as usize % NETWORKS;
         // Both or none: what one limit refuses must not use up the other.
-        if !self.network.allows(self.networks[place], now)
-            || !self.stateless.allows(self.stateless_bucket, now)
-        {
+        if !self.networks.allows(now, to.ip()) || !self.stateless.allows(self.stateless_bucket, now) {
             return false;
         }
-        self.network.take(&mut self.networks[place], now);
+        self.networks.take(now, to.ip());
         self.stateless.take(&mut self.stateless_bucket, now);
         true
     }
@@ -73,6 +61,38 @@ impl Limits {
             self.records.take(&mut self.records_bucket, now);
         }
         allowed
+    }
+}
+
+/// A limit that each network has for itself.
+#[derive(Debug)]
+pub(super) struct NetworkLimit {
+    key: HashKey,
+    rate: Rate,
+    /// A network has the bucket that its keyed hash names, so nobody can choose whom to share one with. Made for the first token.
+    buckets: Box<[Bucket]>,
+}
+
+impl NetworkLimit {
+    pub(super) fn new(rate: Rate, key: HashKey) -> Self {
+        Self { key, rate, buckets: Box::default() }
+    }
+
+    fn place(&self, ip: IpAddr) -> usize {
+        self.key.hash_one(network(ip)) as usize % NETWORKS
+    }
+
+    pub(super) fn allows(&self, now: Instant, ip: IpAddr) -> bool {
+        let bucket = self.buckets.get(self.place(ip)).copied().unwrap_or_default();
+        self.rate.allows(bucket, now)
+    }
+
+    pub(super) fn take(&mut self, now: Instant, ip: IpAddr) {
+        if self.buckets.is_empty() {
+            self.buckets = vec![Bucket::default(); NETWORKS].into_boxed_slice();
+        }
+        let place = self.place(ip);
+        self.rate.take(&mut self.buckets[place], now);
     }
 }
 

@@ -39,6 +39,8 @@ const KEY_LIFETIME: Duration = Duration::from_secs(3_600);
 const OLD_KEY_LIFETIME: Duration = Duration::from_secs(60);
 /// Forgeries after which the next key is due. 2^36 are ChaCha20-Poly1305's limit (RFC 9001, section 6.6).
 const KEY_FORGERIES: u64 = 1 << 35;
+/// Forgeries after which a key opens nothing more.
+const MAX_KEY_FORGERIES: u64 = 1 << 36;
 
 /// Bits of the counter that are on the wire.
 const COUNTER_BITS: u32 = 31;
@@ -380,6 +382,13 @@ impl Receiving {
         self.next.as_deref_mut()
     }
 
+    /// Whether nothing more is to be opened under the key of this epoch: an end that does not seal, or whose peer does not follow, has
+    /// begun no other.
+    #[inline]
+    const fn is_worn_out(&self) -> bool {
+        self.forgeries >= MAX_KEY_FORGERIES
+    }
+
     fn is_current(&self, parts: &Parts<'_>) -> bool {
         u64::from(parts.phase) == self.epoch & 1
     }
@@ -388,6 +397,9 @@ impl Receiving {
     #[cold]
     fn peek(&mut self, is_followed: bool, parts: &mut Parts<'_>) -> Result<(), OpenPacketError> {
         let opened = if self.is_current(parts) {
+            if self.is_worn_out() {
+                return Err(OpenPacketError::BadTag);
+            }
             let copy = (!is_followed).then(|| parts.payload.to_vec());
             let opened = parts.open(&mut self.key);
             match copy {
@@ -414,6 +426,9 @@ impl Receiving {
         parts: &mut Parts<'_>,
     ) -> Result<(), OpenPacketError> {
         let is_current = self.is_current(parts);
+        if is_current && self.is_worn_out() {
+            return Err(OpenPacketError::BadTag);
+        }
         let opened = if is_current && !is_followed {
             self.open_unfollowed(now, parts)
         } else if is_current {

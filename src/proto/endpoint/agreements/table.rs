@@ -8,7 +8,7 @@ use core::{net::IpAddr, time::Duration};
 
 use super::super::{
     hash::{HashKey, Map},
-    limit::{Bucket, Rate, network},
+    limit::{Bucket, NetworkLimit, Rate, network},
     routes::Route,
     shard::Shard,
 };
@@ -27,6 +27,10 @@ const IDLE: Duration = Duration::from_secs(1);
 /// First messages a second that are computed without a cookie, or for nothing, beyond which there is load: some 5 % of a core. A burst of
 /// them may come from addresses that are false, long before the other limits are half used.
 const COMPUTED_PER_SECOND: u32 = 500;
+
+/// First messages a second that were computed for nothing, of one network whose addresses are its own, beyond which no more of it are:
+/// some 1.5 % of a core.
+const WRONG_PER_SECOND: u32 = 100;
 
 /// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
 const MAX_OF_ROUTE: usize = 4;
@@ -49,6 +53,8 @@ pub(in super::super) struct Agreements {
     max_of_network: usize,
     computed_rate: Rate,
     computed: Bucket,
+    /// Those with a cookie that were computed for nothing.
+    wrong: NetworkLimit,
 }
 
 /// Those of one network.
@@ -129,6 +135,7 @@ impl Agreements {
             max_of_network: config.max_half_open_of_network(),
             computed_rate: Rate::new(COMPUTED_PER_SECOND, COMPUTED_PER_SECOND),
             computed: Bucket::default(),
+            wrong: NetworkLimit::new(Rate::new(WRONG_PER_SECOND, WRONG_PER_SECOND), key),
         })
     }
 
@@ -240,6 +247,16 @@ impl Agreements {
         if self.computed_rate.allows(self.computed, now) {
             self.computed_rate.take(&mut self.computed, now);
         }
+    }
+
+    /// Whether one more first message with a cookie is computed for a network.
+    pub(super) fn computes_for(&self, now: Instant, ip: IpAddr) -> bool {
+        self.wrong.allows(now, ip)
+    }
+
+    /// A first message with a cookie was computed for nothing.
+    pub(super) fn note_wrong(&mut self, now: Instant, ip: IpAddr) {
+        self.wrong.take(now, ip);
     }
 
     pub(super) fn insert(&mut self, route: Route, pending: Pending) {

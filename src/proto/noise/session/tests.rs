@@ -328,3 +328,20 @@ fn a_parked_session_goes_on_and_opens_nothing_from_before() {
     assert_eq!(ends[0].key_changes(), ends[1].key_changes());
     assert!(ends[0].key_changes() >= 10, "{}", ends[0].key_changes());
 }
+
+#[test]
+fn a_key_that_was_forged_too_often_opens_nothing_until_the_next_one() {
+    let mut ends = pair();
+    let [a, b] = &mut ends;
+    pass(a, b, NOW);
+    pass(b, a, NOW);
+    b.receiving.forgeries = MAX_KEY_FORGERIES - 1;
+    pass(a, b, NOW);
+    b.receiving.forgeries = MAX_KEY_FORGERIES;
+    let packet = sealed(a, NOW);
+    assert_eq!(open(b, NOW, &packet), Err(OpenPacketError::BadTag));
+    assert!(b.peek(&mut packet.clone()).is_err());
+    a.change_key();
+    pass(a, b, NOW);
+    pass(a, b, NOW);
+}
