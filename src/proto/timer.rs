@@ -29,8 +29,8 @@ pub enum Timer {
     Move,
     /// A FIN is sent again.
     Fin,
-    /// The peer has said that it does not know the session, and nothing else in all the time that its answer would have taken:
-    /// the session ends.
+    /// The peer has said that it does not know the session. The session ends if it has said nothing else in all the time that its answer
+    /// would have taken. With keys of the session's own, it is asked again and again before.
     Reset,
     /// A message waits for memory that all sessions share, and it is time to look whether there is some: see
     /// [`BufferMemory`](super::BufferMemory).
