@@ -68,7 +68,12 @@ impl Credentials {
             return Ok(None);
         }
         let key = remote_static(state).ok_or(NoiseError::Forged)?;
-        if self.trust.trusts(&key) { Ok(Some(key)) } else { Err(NoiseError::UntrustedKey(key)) }
+        // With two forms of one key, whoever keeps a list of keys that it does not want would be fooled.
+        if key.is_canonical() && self.trust.trusts(&key) {
+            Ok(Some(key))
+        } else {
+            Err(NoiseError::UntrustedKey(key))
+        }
     }
 }
 

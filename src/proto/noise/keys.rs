@@ -56,6 +56,12 @@ impl KeyPair {
         Self::from_secret(Zeroizing::new(*secret))
     }
 
+    /// The pair as somebody has it who shows other bytes for the same public key.
+    #[cfg(test)]
+    pub(super) fn showing(self, public: PublicKey) -> Self {
+        Self { public, ..self }
+    }
+
     fn from_secret(secret: Zeroizing<[u8; KEY_LEN]>) -> Self {
         let public = PublicKey(MontgomeryPoint::mul_base_clamped(*secret).to_bytes());
         Self { secret, public }
@@ -124,6 +130,12 @@ impl PublicKey {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
+    }
+
+    /// Whether no other bytes are the same point of the curve: as a number they are below 2^255 - 19 (RFC 7748, section 5).
+    pub(super) fn is_canonical(&self) -> bool {
+        let [lowest, middle @ .., highest] = &self.0;
+        *highest < 0x7f || *highest == 0x7f && (*lowest < 0xed || middle.iter().any(|byte| *byte != 0xff))
     }
 }
 

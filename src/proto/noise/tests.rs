@@ -185,3 +185,36 @@ fn messages_and_packets_equal_the_known_answers() {
         assert_eq!(sessions.map(|session| session.key_changes()), [2, 2], "{name:?}");
     }
 }
+
+/// X25519 takes no heed of the highest bit.
+#[test]
+fn a_key_that_is_shown_in_another_form_is_not_trusted() {
+    let mut random = Known(alloc::vec![7; 32]);
+    let keys = KeyPair::from_secret_bytes(&[5; 32]);
+    let mut other = *keys.public().as_bytes();
+    other[31] |= 0x80;
+    let shown = PublicKey::from_bytes(other);
+    let server = Responder::xx(KeyPair::from_secret_bytes(&[6; 32]), Trust::any());
+    for (keys, expected) in
+        [(keys.clone(), Ok(*keys.public())), (keys.showing(shown), Err(NoiseError::UntrustedKey(shown)))]
+    {
+        let mut handshake = Initiator::xx(keys, Trust::any()).begin(b"", &mut random).unwrap();
+        let answer = server.answer(handshake.message(), b"", b"", &mut random).unwrap();
+        let last = handshake.read_answer(&answer.message, b"").unwrap().last_message.unwrap();
+        let AnswerNext::Last(mut waiting) = answer.next else { panic!("no third message") };
+        assert_eq!(waiting.read_last(&last).map(|session| *session.peer().unwrap()), expected);
+    }
+}
+
+#[test]
+fn numbers_from_the_curves_prime_on_are_other_forms_of_smaller_ones() {
+    let number = |lowest: u8, middle: u8, highest: u8| {
+        let mut bytes = [middle; 32];
+        (bytes[0], bytes[31]) = (lowest, highest);
+        PublicKey::from_bytes(bytes).is_canonical()
+    };
+    assert!(
+        number(0xec, 0xff, 0x7f) && number(0xff, 0xfe, 0x7f) && number(0xff, 0xff, 0x7e) && number(9, 0, 0)
+    );
+    assert!(!number(0xed, 0xff, 0x7f) && !number(0xff, 0xff, 0x7f) && !number(9, 0, 0x80));
+}
