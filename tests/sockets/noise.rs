@@ -62,7 +62,8 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) ->
     let (probe, probe_server) = accept_session(&listener, probe).await;
     let stats = |stream: &KcpStream| stream.endpoint_stats();
     until(5, "both ends are heard", || stats(&probe_server).state.half_open == 0).await;
-    let before = (stats(&probe_server), resident_bytes());
+    let honest = |stream: &KcpStream| stream.stats().udp.packets_received;
+    let (before, honest_before) = ((stats(&probe_server), resident_bytes()), honest(&probe_server));
     let flooding = tokio::task::spawn_blocking(move || flood(server, noise, rate));
     flooding.await.unwrap();
     let mut after = stats(&probe_server);
@@ -76,8 +77,8 @@ async fn withstand(kind: CipherKind, framing: Framing, noise: u64, rate: u64) ->
         }
     }
     let seen = after.socket.packets_received - before.0.socket.packets_received;
-    // On a busy machine, what one source sends beyond its share is dropped by its address.
-    let opened = seen - after.dropped.over_share;
+    // On a busy machine, what one source sends beyond its share is dropped by its address, and a last packet of the client's is late.
+    let opened = seen - after.dropped.over_share - (honest(&probe_server) - honest_before);
     assert!(
         opened > noise / 4,
         "{opened} of {noise} packets were looked into, {seen} came through the kernel"
