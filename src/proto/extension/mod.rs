@@ -9,6 +9,7 @@
 //! elsewhere         what the session does for that
 //! mtu               PINGs that are as long as a packet of the path may be
 //! ping              whether the peer is there, and knows the session: PING, PONG, RESET
+//! keyed_reset       RESET of a peer that has lost the session with its keys
 //! end               where each direction of the stream ends: FIN, ABORT
 //! output            which of them speaks next
 //! ```
@@ -26,6 +27,8 @@ mod elsewhere;
 mod end;
 mod fields;
 mod handshake;
+#[cfg(feature = "noise")]
+mod keyed_reset;
 mod moves;
 mod mtu;
 mod output;
@@ -60,8 +63,6 @@ use self::{
     moves::{Follower, Rebind},
     ping::{Ping, ResetEcho, Token},
 };
-#[cfg(feature = "noise")]
-use super::noise::{ResetKey, is_reset};
 use super::{
     arq::Origin,
     ecn::EcnCounts,
@@ -454,36 +455,6 @@ impl Extension {
             return;
         }
         self.ping.refuse(ResetEcho { tag: header.sn, ts: header.ts, token });
-    }
-
-    /// The key by which the peer will know a RESET of this end, which accepts: its ANSWER says it.
-    #[cfg(feature = "noise")]
-    pub(in crate::proto) fn set_reset_key(&mut self, key: Box<ResetKey>) {
-        self.handshake.set_reset_key(key);
-    }
-
-    /// Takes in a packet that does not open. Returns whether it is a RESET of the peer.
-    #[cfg(feature = "noise")]
-    pub(in crate::proto) fn take_keyed_reset(&mut self, now: Instant, packet: &[u8], rto: Duration) -> bool {
-        let is_told = self.is_confirmed() && self.handshake.role() == Role::Connects;
-        let is_reset = is_told && self.handshake.reset_key().is_some_and(|key| is_reset(packet, key));
-        if is_reset {
-            self.stats.received += 1;
-            self.ping.on_keyed_reset(now, rto);
-        }
-        is_reset
-    }
-
-    /// A packet of the peer was opened: it knows the session.
-    #[cfg(feature = "noise")]
-    pub(in crate::proto) fn on_opened(&mut self) {
-        self.ping.on_opened();
-    }
-
-    /// Whether RESETs have come that a key has told, and nothing has opened since.
-    #[cfg(feature = "noise")]
-    pub(in crate::proto) fn doubts_peer(&self) -> bool {
-        self.ping.doubts_peer()
     }
 
     /// The peer is to be asked whether it is there.
