@@ -203,14 +203,14 @@ impl SessionKeys {
         self.sending.epoch
     }
 
-    /// Frees what a session that is idle does not need: an old key whose time is over, what is [made again](Self::park) for the next packet.
+    /// Frees what a session that is idle does not need: an old key whose time is over, what is made again for the next packet. Of the
+    /// packets before the last one that was opened it is forgotten which of them were: they are all refused.
     pub fn trim(&mut self, now: Instant) {
         self.receiving.expire(now);
         self.park();
     }
 
-    /// As [`trim`](Self::trim), but for an old key. What is freed is made again for the next packet. Of the packets before the last one
-    /// that was opened it is forgotten which of them were: they are all refused.
+    /// As [`trim`](Self::trim), but for an old key.
     pub(in crate::proto) fn park(&mut self) {
         self.sending.key.park();
         self.receiving.key.park();

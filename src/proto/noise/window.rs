@@ -110,9 +110,8 @@ mod tests {
     impl Model {
         fn check(&self, counter: u64, words: u64) -> Result<(), Refused> {
             let highest = self.seen.last().copied();
-            if highest.is_some_and(|highest| highest / 64 >= counter / 64 + words) {
-                Err(Refused::TooOld)
-            } else if counter < self.floor && self.is_parked {
+            let is_forgotten = counter < self.floor && self.is_parked;
+            if is_forgotten || highest.is_some_and(|highest| highest / 64 >= counter / 64 + words) {
                 Err(Refused::TooOld)
             } else if self.has(counter) {
                 Err(Refused::Seen)
