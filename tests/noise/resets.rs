@@ -163,7 +163,7 @@ fn who_has_the_reset_key_ends_no_idle_session_of_a_server_that_lives() {
     let (_, reset) = other.replies.pop().unwrap();
     for seed in 0..4 {
         let mut rng = Rng::new(seed);
-        let mut lost = move || rng.next() % 5 == 0;
+        let mut lost = move || rng.next().is_multiple_of(5);
         let mut questions = 0;
         for millis in 0..60_000 {
             let now = AT + Duration::from_secs(60 * seed) + Duration::from_millis(millis);
