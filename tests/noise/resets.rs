@@ -49,6 +49,14 @@ fn ends(client: &mut Connection, server: &mut Server, at: Instant) -> Option<(Du
     })
 }
 
+/// A server with a session, its client, and another server with the same key, which knows nothing of it.
+fn client_of_one_of_two(keys: &Keys) -> (Server, Connection, Server) {
+    let config = server_config(keys.responder(Pattern::Nk));
+    let mut server = Server::new(config.clone(), 1);
+    let client = begun(keys, Pattern::Nk, SessionCipher::default(), &mut server);
+    (server, client, Server::new(config, 2))
+}
+
 const AT: Instant = Instant::from_millis(2_000);
 
 #[test]
@@ -113,10 +121,7 @@ fn only_who_has_the_secret_ends_a_session_and_only_at_its_address() {
 #[test]
 fn resets_of_another_server_with_the_same_key_end_no_session_that_lives() {
     let keys = Keys::new(3);
-    let config = server_config(keys.responder(Pattern::Nk));
-    let mut server = Server::new(config.clone(), 1);
-    let mut client = begun(&keys, Pattern::Nk, SessionCipher::default(), &mut server);
-    let mut other = Server::new(config, 2);
+    let (mut server, mut client, mut other) = client_of_one_of_two(&keys);
     // Its path has become slower than ever before.
     let (mut on_the_way, mut echoed) = (Vec::new(), 0);
     for millis in 0..20_000 {
@@ -155,10 +160,7 @@ fn resets_of_another_server_with_the_same_key_end_no_session_that_lives() {
 #[test]
 fn who_has_the_reset_key_ends_no_idle_session_of_a_server_that_lives() {
     let keys = Keys::new(6);
-    let config = server_config(keys.responder(Pattern::Nk));
-    let mut server = Server::new(config.clone(), 1);
-    let mut client = begun(&keys, Pattern::Nk, SessionCipher::default(), &mut server);
-    let mut other = Server::new(config, 2);
+    let (mut server, mut client, mut other) = client_of_one_of_two(&keys);
     other.receive(AT, client_address(1), &[&CONV.to_le_bytes()[..], &[9; 60]].concat());
     let (_, reset) = other.replies.pop().unwrap();
     for seed in 0..4 {
@@ -191,9 +193,7 @@ fn who_has_the_reset_key_ends_no_idle_session_of_a_server_that_lives() {
 #[test]
 fn a_client_that_has_all_and_has_delivered_all_ends_well_by_a_reset() {
     let keys = Keys::new(7);
-    let config = server_config(keys.responder(Pattern::Nk));
-    let mut server = Server::new(config.clone(), 1);
-    let mut client = begun(&keys, Pattern::Nk, SessionCipher::default(), &mut server);
+    let (mut server, mut client, mut again) = client_of_one_of_two(&keys);
     // The server says that its stream ends, and hears no answer.
     for connection in server.sessions.values_mut() {
         connection.shutdown(AT);
@@ -202,7 +202,6 @@ fn a_client_that_has_all_and_has_delivered_all_ends_well_by_a_reset() {
         let _ = client.handle_packet(AT, &mut packet.clone());
     }
     client.shutdown(AT);
-    let mut again = Server::new(config, 2);
     let ended = (0..20_000).find_map(|millis| {
         let now = AT + Duration::from_millis(millis);
         exchange(now, &mut again, &mut client);

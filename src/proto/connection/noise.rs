@@ -209,18 +209,22 @@ impl Connection {
         if self.agreement.is_some() {
             self.agreement = None;
         }
+        // One at rest doubts nobody.
         if !self.extension.is_at_rest()
-            && self.extension.as_ref().is_some_and(|extension| extension.doubts_peer())
+            && let Some(extension) = self.extension.as_mut()
         {
-            self.extension.as_mut().into_iter().for_each(|extension| extension.on_opened());
+            extension.on_opened();
         }
     }
 
     /// Takes in a packet that did not open. Returns whether it is one of a peer that has lost the session.
     #[cold]
     pub(super) fn take_keyed_reset(&mut self, now: Instant, packet: &[u8]) -> bool {
-        let rto = self.arq.rto();
-        self.extension.as_mut().is_some_and(|extension| extension.take_keyed_reset(now, packet, rto))
+        let is_reset = self.extension.as_ref().is_some_and(|extension| extension.is_keyed_reset(packet));
+        if is_reset && let Some(extension) = self.extension.as_mut() {
+            extension.on_keyed_reset(now, self.arq.rto());
+        }
+        is_reset
     }
 
     /// Takes in a packet in the clear, as long as there may be some; returns whether it was none to be opened.

@@ -26,7 +26,7 @@ use crate::proto::{
     AbortReason, CookiePolicy, Instant, Random,
     agreement::{Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
     extension::SessionId,
-    noise::{AnswerNext, NoiseError, SessionKeys, may_answer, write_reset},
+    noise::{AnswerNext, NoiseError, SessionKeys, draws_reset, write_reset},
     trace::tell,
 };
 
@@ -194,7 +194,7 @@ impl Endpoint {
         let is_known = agreements.contains(&route)
             || self.sealed_records.as_ref().is_some_and(|records| records.contains(&route));
         let tells = self.extensions && self.resets && agreements.responder.has_reset_secret();
-        if is_known || !tells || agreements.serves_static || !may_answer(cause_len) || to.port() == 0 {
+        if is_known || !tells || agreements.serves_static || !draws_reset(cause_len) || to.port() == 0 {
             return None;
         }
         if !self.limits.take_stateless(now, to) {

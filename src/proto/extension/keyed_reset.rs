@@ -15,24 +15,20 @@ impl Extension {
         self.handshake.set_reset_key(key);
     }
 
-    /// Takes in a packet that does not open. Returns whether it is a RESET of the peer.
-    pub(in crate::proto) fn take_keyed_reset(&mut self, now: Instant, packet: &[u8], rto: Duration) -> bool {
+    /// Whether a packet that does not open is a RESET of the peer.
+    pub(in crate::proto) fn is_keyed_reset(&self, packet: &[u8]) -> bool {
         let is_told = self.is_confirmed() && self.handshake.role() == Role::Connects;
-        let is_reset = is_told && self.handshake.reset_key().is_some_and(|key| is_reset(packet, key));
-        if is_reset {
-            self.stats.received += 1;
-            self.ping.on_keyed_reset(now, rto);
-        }
-        is_reset
+        is_told && self.handshake.reset_key().is_some_and(|key| is_reset(packet, key))
+    }
+
+    /// Such a packet came.
+    pub(in crate::proto) fn on_keyed_reset(&mut self, now: Instant, rto: Duration) {
+        self.stats.received += 1;
+        self.ping.on_keyed_reset(now, rto);
     }
 
     /// A packet of the peer was opened: it knows the session.
     pub(in crate::proto) fn on_opened(&mut self) {
         self.ping.on_opened();
-    }
-
-    /// Whether RESETs have come that a key has told, and nothing has opened since.
-    pub(in crate::proto) fn doubts_peer(&self) -> bool {
-        self.ping.doubts_peer()
     }
 }

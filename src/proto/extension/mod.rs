@@ -475,10 +475,6 @@ impl Extension {
 
     /// Whether there is nothing to send, to wait for or to conclude, and will not be before something is told to it.
     pub(super) fn is_at_rest(&self) -> bool {
-        #[cfg(feature = "noise")]
-        if self.doubts_peer() {
-            return false;
-        }
         self.is_settled()
             && !self.is_urgent()
             && !self.has_appendable()

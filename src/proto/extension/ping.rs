@@ -85,7 +85,7 @@ struct Doubt {
     since: Instant,
     /// Until when the true peer's answer to the second PING may come.
     until: Option<Instant>,
-    /// Where the RESETs were told by a key: when the peer is asked next, and how often.
+    /// Where the RESETs were known by a key: when the peer is asked next, and the time between two questions.
     asks: Option<(Instant, Micros)>,
 }
 
@@ -241,7 +241,7 @@ impl Ping {
         }
     }
 
-    /// A packet was opened: the peer has the session's keys, whatever was said by a key of RESETs.
+    /// A packet was opened: the peer has the session's keys. What was said under a key of RESETs is not so.
     #[cfg(feature = "noise")]
     pub(super) fn on_opened(&mut self) {
         if let Some(under_way) = &mut self.under_way {
@@ -255,14 +255,6 @@ impl Ping {
         if let Some(until) = doubt.and_then(|doubt| doubt.until.as_mut()) {
             *until = (*until).max(at);
         }
-    }
-
-    /// Whether RESETs have come that a key has told, and nothing has opened since.
-    #[cfg(feature = "noise")]
-    pub(super) fn doubts_peer(&self) -> bool {
-        self.under_way
-            .as_ref()
-            .is_some_and(|under_way| under_way.doubt.is_some_and(|doubt| doubt.asks.is_some()))
     }
 
     fn take_question(&mut self, is: impl Fn(&Question) -> bool) -> Option<Question> {
@@ -281,7 +273,7 @@ impl Ping {
         self.under_way.as_ref()?.doubt?.until
     }
 
-    /// When the session ends so, or the peer is asked once more.
+    /// When [`is_reset`](Self::is_reset) or [`on_timeout`](Self::on_timeout) has something to say or to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let Doubt { until, asks, .. } = self.under_way.as_ref()?.doubt?;
         earliest([until, asks.map(|(at, _)| at)])

@@ -122,7 +122,7 @@ pub use self::{
 };
 pub(in crate::proto) use self::{
     generator::Generator,
-    reset::{ResetKey, is_reset, may_answer, write_reset},
+    reset::{ResetKey, draws_reset, is_reset, write_reset},
 };
 
 /// The version of key agreement that this crate speaks. It is the first byte of each message.

@@ -67,7 +67,7 @@ impl fmt::Debug for ResetSecret {
 }
 
 /// Whether a packet of `len` bytes can be one of a session, and so may be answered.
-pub(in crate::proto) const fn may_answer(len: usize) -> bool {
+pub(in crate::proto) const fn draws_reset(len: usize) -> bool {
     len >= MIN_CAUSE
 }
 
@@ -135,7 +135,7 @@ mod tests {
     fn an_answer_is_shorter_than_its_cause_and_known_by_its_key_alone() {
         let key = ResetSecret::from_bytes(&[9; 32]).key(addr("192.0.2.1:4000"), 7);
         for cause_len in [MIN_CAUSE, MIN_CAUSE + 1, MAX_LEN, MAX_LEN + 1, 1_400] {
-            assert!(may_answer(cause_len));
+            assert!(draws_reset(cause_len));
             let packet = write_reset(&key, 7, cause_len, &mut Ones);
             assert!(packet.len() < cause_len && packet.len() <= MAX_LEN, "{} to {cause_len}", packet.len());
             assert!(packet.starts_with(&7_u32.to_le_bytes()) && is_reset(&packet, &key));
@@ -145,7 +145,7 @@ mod tests {
                 assert!(!is_reset(&other, &key), "byte {at}");
             }
         }
-        assert!(!may_answer(MIN_CAUSE - 1));
+        assert!(!draws_reset(MIN_CAUSE - 1));
         assert!(!is_reset(&key[1..], &key));
     }
 }

@@ -28,8 +28,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// them may come from addresses that are false, long before the other limits are half used.
 const COMPUTED_PER_SECOND: u32 = 500;
 
-/// First messages a second that were computed for nothing, of one network whose addresses are its own, beyond which no more of it are:
-/// some 1.5 % of a core.
+/// First messages a second with a cookie, so from where they say, that are computed for nothing for one network: some 1.5 % of a core.
+/// Behind that, no others of the network are computed.
 const WRONG_PER_SECOND: u32 = 100;
 
 /// First messages of one address and conv that are kept: those that were damaged or recorded, and the true one.
