@@ -147,6 +147,31 @@ impl<'a> Segments<'a> {
     pub const fn new(packet: &'a [u8]) -> Self {
         Self { rest: packet }
     }
+
+    /// Bytes that were not looked at.
+    pub(in crate::proto) const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The `sn` of the next segment, if there is one.
+    #[inline]
+    pub(in crate::proto) fn next_sn(&self) -> Option<u32> {
+        let sn = self.rest.get(12..16)?.first_chunk()?;
+        Some(u32::from_le_bytes(*sn))
+    }
+
+    /// The payload of the next segment, if that has the number `sn` and is like `first` but for that and its length.
+    #[inline]
+    pub(in crate::proto) fn next_of_run(&mut self, first: &SegmentHeader, sn: u32) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_first_chunk::<HEADER_LEN>()?;
+        let next = SegmentHeader::parse(bytes).ok()?;
+        let payload = rest.get(..next.len as usize)?;
+        if next != (SegmentHeader { sn, len: next.len, ..*first }) {
+            return None;
+        }
+        self.rest = &rest[payload.len()..];
+        Some(payload)
+    }
 }
 
 impl<'a> Iterator for Segments<'a> {
@@ -230,6 +255,30 @@ mod tests {
             Segments::new(&packet).next(),
             Some(Err(SegmentError::LengthPastEnd { len: u32::MAX, .. }))
         ));
+    }
+
+    #[test]
+    fn a_run_ends_where_anything_but_number_and_length_differs() {
+        let packet = [push(0, b"one"), push(1, b""), push(2, b"three")].concat();
+        let first = SegmentHeader::parse(&packet).unwrap();
+        let behind = HEADER_LEN + 3;
+        let run = |packet: &[u8]| {
+            let mut rest = Segments::new(&packet[behind..]);
+            let payloads: Vec<_> =
+                (1..).map_while(|sn| Some(rest.next_of_run(&first, sn)?.to_vec())).collect();
+            (payloads, rest.remaining())
+        };
+        assert_eq!(run(&packet), (Vec::from([Vec::new(), b"three".to_vec()]), 0));
+        assert_eq!(Segments::new(&packet[behind..]).next_sn(), Some(1));
+        assert_eq!(Segments::new(&packet[behind..][..15]).next_sn(), None);
+        // Any bit of the second header but those of its length: it is no part of the run, and is still to be read.
+        for bit in 0..20 * 8 {
+            let mut other = packet.clone();
+            other[behind + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(run(&other), (Vec::new(), packet.len() - behind), "bit {bit}");
+        }
+        // A length past the end.
+        assert_eq!(run(&packet[..packet.len() - 1]).0.len(), 1);
     }
 
     #[test]

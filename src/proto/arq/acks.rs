@@ -34,11 +34,29 @@ pub(super) struct Acks {
     /// The ACKs behind a gap that the last packet carried. The next one repeats them, if it leaves by `repeat_until`.
     repeatable: Vec<Ack>,
     repeat_until: Instant,
-    /// PUSH segments that arrived since all ACKs were sent, and their payload bytes.
-    arrived: usize,
-    arrived_bytes: usize,
+    /// What arrived since all ACKs were sent.
+    arrived: Arrived,
     deadline: Option<Instant>,
     due: bool,
+}
+
+/// PUSH segments, and their bytes of payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Arrived {
+    pub(super) segments: usize,
+    pub(super) bytes: usize,
+}
+
+impl Arrived {
+    /// One PUSH.
+    pub(super) const fn segment(bytes: usize) -> Self {
+        Self { segments: 1, bytes }
+    }
+
+    pub(super) const fn add(&mut self, more: Self) {
+        self.segments += more.segments;
+        self.bytes += more.bytes;
+    }
 }
 
 /// Tells which ACKs still have something to say.
@@ -60,12 +78,11 @@ impl Filter {
 }
 
 impl Acks {
-    /// Adds an ACK for a PUSH of `len` payload bytes, to be sent within `delay`. `rcv_nxt` is the value after the PUSH was
-    /// taken in.
+    /// Adds an ACK for what has `arrived`, to be sent within `delay`. `rcv_nxt` is the value after that was taken in: where it is more
+    /// than one segment, all are before it, and the ACK is that of the last one.
     #[inline]
-    pub(super) fn push(&mut self, ack: Ack, len: usize, rcv_nxt: u32, now: Instant, delay: Duration) {
-        self.arrived += 1;
-        self.arrived_bytes += len;
+    pub(super) fn push(&mut self, ack: Ack, arrived: Arrived, rcv_nxt: u32, now: Instant, delay: Duration) {
+        self.arrived.add(arrived);
         let waiting = self.waiting.len() - self.sent;
         match self.waiting.last_mut() {
             Some(last) if seq::before(last.sn, rcv_nxt) => *last = ack,
@@ -87,7 +104,8 @@ impl Acks {
     /// Whether so much arrived that its ACKs should not wait: [`PROMPT_SEGMENTS`] full segments, or as many segments as there
     /// are ACKs in a packet of `mtu` bytes, which is kcp-go's rule.
     pub(super) const fn are_many(&self, mtu: usize) -> bool {
-        self.arrived >= mtu / HEADER_LEN || self.arrived_bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
+        self.arrived.segments >= mtu / HEADER_LEN
+            || self.arrived.bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
     }
 
     /// Has the ACKs sent with the next transmission.
@@ -153,8 +171,7 @@ impl Acks {
         }
         self.waiting.clear();
         self.sent = 0;
-        self.arrived = 0;
-        self.arrived_bytes = 0;
+        self.arrived = Arrived::default();
         self.deadline = None;
         self.due = false;
     }
@@ -193,7 +210,7 @@ mod tests {
 
     fn push(acks: &mut Acks, sns: impl IntoIterator<Item = u32>, rcv_nxt: u32) {
         for sn in sns {
-            acks.push(Ack { sn, ts: 0 }, 100, rcv_nxt, Instant::ZERO, DELAY);
+            acks.push(Ack { sn, ts: 0 }, Arrived::segment(100), rcv_nxt, Instant::ZERO, DELAY);
         }
     }
 
@@ -201,12 +218,18 @@ mod tests {
     fn in_order_arrivals_leave_only_the_newest_ack() {
         let mut acks = Acks::default();
         for sn in 0..100 {
-            acks.push(Ack { sn, ts: sn }, 100, sn + 1, Instant::from_millis(u64::from(sn)), DELAY);
+            acks.push(
+                Ack { sn, ts: sn },
+                Arrived::segment(100),
+                sn + 1,
+                Instant::from_millis(u64::from(sn)),
+                DELAY,
+            );
         }
-        assert_eq!((acks.waiting.len(), acks.arrived), (1, 100));
+        assert_eq!((acks.waiting.len(), acks.arrived.segments), (1, 100));
         assert_eq!(acks.deadline(), Some(Instant::from_millis(10)));
         assert_eq!(take(&mut acks, 50, 100), [99]);
-        assert_eq!((acks.arrived, acks.deadline()), (0, None));
+        assert_eq!((acks.arrived, acks.deadline()), (Arrived::default(), None));
     }
 
     #[test]
@@ -246,7 +269,7 @@ mod tests {
             let mut acks = Acks::default();
             let mut pushed = 0;
             while !acks.are_many(mtu) {
-                acks.push(Ack { sn: pushed, ts: 0 }, len, pushed + 1, Instant::ZERO, DELAY);
+                acks.push(Ack { sn: pushed, ts: 0 }, Arrived::segment(len), pushed + 1, Instant::ZERO, DELAY);
                 pushed += 1;
             }
             assert_eq!(pushed as usize, least, "of {len} bytes");
@@ -259,7 +282,7 @@ mod tests {
     fn a_flood_of_duplicates_does_not_grow_the_list_without_end() {
         let mut acks = Acks::default();
         for sn in 0..if cfg!(miri) { 5_000 } else { 100_000 } {
-            acks.push(Ack { sn: 1 + sn % 7, ts: 0 }, 100, 0, Instant::ZERO, DELAY);
+            acks.push(Ack { sn: 1 + sn % 7, ts: 0 }, Arrived::segment(100), 0, Instant::ZERO, DELAY);
         }
         assert_eq!(acks.waiting.len(), MAX_WAITING);
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::{
     Arq,
-    acks::Ack,
+    acks::{Ack, Arrived},
     bytes_queue::StreamRange,
     losses::Confirmed,
     recv_buffer::{BlockPosition, Insert},
@@ -78,10 +78,9 @@ impl Arq {
         let mut is_new = false;
         let mut outcome = Ok(());
         let mut arrived = StreamRange::default();
-        // Where the next segment begins.
-        let mut at = 0;
         let mut extension_segments = 0;
-        for segment in Segments::new(segments) {
+        let mut rest = Segments::new(segments);
+        while let Some(segment) = rest.next() {
             let (header, payload) = match segment {
                 Ok(segment) => segment,
                 Err(error) => {
@@ -96,16 +95,15 @@ impl Arq {
                 break;
             }
             self.counters.segments.received += 1;
-            let payload_at = at + HEADER_LEN;
-            at = payload_at + payload.len();
+            let payload_at = segments.len() - rest.remaining() - payload.len();
             if header.cmd == Command::Extension {
                 if extension_segments == MAX_EXTENSION_SEGMENTS {
                     skip_extension(extension);
                     continue;
                 }
                 extension_segments += 1;
-                let rest = (segments, payload_at);
-                match self.input_extension(now, rest, origin, extension.as_deref_mut(), &mut confirmed) {
+                let here = (segments, payload_at);
+                match self.input_extension(now, here, origin, extension.as_deref_mut(), &mut confirmed) {
                     Ok(is_heard) => heard |= is_heard,
                     Err(error) => {
                         outcome = Err(error);
@@ -141,9 +139,18 @@ impl Arq {
                         skipped |= self.buffer.skip_before(header.sn, ts, self.nodelay.resend);
                     }
                 }
+                Command::Push if !self.alive.peer_time.admits(now, header.ts) => {
+                    self.counters.segments.push_received += 1;
+                    self.refuse_other_session(now);
+                }
                 Command::Push => {
                     let place = place.map(|place| place.forward(payload_at));
-                    self.input_push(now, &header, payload, place);
+                    let ack = Ack { sn: header.sn, ts: header.ts };
+                    let outcome = self.input_push(now, ack, header.frg, payload, place);
+                    if outcome == Insert::InOrder && rest.next_sn() == Some(self.recv.nxt()) {
+                        let place = place.map(|place| place.forward(payload.len() + HEADER_LEN));
+                        rest = self.input_run(now, &header, place, rest);
+                    }
                 }
                 _ => is_new |= self.input_window(now, header.cmd, header.ts, header.una, origin),
             }
@@ -194,25 +201,24 @@ impl Arq {
         self.is_fresh(now, ts)
     }
 
+    /// Takes in a PUSH, which `ack` is the ACK of, and says what became of it. `place` is where its payload lies, if it may stay there.
+    #[inline(always)]
     fn input_push(
         &mut self,
         now: Instant,
-        header: &SegmentHeader,
+        ack: Ack,
+        frg: u8,
         payload: &[u8],
         place: Option<BlockPosition<'_>>,
-    ) {
+    ) -> Insert {
         self.counters.segments.push_received += 1;
-        if !self.alive.peer_time.admits(now, header.ts) {
-            self.refuse_other_session(now);
-            return;
-        }
-        let outcome = self.recv.insert(header.sn, header.frg, payload, place);
+        let outcome = self.recv.insert(ack.sn, frg, payload, place);
         match outcome {
             Insert::Refused => {
                 self.counters.segments.out_of_window += 1;
                 // No ACK, but a sign of life that tells the window as it is.
                 self.tell_window = true;
-                return;
+                return outcome;
             }
             Insert::Duplicate => self.counters.segments.duplicates += 1,
             Insert::InOrder | Insert::OutOfOrder => {
@@ -220,14 +226,46 @@ impl Arq {
                 self.window_update.on_new_segment();
             }
         }
-        let ack = Ack { sn: header.sn, ts: header.ts };
-        self.acks.push(ack, payload.len(), self.recv.nxt(), now, self.nodelay.interval);
-        // The first ACK does not wait. Otherwise the first round trip that the peer measures would have the wait in it, and
-        // the peer's RTO would for long after.
-        let first = self.counters.segments.push_received == 1;
-        // A gap is told at once, because what fills it is a round trip away.
-        if first || self.ack_no_delay || outcome == Insert::OutOfOrder || self.acks.are_many(self.path.mtu())
+        // A gap is told at once, because what fills it is a round trip away. The first ACK does not wait, either. Otherwise the first
+        // round trip that the peer measures would have the wait in it, and the peer's RTO would for long after.
+        let is_urgent = outcome == Insert::OutOfOrder || self.counters.segments.push_received == 1;
+        self.acknowledge(now, ack, Arrived::segment(payload.len()), is_urgent);
+        outcome
+    }
+
+    /// Takes in what follows the PUSH `first`, as far as it is like that but for number and payload, and next in order: what else it
+    /// says is taken in already, and all of it needs one ACK. `place` is where the payload of the next one lies, if it may stay there.
+    #[inline(never)]
+    fn input_run<'a>(
+        &mut self,
+        now: Instant,
+        first: &SegmentHeader,
+        mut place: Option<BlockPosition<'_>>,
+        mut rest: Segments<'a>,
+    ) -> Segments<'a> {
+        let mut arrived = Arrived::default();
+        let mut next = rest.clone();
+        while let Some(payload) = next.next_of_run(first, self.recv.nxt())
+            && self.recv.insert_in_order(first.frg, payload, place)
         {
+            arrived.add(Arrived::segment(payload.len()));
+            place = place.map(|place| place.forward(payload.len() + HEADER_LEN));
+            rest = next.clone();
+        }
+        if arrived.segments > 0 {
+            self.counters.segments.received += arrived.segments as u64;
+            self.counters.segments.push_received += arrived.segments as u64;
+            let last = Ack { sn: self.recv.nxt().wrapping_sub(1), ts: first.ts };
+            self.acknowledge(now, last, arrived, false);
+        }
+        rest
+    }
+
+    /// Has what has `arrived` acknowledged, the last of it by `ack`.
+    #[inline(always)]
+    fn acknowledge(&mut self, now: Instant, ack: Ack, arrived: Arrived, is_urgent: bool) {
+        self.acks.push(ack, arrived, self.recv.nxt(), now, self.nodelay.interval);
+        if is_urgent || self.ack_no_delay || self.acks.are_many(self.path.mtu()) {
             self.acks.set_due();
         }
     }
@@ -328,99 +366,4 @@ fn round_trip(now: Instant, ts: u32, confirmed: &Confirmed) -> Option<Duration> 
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::{vec, vec::Vec};
-
-    use super::*;
-    use crate::proto::config::{KcpConfig, NoDelay};
-
-    fn header(cmd: Command, sn: u32, una: u32) -> [u8; HEADER_LEN] {
-        SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn, una, len: 0 }.to_bytes()
-    }
-
-    fn acks(sn: impl Iterator<Item = u32>) -> Vec<u8> {
-        sn.flat_map(|sn| header(Command::Ack, sn, 0)).collect()
-    }
-
-    /// What there is to send, as the segments of one packet.
-    fn sent(arq: &mut Arq) -> Vec<u8> {
-        let mut out = vec![0; 1 << 20];
-        let mut flush = arq.begin_flush(Instant::ZERO, false);
-        let len = arq.fill(Instant::ZERO, &mut out, &mut flush);
-        arq.end_flush(Instant::ZERO, &flush);
-        out.truncate(len);
-        out
-    }
-
-    /// A lost segment keeps only itself in memory, not the window behind it, and can still be sent again when what is
-    /// around it is gone.
-    fn what_arrived_behind_losses_is_freed(segments: u32) {
-        let config = KcpConfig::builder().send_window(segments).nodelay(NoDelay::FAST3).build().unwrap();
-        let mut arq = Arq::new(7, &config, 0, 0, Instant::ZERO);
-        arq.input(
-            Instant::ZERO,
-            &header(Command::Wins, 0, 0),
-            Origin::Received,
-            None,
-            &mut ExtensionSlot::empty(),
-        )
-        .unwrap();
-        let written: Vec<u8> = (0..segments as usize * arq.path.mss()).map(|i| (i % 251) as u8).collect();
-        for batch in written.chunks(64 * arq.path.mss()) {
-            assert_eq!(arq.write(Instant::ZERO, batch), batch.len());
-            assert_eq!(sent(&mut arq).len(), 64 * (arq.path.mss() + HEADER_LEN));
-        }
-        let full = arq.queue.bytes.memory();
-        assert!(full >= written.len());
-        // Most ACKs come in order; those of the newest segments come in reverse, as reordering may have it.
-        let (lost, arrived): (Vec<u32>, Vec<u32>) = (0..segments - 56).partition(|sn| sn % 64 == 0);
-        for batch in arrived.chunks(100) {
-            arq.input(
-                Instant::ZERO,
-                &acks(batch.iter().copied()),
-                Origin::Received,
-                None,
-                &mut ExtensionSlot::empty(),
-            )
-            .unwrap();
-        }
-        arq.input(
-            Instant::ZERO,
-            &acks((segments - 56..segments).rev()),
-            Origin::Received,
-            None,
-            &mut ExtensionSlot::empty(),
-        )
-        .unwrap();
-        assert_eq!((arq.buffer.span(), arq.buffer.unacked()), (segments, lost.len() as u32));
-        assert!(arq.queue.bytes.memory() <= full / 8, "{} of {full}", arq.queue.bytes.memory());
-        let resent = sent(&mut arq);
-        let resent: Vec<_> = Segments::new(&resent).map(Result::unwrap).collect();
-        assert_eq!(resent.iter().map(|(header, _)| header.sn).collect::<Vec<_>>(), lost);
-        for (header, payload) in resent {
-            assert_eq!(payload, &written[header.sn as usize * arq.path.mss()..][..arq.path.mss()]);
-        }
-        arq.input(
-            Instant::ZERO,
-            &header(Command::Ack, lost[1], segments),
-            Origin::Received,
-            None,
-            &mut ExtensionSlot::empty(),
-        )
-        .unwrap();
-        assert_eq!(arq.queue.bytes.memory(), 0);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
-    fn what_arrived_behind_losses_is_freed_in_a_small_window() {
-        what_arrived_behind_losses_is_freed(256);
-    }
-
-    /// So much is in flight that what is due is prefetched.
-    #[test]
-    #[cfg_attr(miri, ignore = "minutes: `bytes_queue` has tests of the same for Miri")]
-    fn what_arrived_behind_losses_is_freed_in_a_large_window() {
-        what_arrived_behind_losses_is_freed(16_384);
-    }
-}
+mod tests;

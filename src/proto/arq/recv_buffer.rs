@@ -188,6 +188,25 @@ impl RecvBuffer {
         self.insert_elsewhere(ahead, sn, frg, payload, place)
     }
 
+    /// Takes in the segment that is next in order, if there is plain room for it and nothing waits behind it. Returns whether it did.
+    #[inline]
+    pub(super) fn insert_in_order(
+        &mut self,
+        frg: u8,
+        payload: &[u8],
+        place: Option<BlockPosition<'_>>,
+    ) -> bool {
+        let is_plain = self.left > 0
+            && self.window > 0
+            && self.has_plain_room(payload.len(), frg)
+            && self.reassembly.count() == 0;
+        if is_plain {
+            self.ready.push(payload, frg, place);
+            self.step();
+        }
+        is_plain
+    }
+
     #[inline]
     fn push(&mut self, payload: &[u8], frg: u8, place: Option<BlockPosition<'_>>) {
         self.ready.push(payload, frg, place);

@@ -31,6 +31,8 @@ const CHUNK: usize = 16 * 1_024;
 const LEAST_CHUNK: usize = 1_024;
 /// A message that is handed out without a copy is at least this part of the memory that it holds.
 const LEAST_PART: usize = 4;
+/// Payload of fewer bytes is copied out of its block: to know where each lies would cost as much.
+const LEAST_IN_BLOCK: usize = 128;
 /// Drained chunks of that kind that are kept for later payload, however few were in use recently.
 const MIN_SPARE: usize = 4;
 
@@ -216,7 +218,9 @@ impl ReadyQueue {
             return 0;
         }
         let gap = match place {
-            Some(place) if self.reads_bytes => self.append_in_block(place, payload.len()),
+            Some(place) if self.reads_bytes && payload.len() >= LEAST_IN_BLOCK => {
+                self.append_in_block(place, payload.len())
+            }
             _ => None,
         };
         if gap.is_none() {
