@@ -480,6 +480,40 @@ async fn shards_agree_on_keys_too() {
     assert_eq!(hashes.len(), 8);
 }
 
+/// The system gives their packets to other sockets then. Eight stay where they are once in 16 million.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_stays_with_its_shard_when_its_client_moves_to_another() {
+    let keys = Keys::new(18);
+    let server = KcpConfig::builder().noise(keys.responder(Pattern::Nk)).shards(8).build().unwrap();
+    let Ok(listener) = KcpListener::bind("127.0.0.1:0", server).await else { return };
+    let addr = listener.local_addr().unwrap();
+    let sessions = || listener.shard_stats().iter().map(|shard| shard.state.sessions).collect::<Vec<_>>();
+    let mut live = Vec::new();
+    for number in 0..8 {
+        let mut client = KcpStream::connect(addr, config(keys.initiator(Pattern::Nk))).await.unwrap();
+        client.write_u8(number).await.unwrap();
+        let (mut server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        assert_eq!(timeout(PATIENCE, server.read_u8()).await.unwrap().unwrap(), number);
+        server.write_u8(number).await.unwrap();
+        assert_eq!(timeout(PATIENCE, client.read_u8()).await.unwrap().unwrap(), number);
+        live.push((client, server));
+    }
+    // Both ends know each other.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = sessions();
+    for (client, _) in &live {
+        client.rebind(std::net::UdpSocket::bind("127.0.0.2:0").unwrap()).unwrap();
+    }
+    for (number, (client, server)) in (100..).zip(&mut live) {
+        client.write_u8(number).await.unwrap();
+        assert_eq!(timeout(PATIENCE, server.read_u8()).await.unwrap().unwrap(), number);
+        server.write_u8(number).await.unwrap();
+        assert_eq!(timeout(PATIENCE, client.read_u8()).await.unwrap().unwrap(), number);
+    }
+    assert_eq!((sessions(), listener.endpoint_stats().driver.accepted), (before, 8));
+    assert!(listener.endpoint_stats().driver.handed_over > 0);
+}
+
 #[tokio::test]
 async fn datagrams_and_parity_are_sealed_too() {
     let keys = Keys::new(17);

@@ -128,6 +128,18 @@ impl Endpoint {
             || is_clear(packet) && self.routes.find(&route).is_none()
     }
 
+    /// Whether a run of no session here may be of a sealed one of another shard, whose peer has another address now. What is in the clear
+    /// is not, nor what somebody may have sealed who has agreed on keys with this shard. Peers without key agreement may begin with any
+    /// conv.
+    pub(super) fn may_be_sealed_elsewhere(&self, conv: u32, run: &[u8]) -> bool {
+        let route = (self.batch.source, conv);
+        self.agreements.as_ref().is_some_and(|agreements| {
+            !agreements.serves_static
+                && !agreements.contains(&route)
+                && !is_clear(&run[..run.len().min(self.batch.stride)])
+        }) && !self.sealed_records.as_ref().is_some_and(|records| records.contains(&route))
+    }
+
     /// What becomes of a run of no session, as far as it is of an agreement or of a sealed session.
     pub(super) fn route_sealed(
         &mut self,

@@ -19,7 +19,6 @@ use crate::proto::Instant;
 pub(super) type Route = (SocketAddr, u32);
 
 /// What stands in for the tag of sessions whose packets show only their conv.
-#[cfg(feature = "noise")]
 pub(super) const SEALED_TAG: u32 = u32::MAX;
 
 /// Sealed sessions of one conv that wait for the oldest of them to end, before which they are not found from another address.

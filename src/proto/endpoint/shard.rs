@@ -28,7 +28,7 @@ use super::{
     Endpoint,
     hash::HashKey,
     keys::KeyPhase,
-    routes::{Entry, Handle, Route},
+    routes::{Entry, Handle, Route, SEALED_TAG},
 };
 use crate::proto::{Instant, KcpConfig, Random, extension::probe_tag, pipeline::segments, trace::tell};
 
@@ -197,23 +197,29 @@ impl Shard {
         Counted::HalfOpenOf(self.key.hash_one(network))
     }
 
-    /// The other shard that packets of no route of this one are for. `payloads` are theirs.
+    /// The other shard that packets of no route of this one are for. `payloads` are theirs. Of what `may_be_sealed` only the conv is
+    /// known.
     fn other<'a>(
         &self,
         route: &Route,
         payloads: impl Iterator<Item = &'a [u8]>,
         address_counts: bool,
+        may_be_sealed: bool,
     ) -> Option<u16> {
         let by_route = || self.table.owner(self.key.hash_one(route));
         let by_tag = || {
             let mut tags = payloads.flat_map(segments).filter_map(|(header, _)| probe_tag(&header));
             tags.find_map(|tag| self.table.owner(self.key.hash_one((route.1, tag))))
         };
+        let by_conv = || {
+            let owner = || self.table.owner(self.key.hash_one((route.1, SEALED_TAG)));
+            may_be_sealed.then(owner).flatten()
+        };
         let by_address = || {
             let owner = || self.table.owner(self.key.hash_one(route.0));
             address_counts.then(owner).flatten()
         };
-        by_route().or_else(by_tag).or_else(by_address).filter(|owner| *owner != self.index)
+        by_route().or_else(by_tag).or_else(by_conv).or_else(by_address).filter(|owner| *owner != self.index)
     }
 }
 
@@ -287,8 +293,12 @@ impl Endpoint {
         let shard = self.shard.as_ref().filter(|_| !self.batch.handed_over)?;
         let (source, stride, phase) = (self.batch.source, self.batch.stride, self.batch.run_phase);
         let address_counts = self.admission.as_ref().is_some_and(super::Admission::is_one_per_address);
-        let payloads = self.batch.payloads(&bytes[range.clone()]);
-        let shard = shard.other(&(source, conv), payloads, address_counts)?;
+        let run = &bytes[range.clone()];
+        #[cfg(feature = "noise")]
+        let may_be_sealed = self.may_be_sealed_elsewhere(conv, run);
+        #[cfg(not(feature = "noise"))]
+        let may_be_sealed = false;
+        let shard = shard.other(&(source, conv), self.batch.payloads(run), address_counts, may_be_sealed)?;
         self.stats.handed_over += range.len().div_ceil(stride) as u64;
         Some(HandOver { shard, range: range.clone(), stride, source, phase })
     }
