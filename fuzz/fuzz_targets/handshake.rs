@@ -45,6 +45,7 @@ struct Run {
     now: Instant,
     responder: Responder,
     first: Vec<u8>,
+    early_data_taken: bool,
     initiator: InitiatorHandshake,
     /// The answer to the true first message, and what is read next.
     answer: Vec<u8>,
@@ -79,9 +80,19 @@ impl Run {
             }
         };
         let mut random = Counter(0);
-        let initiator = initiator.with_cipher(cipher).begin(b"beside", &mut random).expect("keys");
+        let has_early = pattern.takes_early_data() && shape & 128 != 0;
+        let early: &[u8] = if has_early { &[9; 40] } else { &[] };
+        let initiator = initiator.with_cipher(cipher);
+        let initiator = initiator.begin_with_early_data(b"beside", early, &mut random).expect("keys");
         let first = initiator.message().to_vec();
-        let answer = responder.answer(&first, b"beside", b"answer", &mut random).expect("a true message");
+        let read = responder.read_first(&first, b"beside", &mut random).expect("a true message");
+        assert_eq!(read.early_data(), early);
+        let early_data_taken = has_early && shape & 64 != 0;
+        let answer = if early_data_taken {
+            read.answer_early_data(b"answer").expect("an answer").0
+        } else {
+            read.answer(b"answer").expect("an answer")
+        };
         let (responder_session, last_read) = match answer.next {
             AnswerNext::Session(session) => (Some(session), None),
             AnswerNext::Last(handshake) => (None, Some(handshake)),
@@ -92,6 +103,7 @@ impl Run {
             now: Instant::from_millis(7),
             responder,
             first,
+            early_data_taken,
             initiator,
             answer: answer.message,
             last_read,
@@ -127,6 +139,7 @@ impl Run {
                 match self.initiator.read_answer(&answer, b"answer") {
                     Ok(established) => {
                         assert!(answer == self.answer && !was_over);
+                        assert_eq!(established.early_data_taken, self.early_data_taken);
                         self.sessions[0] = Some(established.session);
                         self.last = established.last_message;
                     }

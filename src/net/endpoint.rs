@@ -19,9 +19,10 @@ use tokio::{
     task::coop,
 };
 
+#[cfg(feature = "noise")]
+use super::secure::begin;
 use super::{
     accept_queue::Ended,
-    clock,
     control::{Request, Rotation},
     entropy,
     error::KcpError,
@@ -36,7 +37,7 @@ use super::{
 };
 use crate::{
     crypto::PacketCrypto,
-    proto::{BufferMemory, Connection, KcpConfig},
+    proto::{BufferMemory, KcpConfig},
 };
 
 /// A UDP socket that any number of streams share, to one peer or to many. It connects, and [accepts](Self::bind_accepting) if it was
@@ -175,7 +176,7 @@ impl KcpEndpoint {
     ///
     /// # Errors
     /// There are several.
-    fn alone(&self) -> io::Result<&Arc<Shared>> {
+    pub(super) fn alone(&self) -> io::Result<&Arc<Shared>> {
         let shared = self.shared();
         if shared.shard.is_some() { Err(KcpError::Sharded.into()) } else { Ok(shared) }
     }
@@ -194,12 +195,16 @@ impl KcpEndpoint {
     /// without the link's scope, or there are several sockets ([`KcpError::Sharded`]); `ConnectionAborted` after
     /// [`shutdown`](Self::shutdown) and [`abort`](Self::abort).
     pub fn connect(&self, peer: SocketAddr, config: KcpConfig) -> io::Result<KcpStream> {
+        self.connect_with_conv(peer, self.next_conv(), config)
+    }
+
+    /// A conv that no other stream of [`connect`](Self::connect) has.
+    pub(super) fn next_conv(&self) -> u32 {
         let next_conv = &self.inner.next_conv;
-        let mut conv = next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
-        if conv == 0 {
-            conv = next_conv.fetch_add(CONV_STEP, Ordering::Relaxed);
+        match next_conv.fetch_add(CONV_STEP, Ordering::Relaxed) {
+            0 => next_conv.fetch_add(CONV_STEP, Ordering::Relaxed),
+            conv => conv,
         }
-        self.connect_with_conv(peer, conv, config)
     }
 
     /// Makes a stream to `peer` with a conv that both ends know. If both call this, they have one session: each passes the packets of
@@ -209,7 +214,7 @@ impl KcpEndpoint {
     /// As [`connect`](Self::connect). If the endpoint already has a stream with this peer and conv, the calls of the new stream
     /// fail with `AddrInUse`.
     pub fn connect_with_conv(&self, peer: SocketAddr, conv: u32, config: KcpConfig) -> io::Result<KcpStream> {
-        connect(self.alone()?, peer, conv, &config)
+        connect(self.alone()?, peer, conv, &config, &[])
     }
 
     /// Waits for the next session that a peer begins. A call that is cancelled loses none. Several tasks may wait at once.
@@ -441,18 +446,20 @@ impl Drop for Inner {
     }
 }
 
-/// Begins a session over the socket of `shared`. The driver learns of it from the run queue.
+/// Begins a session over the socket of `shared`. The driver learns of it from the run queue. `early`: bytes for the first packet,
+/// where the session agrees on keys.
 pub(super) fn connect(
     shared: &Arc<Shared>,
     peer: SocketAddr,
     conv: u32,
     config: &KcpConfig,
+    early: &[u8],
 ) -> io::Result<KcpStream> {
     if shared.control.asked() >= Request::ShutDown {
         return Err(KcpError::EndpointClosed.into());
     }
     let peer = reachable(shared.socket().local_addr(), peer)?;
-    let connection = begin(shared, conv, config)?;
+    let connection = begin(shared, conv, config, early)?;
     let session = Arc::new(Session::new(Arc::clone(shared), connection, peer, None, Role::Connects));
     if shared.sharing == Sharing::Many {
         // The driver lets it begin: at once, unless thousands do.
@@ -466,21 +473,8 @@ pub(super) fn connect(
 
 /// The connection of a session that is begun here.
 #[cfg(not(feature = "noise"))]
-fn begin(shared: &Shared, conv: u32, config: &KcpConfig) -> io::Result<Connection> {
-    Ok(Connection::connect(conv, config, clock::now(), shared.seed()))
-}
-
-/// The same, which agrees on keys where the configuration says so.
-#[cfg(feature = "noise")]
-fn begin(shared: &Shared, conv: u32, config: &KcpConfig) -> io::Result<Connection> {
-    let now = clock::now();
-    if config.noise().is_none() {
-        return Ok(Connection::connect(conv, config, now, shared.seed()));
-    }
-    // Not of the generator of nonces, which remembers what it has given out.
-    let mut random = entropy::draw::<{ Connection::NOISE_RANDOM_BYTES }>()?;
-    Connection::connect_with_noise(conv, config, now, shared.seed(), &mut random)
-        .map_err(|error| KcpError::of_noise(error).into())
+fn begin(shared: &Shared, conv: u32, config: &KcpConfig, _: &[u8]) -> io::Result<crate::proto::Connection> {
+    Ok(crate::proto::Connection::connect(conv, config, super::clock::now(), shared.seed()))
 }
 
 /// The address of `peer` as a socket that is bound to `local` has it for the source of what comes from there: packets are routed by

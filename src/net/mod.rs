@@ -6,6 +6,7 @@
 //! listener           accepts sessions that peers begin
 //! datagrams          the unreliable messages beside a stream
 //! axum, tonic        traits of these two, for the types above
+//! secure             what streams have where sessions agree on keys
 //! metrics            exports what sockets and sessions count
 //! endpoint           connects and accepts many sessions over one socket
 //! udp_socket         the socket as the application sees it
@@ -46,6 +47,8 @@ mod handover;
 mod listener;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "noise")]
+mod secure;
 mod sendmsg;
 mod session;
 mod shards;

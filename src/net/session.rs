@@ -231,6 +231,12 @@ impl Session {
         self.handover.locked(|state, _| state.connection.peer_key())
     }
 
+    /// Whether what was read so far may be a recording.
+    #[cfg(feature = "noise")]
+    pub(super) fn may_be_replayed(&self) -> bool {
+        self.handover.locked(|state, _| state.connection.may_be_replayed())
+    }
+
     /// What ties something to it.
     #[cfg(feature = "noise")]
     pub(super) fn handshake_hash(&self) -> Option<[u8; 32]> {

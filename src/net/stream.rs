@@ -71,7 +71,7 @@ use crate::proto::{BufferMemory, KcpConfig, SessionSettings, Stats};
 /// # }
 /// ```
 pub struct KcpStream {
-    handle: Arc<StreamHandle>,
+    pub(super) handle: Arc<StreamHandle>,
 }
 
 impl KcpStream {
@@ -111,7 +111,7 @@ impl KcpStream {
     ) -> io::Result<Self> {
         let mut outcome = Err(no_address());
         for peer in lookup_host(addr).await? {
-            outcome = Self::connect_to(peer, conv, &config);
+            outcome = Self::connect_to(peer, conv, &config, &[]);
             if outcome.is_ok() {
                 break;
             }
@@ -151,7 +151,7 @@ impl KcpStream {
         let mut outcome = Err(no_address());
         for (tried, peer) in peers.iter().enumerate() {
             let share = left() / (peers.len() - tried) as u32;
-            let stream = Self::connect_to(*peer, entropy::conv()?, &config);
+            let stream = Self::connect_to(*peer, entropy::conv()?, &config, &[]);
             outcome = match stream {
                 Ok(stream) => stream.connected(share).await.map(|()| stream),
                 Err(error) => Err(error),
@@ -175,23 +175,35 @@ impl KcpStream {
         conv: u32,
         config: KcpConfig,
     ) -> io::Result<Self> {
-        Self::over(Socket::from_std(socket.into_udp_socket()?)?, peer, conv, &config)
+        Self::over(Socket::from_std(socket.into_udp_socket()?)?, peer, conv, &config, &[])
     }
 
-    fn connect_to(peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
+    /// `early`: bytes for the first packet, where the session agrees on keys.
+    pub(super) fn connect_to(
+        peer: SocketAddr,
+        conv: u32,
+        config: &KcpConfig,
+        early: &[u8],
+    ) -> io::Result<Self> {
         let any: SocketAddr = if peer.is_ipv4() {
             (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
         } else {
             (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
         };
         has_route(any, peer)?;
-        Self::over(Socket::bind(any)?, peer, conv, config)
+        Self::over(Socket::bind(any)?, peer, conv, config, early)
     }
 
-    fn over(socket: Socket, peer: SocketAddr, conv: u32, config: &KcpConfig) -> io::Result<Self> {
+    fn over(
+        socket: Socket,
+        peer: SocketAddr,
+        conv: u32,
+        config: &KcpConfig,
+        early: &[u8],
+    ) -> io::Result<Self> {
         let memory = BufferMemory::new(config.max_buffer_memory());
         let shared = Shared::start(socket, None, Sharing::OneStream, memory, None)?;
-        let stream = endpoint::connect(&shared, peer, conv, config);
+        let stream = endpoint::connect(&shared, peer, conv, config, early);
         // The driver ends with this stream.
         shared.run_queue.remove_owner();
         stream
@@ -441,23 +453,6 @@ impl KcpStream {
         self.handle.peer_addr()
     }
 
-    /// The static public key of the peer, which it has proven to have: who it is. `None` in a session without
-    /// [`noise`](crate::KcpConfigBuilder::noise), before [`connected`](Self::connected) has returned, and in patterns in which the peer has
-    /// no key or does not show it ([`Pattern`](crate::proto::noise::Pattern)). It is known of every accepted stream from the beginning.
-    #[cfg(feature = "noise")]
-    #[must_use]
-    pub fn peer_key(&self) -> Option<crate::proto::noise::PublicKey> {
-        self.handle.session().peer_key()
-    }
-
-    /// What is the same at both ends of this session and at no end of another, to tie something else to it (channel binding). `None`
-    /// without [`noise`](crate::KcpConfigBuilder::noise), and before [`connected`](Self::connected) has returned.
-    #[cfg(feature = "noise")]
-    #[must_use]
-    pub fn handshake_hash(&self) -> Option<[u8; 32]> {
-        self.handle.session().handshake_hash()
-    }
-
     /// The address that the socket is bound to.
     ///
     /// # Errors
@@ -529,7 +524,7 @@ fn has_route(any: SocketAddr, peer: SocketAddr) -> io::Result<()> {
     std::net::UdpSocket::bind(any)?.connect(peer)
 }
 
-fn no_address() -> io::Error {
+pub(super) fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")
 }
 

@@ -48,6 +48,8 @@ mod timer;
 pub(crate) mod trace;
 mod wire;
 
+#[cfg(feature = "noise")]
+pub use self::agreement::EarlyData;
 #[cfg(feature = "tokio")]
 pub(crate) use self::endpoint::FirstPackets;
 #[cfg(all(feature = "tracing", feature = "tokio"))]

@@ -338,7 +338,8 @@ fn a_session_that_is_refused_for_want_of_room_is_offered_again() {
 fn a_configuration_without_key_agreement_says_nothing_for_a_session_that_has_keys() {
     let [_, keys] = Keys::new(2).session(Pattern::Nk, &mut Rng::new(1));
     let (now, seed) = (Instant::from_millis(0), SessionSeed::new(&mut Rng::new(2)));
-    let mut connection = Connection::accept_with_keys(7, &KcpConfig::default(), now, seed, Box::new(keys));
+    let mut connection =
+        Connection::accept_with_keys(7, &KcpConfig::default(), now, seed, Box::new(keys), None);
     assert!(connection.write(now, b"secret").is_err());
     assert_eq!(driven(&mut connection, now), Vec::<Vec<u8>>::new());
     assert!(connection.close_reason().is_some());

@@ -2,6 +2,7 @@
 //! a network that an attacker has in hand, on virtual time. A failure of a random test prints its seed.
 
 mod bits;
+mod early;
 mod ends;
 mod intruders;
 mod mismatches;

@@ -533,3 +533,55 @@ async fn datagrams_and_parity_are_sealed_too() {
     let (client, server) = exchange(client.await.unwrap(), &listener, 200_000).await;
     assert!(client.stats().fec.parity_sent > 0 && server.stats().fec.parity_sent > 0);
 }
+
+#[tokio::test]
+async fn early_data_is_read_before_the_peer_is_known() {
+    let keys = Keys::new(5);
+    for pattern in Pattern::all().filter(|pattern| pattern.takes_early_data()) {
+        let (listener, addr) = listen(keys.responder(pattern).with_early_data()).await;
+        let client = config(keys.initiator(pattern));
+        let mut client = KcpStream::connect_with_early_data(addr, client, b"early ").await.unwrap();
+        client.write_all(b"late").await.unwrap();
+        let (mut server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        assert!(!client.may_be_replayed());
+        let mut got = [0; 10];
+        timeout(PATIENCE, server.read_exact(&mut got)).await.unwrap().unwrap();
+        assert_eq!((&got, server.may_be_replayed()), (b"early late", false), "{pattern}");
+        server.write_all(&got).await.unwrap();
+        timeout(PATIENCE, client.read_exact(&mut got)).await.unwrap().unwrap();
+        assert_eq!(&got, b"early late", "{pattern}");
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_first_packet_gives_a_stream_that_says_so_and_another_one_none() {
+    let keys = Keys::new(6);
+    let (listener, addr) = listen(keys.responder(Pattern::NnPsk0).with_early_data()).await;
+    // Nobody answers there, so the packet is all that there is of it.
+    let elsewhere = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let client = config(keys.initiator(Pattern::NnPsk0));
+    let peer = elsewhere.local_addr().unwrap();
+    let _client = KcpStream::connect_with_early_data(peer, client, b"pay").await.unwrap();
+    let mut packet = [0; 2_000];
+    let (len, _) = elsewhere.recv_from(&mut packet).await.unwrap();
+    elsewhere.send_to(&packet[..len], addr).await.unwrap();
+    let (mut server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut got = [0; 3];
+    timeout(PATIENCE, server.read_exact(&mut got)).await.unwrap().unwrap();
+    assert_eq!((&got, server.may_be_replayed()), (b"pay", true));
+    let other = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    other.send_to(&packet[..len], addr).await.unwrap();
+    nothing_is_accepted(&listener).await;
+}
+
+#[tokio::test]
+async fn early_data_without_keys_or_of_too_many_bytes_is_refused() {
+    let keys = Keys::new(7);
+    let (_listener, addr) = listen(keys.responder(Pattern::Nk).with_early_data()).await;
+    let connect = |config, len| KcpStream::connect_with_early_data(addr, config, &[7; 2_000][..len]);
+    let error = connect(config(keys.initiator(Pattern::Nk)), 1_001).await.err().unwrap();
+    assert_eq!(noise_error(&error), NoiseFailure::EarlyData);
+    let error = connect(KcpConfig::default(), 1).await.err().unwrap();
+    assert_eq!((noise_error(&error), error.kind()), (NoiseFailure::Unconfigured, io::ErrorKind::InvalidData));
+    connect(KcpConfig::default(), 0).await.unwrap();
+}

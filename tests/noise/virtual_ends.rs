@@ -4,7 +4,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use kcp9::{
     KcpConfig,
-    proto::{Connection, Endpoint, Handle, Instant, ReadError, Routed, SessionSeed},
+    proto::{Connection, Endpoint, Event, Handle, Instant, ReadError, Routed, SessionSeed},
 };
 use kcp9_simulator::Rng;
 
@@ -25,6 +25,8 @@ pub(super) struct Server {
     pub(super) rng: Rng,
     pub(super) sessions: HashMap<Handle, Connection>,
     pub(super) accepted: usize,
+    /// Of these, with early data.
+    pub(super) early: usize,
     pub(super) replies: Vec<(SocketAddr, Vec<u8>)>,
 }
 
@@ -32,7 +34,7 @@ impl Server {
     pub(super) fn new(config: KcpConfig, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let endpoint = Endpoint::accepting(&config, &mut rng);
-        Self { endpoint, config, rng, sessions: HashMap::new(), accepted: 0, replies: Vec::new() }
+        Self { endpoint, config, rng, sessions: HashMap::new(), accepted: 0, early: 0, replies: Vec::new() }
     }
 
     pub(super) fn receive(&mut self, now: Instant, source: SocketAddr, packet: &[u8]) {
@@ -43,12 +45,20 @@ impl Server {
             let run = match routed {
                 Routed::Session(run) => run,
                 Routed::Incoming(incoming) => {
-                    assert!(incoming.sealed && incoming.validated);
                     let keys = self.endpoint.take_session_keys().unwrap();
+                    let early = self.endpoint.take_early_data();
+                    assert!(incoming.sealed && (incoming.validated || early.is_some()));
+                    self.early += usize::from(early.is_some());
                     let seed = SessionSeed::new(&mut self.rng);
-                    let connection =
-                        Connection::accept_with_keys(incoming.conv, &self.config, now, seed, keys);
+                    let mut connection =
+                        Connection::accept_with_keys(incoming.conv, &self.config, now, seed, keys, early);
+                    if incoming.validated {
+                        connection.set_validated();
+                    }
                     let accepted = self.endpoint.accept(now).unwrap();
+                    if let Some(evicted) = accepted.evicted {
+                        self.sessions.remove(&evicted);
+                    }
                     self.endpoint.follow(accepted.run.handle, &connection);
                     self.sessions.insert(accepted.run.handle, connection);
                     self.accepted += 1;
@@ -87,6 +97,11 @@ impl Server {
                     Ok(len) => assert_eq!(connection.write(now, &bytes[..len]), Ok(len)),
                     Err(ReadError::Finished) => break connection.shutdown(now),
                     Err(_) => break,
+                }
+            }
+            while let Some(event) = connection.poll_event() {
+                if event == Event::Validated {
+                    self.endpoint.validated(*handle);
                 }
             }
             let (peer, _) = self.endpoint.route(*handle).unwrap();
@@ -137,10 +152,23 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: &KcpConfig, now: Instant, conv: u32, len: usize, rng: &mut Rng) -> Self {
+        Self::with_early_data(config, now, conv, 0, len, rng)
+    }
+
+    /// One whose first `early` bytes go with its first message.
+    pub(super) fn with_early_data(
+        config: &KcpConfig,
+        now: Instant,
+        conv: u32,
+        early: usize,
+        len: usize,
+        rng: &mut Rng,
+    ) -> Self {
         let seed = SessionSeed::new(rng);
-        let connection = Connection::connect_with_noise(conv, config, now, seed, rng).unwrap();
-        let request = (0..len).map(|_| rng.next() as u8).collect();
-        Self { connection, request, answer: Vec::new(), written: 0 }
+        let request: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+        let connection =
+            Connection::connect_with_early_data(conv, config, now, seed, &request[..early], rng).unwrap();
+        Self { connection, request, answer: Vec::new(), written: early }
     }
 
     /// Returns whether all is done.

@@ -202,8 +202,11 @@ def vector(pattern, cipher):
     if known:
         key = digest(b"kcp9 hint", public(ends[1]["s"]))
         written[0] += derive(key, b"kcp9 hint", public(ends[0]["e"]))[:8]
-    written[0] += end.write(0, b"")
-    written.append(header(2) + end.write(1, digest(b"kcp9 answer", answer_context)[:16]))
+    # Early data, where the first message is encrypted and there are two; with one of the ciphers.
+    early = b"early data" if len(messages) == 2 and cipher == "chacha20-poly1305" else b""
+    label = b"kcp9 answer to early data" if early else b"kcp9 answer"
+    written[0] += end.write(0, early)
+    written.append(header(2) + end.write(1, digest(label, answer_context)[:16]))
     if len(messages) == 3:
         written.append(header(3) + end.write(2, b""))
 
@@ -228,6 +231,7 @@ def vector(pattern, cipher):
         )
     made = {
         "pattern": pattern, "cipher": cipher, "context": context.hex(), "answer_context": answer_context.hex(),
+        "early": early.hex(),
         "handshake_hash": end.h.hex(), "messages": [message.hex() for message in written], "packets": packets,
     }
     for name, end_keys in zip(("initiator", "responder"), ends):

@@ -272,8 +272,8 @@ impl Driver {
     ) -> Option<Connection> {
         let conv = incoming.conv;
         if incoming.sealed {
-            let keys = endpoint.take_session_keys()?;
-            return Some(Connection::accept_with_keys(conv, config, now, seed, keys));
+            let (keys, early) = (endpoint.take_session_keys()?, endpoint.take_early_data());
+            return Some(Connection::accept_with_keys(conv, config, now, seed, keys, early));
         }
         Some(match config.noise() {
             None => Connection::accept(conv, config, now, seed),

@@ -34,8 +34,8 @@ pub(in crate::proto) enum Outcome {
     Asking,
     /// The peer is asked again at once.
     AskNow,
-    /// There are keys. With three messages, the last one is to be sent.
-    Keys(Box<SessionKeys>, Option<Confirming>),
+    /// There are keys. With three messages, the last one is to be sent. The peer has taken so many bytes of early data.
+    Keys { keys: Box<SessionKeys>, confirming: Option<Confirming>, early_data: usize },
 }
 
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(in crate::proto) struct Asking {
     conv: u32,
     id: SessionId,
     handshake: InitiatorHandshake,
+    /// Bytes of the stream that go with the message.
+    early_data: usize,
     /// What the times of HELLOs begin with: nobody else can foretell them.
     ts_base: u32,
     due: bool,
@@ -62,6 +64,7 @@ impl Asking {
     pub(in crate::proto) fn new(
         conv: u32,
         initiator: &Initiator,
+        early: &[u8],
         random: &mut dyn Random,
     ) -> Result<Self, NoiseError> {
         let (mut id, mut ts_base) = ([0; 8], [0; 4]);
@@ -71,7 +74,8 @@ impl Asking {
         Ok(Self {
             conv,
             id,
-            handshake: initiator.begin(&own_context(conv, id), random)?,
+            handshake: initiator.begin_with_early_data(&own_context(conv, id), early, random)?,
+            early_data: early.len(),
             ts_base: u32::from_le_bytes(ts_base),
             due: true,
             at: None,
@@ -110,9 +114,11 @@ impl Asking {
         match packet {
             Clear::Answer { tag, echo_ts, greeting } if self.is_ours(*tag, *echo_ts) => {
                 match self.handshake.read_answer(greeting.message, &greeting.context) {
-                    Ok(Established { session, last_message, .. }) => {
+                    Ok(Established { session, last_message, early_data_taken }) => {
                         let last = |message: Vec<u8>| Confirming::new(self.conv, greeting.id.tag(), message);
-                        return Outcome::Keys(Box::new(session), last_message.map(last));
+                        let (keys, confirming) = (Box::new(session), last_message.map(last));
+                        let early_data = if early_data_taken { self.early_data } else { 0 };
+                        return Outcome::Keys { keys, confirming, early_data };
                     }
                     Err(error) => self.failing.note(now, error),
                 }

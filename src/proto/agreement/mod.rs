@@ -5,21 +5,25 @@
 //! packet      what is said in the clear: HELLO and ANSWER with a message each, the last message, RETRY and ABORT
 //! asking      the end that connects: HELLO until its answer has come
 //! confirming  the same with three messages: the last one until something of the peer was opened
+//! answering   the end that accepts, where it has taken early data: ANSWER until something of the peer was opened
 //! ```
 //!
-//! The end that accepts is in `endpoint/agreements.rs`: there is no session there before the peer has shown that it has the keys.
+//! Else the end that accepts is in `endpoint/agreements.rs`: there is no session there before the peer has shown that it has the keys.
 //!
 //! Nothing that comes in the clear ends an agreement at once: anybody can have sent it, and a message that was damaged on its way is
 //! refused, too. What was refused, and why, is remembered. Once [`REFUSALS`] were said, and [`PATIENCE`] has passed since the first of
 //! them without the true answer, that is what the user is told.
 
+mod answering;
 mod asking;
 mod confirming;
 mod packet;
 
 use core::time::Duration;
 
+pub use self::answering::EarlyData;
 pub(super) use self::{
+    answering::Answering,
     asking::{Asking, Outcome, SHORT as MIN_HELLO},
     confirming::Confirming,
     packet::{CONTEXT_LEN, Clear, Greeting, is_clear, own_context, parse, write_answer},
@@ -34,7 +38,7 @@ const REFUSALS: u8 = 3;
 /// What follows a refusal sooner than this is taken for a copy of it.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// Agreement on keys that is under way, at the end that connects. It is boxed as a whole, and gone after a round trip or two.
+/// Agreement on keys that is under way. It is boxed as a whole, and gone after a round trip or two.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for a round trip")]
 pub(super) enum Agreement {
@@ -42,6 +46,8 @@ pub(super) enum Agreement {
     Asking(Asking),
     /// There are, and the peer has not shown yet that it has them, too.
     Confirming(Confirming),
+    /// The same, at the end that accepts: early data was taken, and may be a recording.
+    Answering(Answering),
 }
 
 /// The last error of an agreement, and when the user is told.

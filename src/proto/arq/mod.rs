@@ -292,6 +292,23 @@ impl Arq {
         }
     }
 
+    // ---- What came with the first message ----
+
+    /// Adds bytes in front of the stream, before anything of it has arrived.
+    #[cfg(feature = "noise")]
+    pub(super) fn push_early_data(&mut self, bytes: &[u8]) {
+        self.recv.push_early_data(bytes);
+    }
+
+    /// Forgets the first `len` bytes that were written, before anything was sent: the peer has them.
+    #[cfg(feature = "noise")]
+    pub(super) fn discard_unsent(&mut self, len: usize) {
+        if len > 0 {
+            self.queue.discard_unsent(len);
+            self.update_queue_limit();
+        }
+    }
+
     // ---- Memory that sessions share ----
 
     /// Takes part in it. What is held already counts from here on.

@@ -207,6 +207,12 @@ impl RecvBuffer {
         is_plain
     }
 
+    /// Makes bytes ready that came beside the stream, before anything of it.
+    #[cfg(feature = "noise")]
+    pub(super) fn push_early_data(&mut self, bytes: &[u8]) {
+        self.ready.push(bytes, 0, None);
+    }
+
     #[inline]
     fn push(&mut self, payload: &[u8], frg: u8, place: Option<BlockPosition<'_>>) {
         self.ready.push(payload, frg, place);

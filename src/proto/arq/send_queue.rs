@@ -95,6 +95,18 @@ impl SendQueue {
         position
     }
 
+    /// Forgets the first `len` bytes that no segment carries yet, where none is in flight.
+    #[cfg(feature = "noise")]
+    pub(super) fn discard_unsent(&mut self, len: usize) {
+        let mut left = len;
+        while let Some(front) = self.pending.front().map(|front| front.len).filter(|_| left > 0) {
+            let len = front.min(left);
+            let position = self.take(Cut { len, frg: 0 });
+            self.bytes.release_before(position.wrapping_add(len as u32));
+            left -= len;
+        }
+    }
+
     /// The largest fragment of the messages queued: the mss must not become smaller.
     pub(super) fn largest_fragment(&self) -> usize {
         let sizes = self.pending.iter().map(|pending| pending.fragment.min(pending.len));
@@ -152,6 +164,26 @@ mod tests {
             ]
         );
         assert_eq!((queue.unsent(), queue.pending()), (0, 0));
+    }
+
+    #[test]
+    #[cfg(feature = "noise")]
+    fn what_is_discarded_is_not_sent_and_the_rest_is() {
+        let mut queue = SendQueue::default();
+        queue.push_stream(&[1; 60]);
+        queue.push_message(&[2; 50], 100);
+        queue.push_stream(&[3; 10]);
+        queue.discard_unsent(60);
+        assert_eq!((queue.unsent(), queue.bytes.len()), (60, 60));
+        queue.discard_unsent(0);
+        queue.push_stream(&[4; 5]);
+        assert_eq!(cuts(&mut queue, 100), [(60, 50, 0), (110, 15, 0)]);
+        let mut out = [0; 15];
+        queue.bytes.copy_to(110, &mut out);
+        assert_eq!(out, [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4]);
+        queue.push_stream(&[5; 5]);
+        queue.discard_unsent(3);
+        assert_eq!(cuts(&mut queue, 100), [(128, 2, 0)]);
     }
 
     #[test]

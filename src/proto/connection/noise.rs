@@ -9,7 +9,7 @@ use core::ops::Range;
 use super::{BatchDrops, Connection, State, Transmit};
 use crate::proto::{
     Random,
-    agreement::{Agreement, Asking, Outcome, parse},
+    agreement::{Agreement, Asking, EarlyData, Outcome, parse},
     arq::Block,
     config::KcpConfig,
     ecn::EcnCodepoint,
@@ -18,6 +18,9 @@ use crate::proto::{
     noise::{Noise, NoiseError, NoiseFailure, PublicKey, SessionKeys},
     time::{Instant, earliest},
 };
+
+/// Bytes of a HELLO beside early data, at most: header and body, a message with its field, a cookie.
+const BESIDE_EARLY_DATA: usize = 200;
 
 impl Connection {
     /// Bytes of randomness that [`connect_with_noise`](Self::connect_with_noise) takes: an id, a time to begin with, and a secret key.
@@ -42,15 +45,41 @@ impl Connection {
         seed: SessionSeed,
         random: &mut dyn Random,
     ) -> Result<Self, NoiseError> {
+        Self::connect_with_early_data(conv, config, now, seed, &[], random)
+    }
+
+    /// As [`connect_with_noise`](Self::connect_with_noise), with the first bytes of the stream in its first packet, where the peer may take
+    /// them at once: [`Responder::with_early_data`](crate::proto::noise::Responder::with_early_data) says what that is worth. If
+    /// it does not, they are sent as if they had been [written](Self::write). What is written besides goes behind them.
+    ///
+    /// The first packet is long enough for them, also when it is sent again: on a path that does not carry it, the session does not begin.
+    ///
+    /// # Errors
+    /// Those of [`connect_with_noise`](Self::connect_with_noise), and [`NoiseError::EarlyData`]: there are more than
+    /// [`MAX_EARLY_DATA`](crate::proto::noise::MAX_EARLY_DATA) bytes, or more than a packet of the mtu has room for beside 200 others, or the
+    /// pattern has no early data.
+    pub fn connect_with_early_data(
+        conv: u32,
+        config: &KcpConfig,
+        now: Instant,
+        seed: SessionSeed,
+        early: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<Self, NoiseError> {
         let initiator = config.noise.as_ref().and_then(Noise::initiator).ok_or(NoiseError::Unconfigured)?;
-        let asking = Asking::new(conv, initiator, random)?;
+        let asking = Asking::new(conv, initiator, early, random)?;
         let mut connection = Self::connect(conv, config, now, seed);
+        let fits = early.is_empty() || early.len() + BESIDE_EARLY_DATA <= connection.mtu();
+        if !fits || connection.arq.write(now, early) < early.len() {
+            return Err(NoiseError::EarlyData);
+        }
         connection.agreement = Some(Box::new(Agreement::Asking(asking)));
         Ok(connection)
     }
 
     /// As [`accept`](Self::accept), for a session whose peer has agreed on `keys` with this end:
-    /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them. `config` is that of the endpoint: with one
+    /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them, and
+    /// [`Endpoint::take_early_data`](crate::proto::Endpoint::take_early_data) what came with them. `config` is that of the endpoint: with one
     /// that has no [`noise`](crate::KcpConfigBuilder::noise) the session is closed from the beginning, and says nothing.
     #[must_use]
     pub fn accept_with_keys(
@@ -59,6 +88,7 @@ impl Connection {
         now: Instant,
         seed: SessionSeed,
         mut keys: Box<SessionKeys>,
+        early: Option<EarlyData>,
     ) -> Self {
         let mut connection = Self::accept(conv, config, now, seed);
         if let (Some(key), Some(extension)) = (keys.take_reset_key(), connection.extension.as_mut()) {
@@ -67,8 +97,13 @@ impl Connection {
         match connection.pipeline.sealed_mut() {
             Some(sealed) => {
                 sealed.set_keys(keys);
-                // What was opened came from who has the answer, and that went to this address.
-                connection.set_validated();
+                if let Some(EarlyData { answering, data }) = early {
+                    connection.agreement = Some(Box::new(Agreement::Answering(answering)));
+                    connection.arq.push_early_data(&data);
+                } else {
+                    // What was opened came from who has the answer, and that went to this address.
+                    connection.set_validated();
+                }
             }
             None => connection
                 .close(CloseReason::HandshakeFailed(HandshakeError::Noise(NoiseFailure::Unconfigured))),
@@ -103,6 +138,14 @@ impl Connection {
     /// and receives nothing more.
     pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
         self.pipeline.sealed_mut()?.take_keys()
+    }
+
+    /// Whether what was read so far may be a recording that somebody sends again: the session was accepted with early data
+    /// ([`Responder::with_early_data`](crate::proto::noise::Responder::with_early_data)), and its peer has not shown yet that it is
+    /// there.
+    #[must_use]
+    pub fn may_be_replayed(&self) -> bool {
+        matches!(self.agreement.as_deref(), Some(Agreement::Answering(_)))
     }
 
     /// Whether this end has no keys yet.
@@ -207,6 +250,8 @@ impl Connection {
     #[inline]
     pub(super) fn after_opening(&mut self) {
         if self.agreement.is_some() {
+            // The peer has the answer, and that went to its address.
+            self.set_validated();
             self.agreement = None;
         }
         // One at rest doubts nobody.
@@ -239,8 +284,9 @@ impl Connection {
         let clear = parse(packet).filter(|_| packet.starts_with(&conv.to_le_bytes()));
         match (self.agreement.as_deref_mut(), clear) {
             (Some(Agreement::Asking(asking)), Some(clear)) => {
-                if let Outcome::Keys(keys, confirming) = asking.input(now, &clear) {
+                if let Outcome::Keys { keys, confirming, early_data } = asking.input(now, &clear) {
                     self.agreement = confirming.map(|confirming| Box::new(Agreement::Confirming(confirming)));
+                    self.arq.discard_unsent(early_data);
                     self.begin_sealed(now, keys);
                 }
                 true
@@ -248,6 +294,14 @@ impl Connection {
             (Some(Agreement::Asking(_)), None) => true,
             (Some(Agreement::Confirming(confirming)), Some(clear)) => {
                 confirming.input(now, &clear);
+                true
+            }
+            (Some(Agreement::Answering(answering)), Some(clear)) => {
+                let gives_way = answering.input(now, &clear);
+                self.arq.note_received(packet.len());
+                if gives_way {
+                    self.close(CloseReason::DeadLink);
+                }
                 true
             }
             _ => false,
@@ -273,6 +327,7 @@ impl Connection {
         match self.agreement.as_deref()? {
             Agreement::Asking(asking) => earliest([asking.deadline(), self.lifetime(), self.unagreed_at()]),
             Agreement::Confirming(confirming) => confirming.deadline(),
+            Agreement::Answering(_) => None,
         }
     }
 
@@ -298,7 +353,7 @@ impl Connection {
                 confirming.on_timeout(now);
                 confirming.expired(read_until).map(failed)
             }
-            None => None,
+            Some(Agreement::Answering(_)) | None => None,
         };
         if let Some(reason) = reason {
             self.close(reason);
@@ -327,9 +382,13 @@ impl Connection {
         let written = match self.agreement.as_deref_mut()? {
             Agreement::Asking(asking) => asking.write(now, rto, out),
             Agreement::Confirming(confirming) => Some(confirming.write(now, rto, out)?),
+            Agreement::Answering(answering) => Some(answering.write(out)?),
         };
         let Some(len) = written else { return Some(None) };
         self.arq.charge(now, len);
+        if self.arq.is_validating() {
+            self.arq.note_sent(now, len, false);
+        }
         let udp = &mut self.arq.counters_mut().udp;
         udp.packets_sent += 1;
         udp.bytes_sent += len as u64;

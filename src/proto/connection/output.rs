@@ -46,14 +46,14 @@ impl Connection {
     /// something is in flight, it holds back less than 16 segments of written data, and the rest that does not fill a
     /// segment. A call that is not corked must follow soon.
     pub(crate) fn transmit(&mut self, now: Instant, buf: &mut [u8], corked: bool) -> Option<Transmit> {
-        if self.arq.is_validating() {
-            return self.transmit_unvalidated(now, buf);
-        }
         #[cfg(feature = "noise")]
         if self.agreement.is_some()
             && let Some(transmit) = self.transmit_agreement(now, buf)
         {
             return transmit;
+        }
+        if self.arq.is_validating() {
+            return self.transmit_unvalidated(now, buf);
         }
         self.transmit_within(now, buf, corked, self.mtu())
     }

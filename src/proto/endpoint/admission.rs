@@ -155,6 +155,13 @@ impl Admission {
         }
     }
 
+    /// Whether the early data of a first message was never taken; remembers that it is.
+    #[cfg(feature = "noise")]
+    pub(super) fn takes_early_data(&mut self, identity: u64) -> bool {
+        // Somebody who is not known yet must not take the place of the address's session.
+        self.latest.is_none() && self.is_new_identity(identity)
+    }
+
     /// Remembers a packet that was sent from here and would begin a session.
     pub(super) fn remember_sent(&mut self, identity: u64) {
         match &self.shard {

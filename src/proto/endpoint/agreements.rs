@@ -20,13 +20,15 @@ use super::{
     record::FirstPush,
     routes::{Handle, Route, Routes, SEALED_TAG},
     sealed_records::SealedRecords,
-    stateless::Answer,
+    stateless,
 };
 use crate::proto::{
     AbortReason, CookiePolicy, Instant, Random,
-    agreement::{Clear, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer},
+    agreement::{
+        Answering, Clear, EarlyData, Greeting, MIN_HELLO, is_clear, own_context, parse, write_answer,
+    },
     extension::SessionId,
-    noise::{AnswerNext, NoiseError, SessionKeys, draws_reset, write_reset},
+    noise::{Answer, AnswerNext, NoiseError, SessionKeys, draws_reset, write_reset},
     trace::tell,
 };
 
@@ -66,6 +68,8 @@ enum Fate {
     Replied(Reply),
     /// It was opened, and begins a session.
     Opened,
+    /// It begins one with early data.
+    Early(Box<SessionKeys>, EarlyData, bool),
 }
 
 impl Endpoint {
@@ -85,11 +89,20 @@ impl Endpoint {
     pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
         let Incoming { source, conv, .. } = self.offered.as_ref()?.incoming;
         let agreements = self.agreements.as_mut()?;
-        let mut keys = agreements.take_keys(&(source, conv))?;
+        let mut keys = agreements.early_keys.take().or_else(|| agreements.take_keys(&(source, conv)))?;
         if let Some(key) = agreements.responder.reset_key(source, conv) {
             keys.set_reset_key(key);
         }
         Some(keys)
+    }
+
+    /// What came with the first message of the session that [`poll_routed`](Self::poll_routed) has just returned as
+    /// [`Routed::Incoming`], if this end [takes early data](crate::proto::noise::Responder::with_early_data) and there was some: for
+    /// [`Connection::accept_with_keys`](crate::proto::Connection::accept_with_keys). To be called once, before
+    /// [`accept`](Self::accept). Such a session is half-open, as its peer has not shown yet that it is there.
+    pub fn take_early_data(&mut self) -> Option<EarlyData> {
+        self.offered.as_ref()?;
+        self.agreements.as_mut()?.early_data.take()
     }
 
     /// Gives back what [`take_session_keys`](Self::take_session_keys) has returned, where the session is refused for want of room and
@@ -173,7 +186,16 @@ impl Endpoint {
                 Fate::Replied(reply) => return Some(Some(Routed::Reply(reply))),
                 Fate::Opened => {
                     let range = range.start + nth * stride..range.end;
-                    return Some(self.offer_sealed(now, conv, range));
+                    // It is not half-open: it was heard with what was sent to its address.
+                    return Some(self.offer_sealed(now, conv, range, true));
+                }
+                Fate::Early(keys, data, is_proven) => {
+                    let range = range.start + nth * stride..range.end;
+                    let offered = self.offer_sealed(now, conv, range, is_proven);
+                    if let Some(agreements) = self.agreements.as_mut().filter(|_| offered.is_some()) {
+                        (agreements.early_keys, agreements.early_data) = (Some(keys), Some(data));
+                    }
+                    return Some(offered);
                 }
             }
             is_other = false;
@@ -286,7 +308,8 @@ impl Endpoint {
         if !self.is_accepting() {
             self.stats.dropped_no_session += 1;
             let allowed = self.limits.take_stateless(now, source);
-            let answer = Answer::Abort { reason: AbortReason::Refused.code(), tag: greeting.id.tag() };
+            let answer =
+                stateless::Answer::Abort { reason: AbortReason::Refused.code(), tag: greeting.id.tag() };
             return reply(self.answer(now, conv, answer, len, allowed));
         }
         let Some(agreements) = &mut self.agreements else { return Fate::Other };
@@ -317,7 +340,7 @@ impl Endpoint {
             self.stats.retries += 1;
             tell!(refused(source, conv, "no_cookie", 1));
             let cookie = self.cookies.make(now, source, conv, greeting.id);
-            let answer = Answer::Retry { cookie, tag: greeting.id.tag(), ts };
+            let answer = stateless::Answer::Retry { cookie, tag: greeting.id.tag(), ts };
             return reply(self.answer(now, conv, answer, len, true));
         }
         // A cookie shows that the address is the sender's own, and one is good for any number of messages.
@@ -337,12 +360,12 @@ impl Endpoint {
         let mut id = [0; 8];
         agreements.random.fill(&mut id);
         let id = SessionId::non_zero(id);
-        let answered = agreements.responder.answer(
-            greeting.message,
-            &greeting.context,
-            &own_context(conv, id),
-            &mut agreements.random,
-        );
+        // Under load, a peer without a cookie was told to come again.
+        let is_first = !agreements.contains(&route);
+        let takes_early =
+            is_first && agreements.responder.takes_early_data() && self.live() < self.max_sessions;
+        let answered = self.answer_first(greeting, &own_context(conv, id), takes_early);
+        let Some(agreements) = &mut self.agreements else { return Fate::Other };
         let is_wrong =
             matches!(&answered, Err(NoiseError::WrongPsk | NoiseError::Forged | NoiseError::WeakKey));
         if is_wrong || !is_proven && answered.is_ok() {
@@ -352,7 +375,11 @@ impl Endpoint {
             agreements.note_wrong(now, source.ip());
         }
         match answered {
-            Ok(answer) => {
+            Ok((Answer { message, next: AnswerNext::Session(keys), .. }, Some(data))) => {
+                let answering = Answering::new(now, conv, greeting, echo, id, message.into());
+                Fate::Early(Box::new(keys), EarlyData { answering, data }, is_proven)
+            }
+            Ok((answer, _)) => {
                 let next = match answer.next {
                     AnswerNext::Session(keys) => Next::Keys(Box::new(keys)),
                     AnswerNext::Last(handshake) => Next::Last(Box::new(handshake)),
@@ -367,6 +394,28 @@ impl Endpoint {
             }
             Err(error) => self.refuse_message(now, conv, len, id, echo, error),
         }
+    }
+
+    /// Answers a first message, and takes its early data if it has some that was not taken before.
+    fn answer_first(
+        &mut self,
+        greeting: &Greeting<'_>,
+        context: &[u8],
+        takes_early: bool,
+    ) -> Result<(Answer, Option<Box<[u8]>>), NoiseError> {
+        let agreements = self.agreements.as_mut().ok_or(NoiseError::Unconfigured)?;
+        let message = greeting.message;
+        let first = agreements.responder.read_first(message, &greeting.context, &mut agreements.random)?;
+        let has_early = takes_early && !first.early_data().is_empty();
+        // Of the tag: a message that differs in any other bit is none.
+        let identity = message.last_chunk().map_or(0, |tag| u64::from_le_bytes(*tag));
+        let is_taken = has_early
+            && self.admission.as_mut().is_some_and(|admission| admission.takes_early_data(identity));
+        if !is_taken {
+            return Ok((first.answer(context)?, None));
+        }
+        let (answer, data) = first.answer_early_data(context)?;
+        Ok((answer, Some(data)))
     }
 
     /// Tells who has sent a message why it is refused, if that may be told.
@@ -406,26 +455,28 @@ impl Endpoint {
         Some(Reply { to: self.batch.source })
     }
 
-    /// Offers the session of a peer that has shown that it has the keys.
-    fn offer_sealed(&mut self, now: Instant, conv: u32, range: Range<usize>) -> Option<Routed> {
+    /// Offers the session of a peer that has shown that it has the keys, or has sent early data.
+    fn offer_sealed(
+        &mut self,
+        now: Instant,
+        conv: u32,
+        range: Range<usize>,
+        validated: bool,
+    ) -> Option<Routed> {
+        if let Some(agreements) = &mut self.agreements {
+            // Of one that was offered before.
+            (agreements.early_keys, agreements.early_data) = (None, None);
+        }
         let source = self.batch.source;
         let packets = range.len().div_ceil(self.batch.stride);
         if !self.is_accepting() {
             self.stats.dropped_no_session += packets as u64;
             return None;
         }
-        // It is not half-open: it was heard with what was sent to its address.
-        let gives_way = self.make_room(now, conv, true, packets as u64).ok()?;
+        let gives_way = self.make_room(now, conv, validated, packets as u64).ok()?;
         self.reserve(&(source, conv), gives_way.is_some(), packets as u64).ok()?;
-        let incoming = Incoming {
-            source,
-            conv,
-            packets,
-            by_hello: true,
-            validated: true,
-            retiring_key: false,
-            sealed: true,
-        };
+        let incoming =
+            Incoming { source, conv, packets, by_hello: true, validated, retiring_key: false, sealed: true };
         self.offered = Some(Offer { incoming, range, first_push: FirstPush::default(), gives_way });
         Some(Routed::Incoming(incoming))
     }

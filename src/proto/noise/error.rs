@@ -40,6 +40,8 @@ pub enum NoiseError {
     /// The peer says that it has refused our message. Nobody vouches for that: it tells a user what may be wrong, and a handshake goes on
     /// as if nothing had come.
     Refused(Refusal),
+    /// There is more early data than a first message carries, or the pattern's first message carries none.
+    EarlyData,
     /// The handshake is over.
     Over,
     /// The configuration has no keys for this end's part: an [`Initiator`](super::Initiator) is needed to connect, a
@@ -84,6 +86,7 @@ impl fmt::Display for NoiseError {
             Self::Context => f.write_str("what was said beside the handshake was changed"),
             Self::UntrustedKey(key) => write!(f, "the peer's key is not trusted: {key}"),
             Self::Refused(refusal) => write!(f, "the peer refuses: {refusal}"),
+            Self::EarlyData => f.write_str("the first message has no room for so much early data"),
             Self::Over => f.write_str("the handshake is over"),
             Self::Unconfigured => f.write_str("the configuration has no keys for this end of a handshake"),
             Self::WeakKey => f.write_str("the peer's public key must not be used"),
@@ -124,6 +127,8 @@ pub enum NoiseFailure {
     WeakKey,
     /// [`NoiseError::Unconfigured`]
     Unconfigured,
+    /// [`NoiseError::EarlyData`]
+    EarlyData,
     /// [`NoiseError::Over`]
     Over,
 }
@@ -143,6 +148,7 @@ impl From<NoiseError> for NoiseFailure {
             NoiseError::Refused(refusal) => Self::Refused(refusal),
             NoiseError::WeakKey => Self::WeakKey,
             NoiseError::Unconfigured => Self::Unconfigured,
+            NoiseError::EarlyData => Self::EarlyData,
             NoiseError::Over => Self::Over,
         }
     }
@@ -163,6 +169,7 @@ impl fmt::Display for NoiseFailure {
             Self::Refused(refusal) => NoiseError::Refused(refusal),
             Self::WeakKey => NoiseError::WeakKey,
             Self::Unconfigured => NoiseError::Unconfigured,
+            Self::EarlyData => NoiseError::EarlyData,
             Self::Over => NoiseError::Over,
         };
         error.fmt(f)

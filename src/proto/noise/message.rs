@@ -26,8 +26,11 @@ pub(super) const ANSWER: u8 = 2;
 pub(super) const LAST: u8 = 3;
 pub(super) const REFUSAL: u8 = 255;
 
+/// The most bytes of the application's that a first message carries: as many as fit a HELLO of 1,200 bytes beside all else.
+pub const MAX_EARLY_DATA: usize = 1_000;
+
 /// No message is longer.
-pub(super) const MAX_LEN: usize = HEADER_LEN + PUBLIC_LEN + PUBLIC_LEN + TAG_LEN + DIGEST_LEN + TAG_LEN;
+pub(super) const MAX_LEN: usize = HEADER_LEN + HINT_LEN + PUBLIC_LEN + MAX_EARLY_DATA + TAG_LEN;
 
 /// What the first message says in the clear, and all others repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ impl Terms {
         [VERSION, number, self.pattern.number(), self.cipher.number()]
     }
 
-    /// Bytes of a message, which its terms decide.
+    /// Bytes of a message, which its terms decide, without early data.
     pub(super) const fn len(self, number: u8) -> usize {
         let hint_len = if self.pattern.knows_responder() { HINT_LEN } else { 0 };
         let static_len = if self.pattern.sends_keys() { PUBLIC_LEN + TAG_LEN } else { 0 };
@@ -58,7 +61,10 @@ impl Terms {
     /// The part of a message behind the header, if the message is the one with this number and has these terms.
     pub(super) fn body(self, number: u8, message: &[u8]) -> Result<&[u8], NoiseError> {
         let body = message.strip_prefix(&self.header(number)).ok_or(NoiseError::Malformed)?;
-        if message.len() == self.len(number) { Ok(body) } else { Err(NoiseError::Malformed) }
+        let takes_more = number == FIRST && self.pattern.takes_early_data();
+        let most = self.len(number) + if takes_more { MAX_EARLY_DATA } else { 0 };
+        let fits = (self.len(number)..=most).contains(&message.len());
+        if fits { Ok(body) } else { Err(NoiseError::Malformed) }
     }
 
     /// The terms of a first message, for an end that has `own` pattern.
@@ -100,10 +106,11 @@ pub(super) fn hint(responder: &PublicKey, ephemeral: &[u8]) -> [u8; HINT_LEN] {
     hint
 }
 
-/// What the answer says of the text beside it.
-pub(super) fn context_digest(context: &[u8]) -> [u8; DIGEST_LEN] {
+/// What the answer says of the text beside it, and of the early data.
+pub(super) fn context_digest(context: &[u8], early_data_taken: bool) -> [u8; DIGEST_LEN] {
+    let label: &[u8] = if early_data_taken { b"kcp9 answer to early data" } else { b"kcp9 answer" };
     let mut short = [0; DIGEST_LEN];
-    short.copy_from_slice(&digest(b"kcp9 answer", context)[..DIGEST_LEN]);
+    short.copy_from_slice(&digest(label, context)[..DIGEST_LEN]);
     short
 }
 
@@ -122,7 +129,24 @@ mod tests {
         assert_eq!(lens(Pattern::Nk)[..2], [60, 68]);
         assert_eq!(lens(Pattern::Xx), [36, 116, 68]);
         assert_eq!(lens(Pattern::XxPsk3), [52, 116, 68]);
-        assert_eq!(MAX_LEN, 116);
+        assert_eq!(MAX_LEN, 60 + MAX_EARLY_DATA);
+    }
+
+    #[test]
+    fn only_first_messages_of_patterns_that_encrypt_them_may_be_longer() {
+        for pattern in Pattern::all() {
+            let terms = Terms { pattern, cipher: SessionCipher::ChaCha20Poly1305 };
+            let takes = |number, more: usize| {
+                let mut message = terms.header(number).to_vec();
+                message.resize(terms.len(number) + more, 0);
+                terms.body(number, &message).is_ok()
+            };
+            let takes_early_data = !pattern.sends_keys();
+            assert_eq!(pattern.takes_early_data(), takes_early_data);
+            assert!(takes(FIRST, 0) && !takes(FIRST, MAX_EARLY_DATA + 1), "{pattern:?}");
+            assert_eq!([takes(FIRST, 1), takes(FIRST, MAX_EARLY_DATA)], [takes_early_data; 2], "{pattern:?}");
+            assert!(!takes(ANSWER, 1) && !takes(LAST, 1), "{pattern:?}");
+        }
     }
 
     #[test]

@@ -114,9 +114,11 @@ pub use self::{
     config::Noise,
     error::{NoiseError, NoiseFailure, OpenPacketError, Refusal, SealPacketError},
     handshake::{
-        Answer, AnswerNext, Established, Initiator, InitiatorHandshake, Responder, ResponderHandshake,
+        Answer, AnswerNext, Established, FirstMessage, Initiator, InitiatorHandshake, Responder,
+        ResponderHandshake,
     },
     keys::{KeyPair, KeyTextError, Psk, PublicKey, Trust},
+    message::MAX_EARLY_DATA,
     pattern::{Pattern, SessionCipher},
     session::{SessionKeys, route},
 };

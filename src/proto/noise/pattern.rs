@@ -75,6 +75,12 @@ impl Pattern {
         matches!(self, Self::Xx | Self::XxPsk3)
     }
 
+    /// Whether the first message may carry data of the application: it is encrypted, and there are keys after the answer.
+    #[must_use]
+    pub const fn takes_early_data(self) -> bool {
+        matches!(self, Self::NnPsk0 | Self::Nk | Self::NkPsk0)
+    }
+
     /// The message that mixes in the shared key: 0 is before the first.
     pub(super) const fn psk_position(self) -> Option<u8> {
         match self {

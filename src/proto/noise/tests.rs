@@ -142,7 +142,8 @@ fn messages_and_packets_equal_the_known_answers() {
         let reset_key = vector.has("reset_key").then(|| vector.bytes("reset_key"));
         assert_eq!(responder.reset_key(peer, 0x1122_3344).map(|key| key.to_vec()), reset_key, "{name:?}");
         let mut known = Known(vector.bytes("initiator_e"));
-        let begun = initiator.with_cipher(cipher).begin(&context, &mut known);
+        let early = vector.bytes("early");
+        let begun = initiator.with_cipher(cipher).begin_with_early_data(&context, &early, &mut known);
         if !cipher.is_built() {
             assert_eq!(begun.err(), Some(NoiseError::Cipher));
             continue;
@@ -150,10 +151,12 @@ fn messages_and_packets_equal_the_known_answers() {
         let mut handshake = begun.unwrap();
         assert_eq!(handshake.message(), messages[0], "{name:?}");
         let mut known = Known(vector.bytes("responder_e"));
-        let answer = responder.answer(&messages[0], &context, &answer_context, &mut known);
-        let answer = answer.unwrap_or_else(|error| panic!("{name:?}: {error}"));
-        assert_eq!(answer.message, messages[1], "{name:?}");
+        let first = responder.read_first(&messages[0], &context, &mut known);
+        let first = first.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        let (answer, data) = first.answer_early_data(&answer_context).unwrap();
+        assert_eq!((&answer.message, &*data), (&messages[1], early.as_slice()), "{name:?}");
         let established = handshake.read_answer(&messages[1], &answer_context).unwrap();
+        assert_eq!(established.early_data_taken, !early.is_empty(), "{name:?}");
         assert_eq!(established.last_message.as_ref(), messages.get(2), "{name:?}");
         let server = match (answer.next, messages.get(2)) {
             (AnswerNext::Session(session), None) => session,
