@@ -18,6 +18,8 @@ use crate::proto::{
 const LONG: usize = 1_200;
 /// Bytes of later ones, and the fewest that any has (R107). They get through where longer ones do not, and no ANSWER is longer.
 pub(in crate::proto) const SHORT: usize = 256;
+/// The same with early data. Padding may miss the length wanted by less than a field's header, where so little is missing.
+const SHORT_WITH_EARLY_DATA: usize = SHORT + 8;
 /// The longest wait between two HELLOs. Only peers of ours are asked, and nothing goes on before they answer: with longer waits, one
 /// session of a thousand takes seven seconds to begin on a path that loses a fifth in each direction.
 const MAX_WAIT: Duration = Duration::from_millis(500);
@@ -98,7 +100,8 @@ impl Asking {
         let wait = self.wait.max(rto).min(MAX_WAIT);
         (self.at, self.wait) = (Some(now + wait), 2 * wait);
         self.first_sent.get_or_insert(now);
-        let padded = if self.sent < 2 { LONG } else { SHORT };
+        let short = if self.early_data > 0 { SHORT_WITH_EARLY_DATA } else { SHORT };
+        let padded = if self.sent < 2 { LONG } else { short };
         let ts = self.ts_base.wrapping_add(now.as_ts());
         let cookie = self.cookie.as_deref();
         let padded = padded.min(out.len());

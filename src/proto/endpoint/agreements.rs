@@ -375,7 +375,7 @@ impl Endpoint {
             agreements.note_wrong(now, source.ip());
         }
         match answered {
-            Ok((Answer { message, next: AnswerNext::Session(keys), .. }, Some(data))) => {
+            Ok((Answer { message, next: AnswerNext::Session(keys), .. }, data)) if !data.is_empty() => {
                 let answering = Answering::new(now, conv, greeting, echo, id, message.into());
                 Fate::Early(Box::new(keys), EarlyData { answering, data }, is_proven)
             }
@@ -396,13 +396,13 @@ impl Endpoint {
         }
     }
 
-    /// Answers a first message, and takes its early data if it has some that was not taken before.
+    /// Answers a first message, and takes its early data if that was not taken before. Returns what was taken, mostly nothing.
     fn answer_first(
         &mut self,
         greeting: &Greeting<'_>,
         context: &[u8],
         takes_early: bool,
-    ) -> Result<(Answer, Option<Box<[u8]>>), NoiseError> {
+    ) -> Result<(Answer, Box<[u8]>), NoiseError> {
         let agreements = self.agreements.as_mut().ok_or(NoiseError::Unconfigured)?;
         let message = greeting.message;
         let first = agreements.responder.read_first(message, &greeting.context, &mut agreements.random)?;
@@ -412,10 +412,9 @@ impl Endpoint {
         let is_taken = has_early
             && self.admission.as_mut().is_some_and(|admission| admission.takes_early_data(identity));
         if !is_taken {
-            return Ok((first.answer(context)?, None));
+            return Ok((first.answer(context)?, Box::default()));
         }
-        let (answer, data) = first.answer_early_data(context)?;
-        Ok((answer, Some(data)))
+        first.answer_early_data(context)
     }
 
     /// Tells who has sent a message why it is refused, if that may be told.

@@ -86,7 +86,7 @@ impl Initiator {
     /// with its own first message.
     ///
     /// It has less protection than what is sent later. Whoever learns the shared key, or the responder's secret key, reads it in a
-    /// recording. Whoever sends a recording again may have it taken once more: see [`Responder::read_first`]. Whether the responder
+    /// recording. Whoever sends a recording again may have it taken once more: see [`Responder::read_first`](super::Responder::read_first). Whether the responder
     /// has taken it says [`Established::early_data_taken`]; if not, it is to be sent again, under the session's keys.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl InitiatorHandshake {
     }
 
     /// Reads the answer. `context` is what is said in the clear beside it: what the responder has handed to
-    /// [`answer`](Responder::answer). Keys for the session's packets come of it.
+    /// [`answer`](super::Responder::answer). Keys for the session's packets come of it.
     ///
     /// # Errors
     /// Why it is none. The handshake goes on: the true answer may still come.
