@@ -59,7 +59,7 @@ pub(super) struct Pipeline {
     next_seqid: u32,
     /// Chooses the parity of each group by the losses. `None` where the parity is fixed.
     adaptive: Option<Box<Adaptive>>,
-    adaptive_limits: Option<AdaptiveFec>,
+    adaptive_limits: Option<Box<AdaptiveFec>>,
     decoder: Option<Box<Decoder>>,
     parity_sent: u64,
 }
@@ -79,7 +79,7 @@ impl Pipeline {
         let _ = conv;
         let encoder = config.fec_code().map(|code| Box::new(Encoder::new(code)));
         let fec_room = encoder.is_some();
-        let adaptive_limits = config.settings.fec_adaptive;
+        let adaptive_limits = config.settings.fec_adaptive.map(Box::new);
         let mut pipeline = Self { encryption, encoder, fec_room, adaptive_limits, ..Self::default() };
         pipeline.begin_adapting();
         pipeline
@@ -219,8 +219,8 @@ impl Pipeline {
     }
 
     /// The limits within which the parity follows the losses.
-    pub(super) const fn adaptive_limits(&self) -> Option<AdaptiveFec> {
-        self.adaptive_limits
+    pub(super) fn adaptive_limits(&self) -> Option<AdaptiveFec> {
+        self.adaptive_limits.as_deref().copied()
     }
 
     /// Changes the code of the groups after the one under way. `None` turns FEC off.
@@ -274,8 +274,8 @@ impl Pipeline {
 
     /// Has the parity of later groups follow the losses within `limits`, or fixes it.
     pub(super) fn set_adaptive(&mut self, limits: Option<AdaptiveFec>) {
-        if self.adaptive_limits != limits {
-            self.adaptive_limits = limits;
+        if self.adaptive_limits() != limits {
+            self.adaptive_limits = limits.map(Box::new);
             self.begin_adapting();
         }
     }
@@ -283,7 +283,7 @@ impl Pipeline {
     fn begin_adapting(&mut self) {
         let Some(encoder) = &self.encoder else { return };
         let (data, parity) = encoder.shards();
-        self.adaptive = self.adaptive_limits.map(|limits| Box::new(Adaptive::new(data, parity, limits)));
+        self.adaptive = self.adaptive_limits().map(|limits| Box::new(Adaptive::new(data, parity, limits)));
         self.limit_parity();
     }
 

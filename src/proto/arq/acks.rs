@@ -30,7 +30,7 @@ const PROMPT_SEGMENTS: usize = 8;
 pub(super) struct Acks {
     waiting: Vec<Ack>,
     /// ACKs at its front that were sent. They stay until all are: to remove those of one packet moves all the others up.
-    sent: usize,
+    sent: u16,
     /// The ACKs behind a gap that the last packet carried. The next one repeats them, if it leaves by `repeat_until`.
     repeatable: Vec<Ack>,
     repeat_until: Instant,
@@ -40,22 +40,22 @@ pub(super) struct Acks {
     due: bool,
 }
 
-/// PUSH segments, and their bytes of payload.
+/// PUSH segments, and their bytes of payload. No window has more than 2^32 of either.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
-    pub(super) segments: usize,
-    pub(super) bytes: usize,
+    pub(super) segments: u32,
+    pub(super) bytes: u32,
 }
 
 impl Arrived {
     /// One PUSH.
     pub(super) const fn segment(bytes: usize) -> Self {
-        Self { segments: 1, bytes }
+        Self { segments: 1, bytes: bytes as u32 }
     }
 
     pub(super) const fn add(&mut self, more: Self) {
-        self.segments += more.segments;
-        self.bytes += more.bytes;
+        self.segments = self.segments.saturating_add(more.segments);
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
@@ -83,7 +83,7 @@ impl Acks {
     #[inline]
     pub(super) fn push(&mut self, ack: Ack, arrived: Arrived, rcv_nxt: u32, now: Instant, delay: Duration) {
         self.arrived.add(arrived);
-        let waiting = self.waiting.len() - self.sent;
+        let waiting = self.waiting.len() - usize::from(self.sent);
         match self.waiting.last_mut() {
             Some(last) if seq::before(last.sn, rcv_nxt) => *last = ack,
             _ if waiting < MAX_WAITING => self.add(ack),
@@ -95,7 +95,7 @@ impl Acks {
     #[inline]
     fn add(&mut self, ack: Ack) {
         if self.waiting.len() >= MAX_WAITING {
-            self.waiting.drain(..self.sent);
+            self.waiting.drain(..usize::from(self.sent));
             self.sent = 0;
         }
         self.waiting.push(ack);
@@ -104,8 +104,8 @@ impl Acks {
     /// Whether so much arrived that its ACKs should not wait: [`PROMPT_SEGMENTS`] full segments, or as many segments as there
     /// are ACKs in a packet of `mtu` bytes, which is kcp-go's rule.
     pub(super) const fn are_many(&self, mtu: usize) -> bool {
-        self.arrived.segments >= mtu / HEADER_LEN
-            || self.arrived.bytes >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
+        self.arrived.segments as usize >= mtu / HEADER_LEN
+            || self.arrived.bytes as usize >= PROMPT_SEGMENTS * (mtu - HEADER_LEN)
     }
 
     /// Has the ACKs sent with the next transmission.
@@ -150,8 +150,8 @@ impl Acks {
             self.repeatable.clear();
         }
         let mut taken = 0;
-        let mut done = self.sent;
-        for (i, ack) in self.waiting.iter().enumerate().skip(self.sent) {
+        let mut done = usize::from(self.sent);
+        for (i, ack) in self.waiting.iter().enumerate().skip(done) {
             if filter.is_needed(i, ack) {
                 if taken == max {
                     break;
@@ -165,7 +165,7 @@ impl Acks {
             }
             done = i + 1;
         }
-        self.sent = done;
+        self.sent = done as u16;
         if done < self.waiting.len() {
             return;
         }
@@ -179,13 +179,13 @@ impl Acks {
     /// Repeats the ACKs that are still behind a gap, as far as the new ACKs leave room for them.
     #[inline(never)]
     fn repeat(&self, max: usize, filter: Filter, send: &mut impl FnMut(Ack)) {
-        let waiting = self.waiting.iter().enumerate().skip(self.sent);
+        let waiting = self.waiting.iter().enumerate().skip(self.sent.into());
         let room = max - waiting.filter(|&(i, ack)| filter.is_needed(i, ack)).take(max).count();
         self.repeatable.iter().copied().filter(|ack| filter.is_behind_gap(ack)).take(room).for_each(send);
     }
 
     pub(super) fn trim(&mut self) {
-        self.waiting.drain(..self.sent);
+        self.waiting.drain(..usize::from(self.sent));
         self.sent = 0;
         self.waiting.shrink_to_fit();
         self.repeatable = Vec::new();

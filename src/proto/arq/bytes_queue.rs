@@ -147,7 +147,7 @@ pub(super) struct BytesQueue {
     /// Bytes at the start of the spare chunks that were prefetched.
     prefetched: usize,
     /// Chunks that have their memory.
-    in_use: usize,
+    in_use: u32,
     most_in_use: HighWaterMark,
     /// Offset of the first byte in the first chunk.
     head: usize,
@@ -160,7 +160,7 @@ impl BytesQueue {
     /// Memory in use, in bytes.
     #[cfg(test)]
     pub(super) const fn memory(&self) -> usize {
-        self.in_use * CHUNK
+        self.in_use as usize * CHUNK
     }
 
     /// Bytes of spare memory.
@@ -198,7 +198,7 @@ impl BytesQueue {
                 let memory = self.take_spare().unwrap_or_else(|| Memory::new(len));
                 self.chunks.push_back(Chunk { memory: Some(memory), released: 0 });
                 self.in_use += 1;
-                self.most_in_use.rise_to(self.in_use);
+                self.most_in_use.rise_to(self.in_use as usize);
             }
             let memory = self.chunks[tail / CHUNK].memory.as_mut().expect("not released");
             let space = memory.room(tail % CHUNK, bytes.len());
@@ -210,7 +210,7 @@ impl BytesQueue {
     }
 
     fn take_spare(&mut self) -> Option<Memory> {
-        if self.in_use < LARGE {
+        if (self.in_use as usize) < LARGE {
             self.prefetched = 0;
             return self.spare.pop_back();
         }
@@ -229,7 +229,7 @@ impl BytesQueue {
 
     /// Prefetches the memory that the next `len` bytes, beyond those of earlier calls, will be written to.
     pub(super) fn prefetch_for_append(&mut self, mut len: usize) {
-        if self.in_use < LARGE {
+        if (self.in_use as usize) < LARGE {
             return;
         }
         while len > 0
@@ -246,7 +246,7 @@ impl BytesQueue {
 
     /// Prefetches the bytes of `range`, all of which must be held.
     pub(super) fn prefetch_for_copy(&self, range: StreamRange) {
-        if self.in_use < LARGE {
+        if (self.in_use as usize) < LARGE {
             return;
         }
         let mut at = self.offset(range.position);
@@ -309,12 +309,12 @@ impl BytesQueue {
                 self.in_use -= 1;
             }
         }
-        self.most_in_use.end_period(self.in_use);
+        self.most_in_use.end_period(self.in_use as usize);
         if self.spare.len() > MIN_SPARE {
             // One more than were in use: as many bytes may begin at another offset of their first chunk.
             let most = self.most_in_use.get();
             let waiting = if most < LARGE { 0 } else { AHEAD };
-            self.spare.truncate((most + 1 + waiting).saturating_sub(self.in_use).max(MIN_SPARE));
+            self.spare.truncate((most + 1 + waiting).saturating_sub(self.in_use as usize).max(MIN_SPARE));
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
                 }
                 let held: Vec<bool> = queue.chunks.iter().map(|chunk| chunk.memory.is_some()).collect();
                 assert_eq!(held, needed, "seed {seed}, step {step}");
-                assert_eq!(queue.in_use, held.into_iter().filter(|held| *held).count());
+                assert_eq!(queue.in_use as usize, held.into_iter().filter(|held| *held).count());
                 assert!(queue.spare.len() <= (queue.most_in_use.get() + 1).max(MIN_SPARE));
             }
         }

@@ -253,8 +253,8 @@ impl Arq {
             rest = next.clone();
         }
         if arrived.segments > 0 {
-            self.counters.segments.received += arrived.segments as u64;
-            self.counters.segments.push_received += arrived.segments as u64;
+            self.counters.segments.received += u64::from(arrived.segments);
+            self.counters.segments.push_received += u64::from(arrived.segments);
             let last = Ack { sn: self.recv.nxt().wrapping_sub(1), ts: first.ts };
             self.acknowledge(now, last, arrived, false);
         }

@@ -94,7 +94,7 @@ pub(super) struct ReadyQueue {
     chunks: VecDeque<Chunk>,
     segments: VecDeque<Segment>,
     /// Segments at the back whose message has not ended.
-    unfinished: usize,
+    unfinished: u16,
     /// Bytes of payload that they came with.
     unfinished_bytes: u32,
     /// Bytes of the longest message that is not cut.
@@ -139,7 +139,7 @@ impl ReadyQueue {
 
     /// Those of them whose message is complete.
     pub(super) fn finished_segments(&self) -> usize {
-        self.segments.len() - self.unfinished
+        self.segments.len() - usize::from(self.unfinished)
     }
 
     /// Unread bytes.
@@ -149,7 +149,7 @@ impl ReadyQueue {
 
     /// Whether a whole message is there, which may be empty.
     pub(super) fn has_message(&self) -> bool {
-        self.segments.len() > self.unfinished
+        self.segments.len() > usize::from(self.unfinished)
     }
 
     /// Whether the next segment begins a message.
@@ -209,7 +209,7 @@ impl ReadyQueue {
     fn is_cut_at(&mut self, len: usize) -> bool {
         let before = if self.unfinished == 0 { 0 } else { self.unfinished_bytes };
         self.unfinished_bytes = before + len as u32;
-        self.unfinished + 1 >= MAX_FRAGMENTS || self.unfinished_bytes >= self.max_message
+        usize::from(self.unfinished) + 1 >= MAX_FRAGMENTS || self.unfinished_bytes >= self.max_message
     }
 
     /// Adds a payload behind the others. Returns the gap in front of it.
@@ -366,7 +366,7 @@ impl ReadyQueue {
             }
             self.segments.pop_front();
         }
-        self.unfinished = self.unfinished.min(self.segments.len());
+        self.unfinished = usize::from(self.unfinished).min(self.segments.len()) as u16;
     }
 
     /// The next whole message: a slice of the chunk that it lies in, or a copy if it lies in several. Drained buffers of

@@ -3,6 +3,7 @@
 //! A hash map by sn. Its memory follows how many segments wait, and not how far apart their numbers are: one small segment at
 //! the far end of the window takes no more than one that is next but one.
 
+use alloc::boxed::Box;
 use core::hash::{BuildHasherDefault, Hasher};
 
 use bytes::BytesMut;
@@ -60,9 +61,12 @@ impl ShortPayload {
     }
 }
 
+type Segments = HashMap<u32, OutOfOrder, BuildHasherDefault<Spread>>;
+
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
-    segments: HashMap<u32, OutOfOrder, BuildHasherDefault<Spread>>,
+    /// Most sessions have no use for it most of the time.
+    segments: Option<Box<Segments>>,
     bytes: usize,
 }
 
@@ -93,7 +97,7 @@ impl Hasher for Spread {
 impl Reassembly {
     /// Segments that wait.
     pub(super) fn count(&self) -> u32 {
-        self.segments.len() as u32
+        self.segments.as_ref().map_or(0, |segments| segments.len() as u32)
     }
 
     /// Bytes of their payload.
@@ -104,7 +108,7 @@ impl Reassembly {
     /// Whether the segment `sn` waits.
     #[inline]
     pub(super) fn contains(&self, sn: u32) -> bool {
-        !self.segments.is_empty() && self.segments.contains_key(&sn)
+        self.count() > 0 && self.segments.as_ref().is_some_and(|segments| segments.contains_key(&sn))
     }
 
     /// Adds the segment `sn`, with a copy of its payload, which `buffer` makes of one that is not short. Returns `false`, and calls
@@ -117,7 +121,8 @@ impl Reassembly {
         payload: &[u8],
         buffer: impl FnOnce(&[u8]) -> BytesMut,
     ) -> bool {
-        let hashbrown::hash_map::Entry::Vacant(place) = self.segments.entry(sn) else { return false };
+        let segments = self.segments.get_or_insert_default();
+        let hashbrown::hash_map::Entry::Vacant(place) = segments.entry(sn) else { return false };
         let segment = place.insert(OutOfOrder { payload: Payload::Short(ShortPayload::EMPTY), frg });
         if let Payload::Short(short) = &mut segment.payload
             && !short.fill(payload)
@@ -132,7 +137,8 @@ impl Reassembly {
     /// waited.
     #[inline]
     pub(super) fn take(&mut self, sn: u32, taken: impl FnOnce(&mut OutOfOrder)) -> bool {
-        let hashbrown::hash_map::Entry::Occupied(mut place) = self.segments.entry(sn) else { return false };
+        let Some(segments) = &mut self.segments else { return false };
+        let hashbrown::hash_map::Entry::Occupied(mut place) = segments.entry(sn) else { return false };
         let segment = place.get_mut();
         self.bytes -= segment.payload.len();
         taken(segment);
@@ -142,7 +148,10 @@ impl Reassembly {
 
     /// Frees the memory that those which wait do not need.
     pub(super) fn trim(&mut self) {
-        self.segments.shrink_to_fit();
+        self.segments.take_if(|segments| segments.is_empty());
+        if let Some(segments) = &mut self.segments {
+            segments.shrink_to_fit();
+        }
     }
 }
 
@@ -195,8 +204,9 @@ mod tests {
             insert(&mut near, 1 + i, b"");
             insert(&mut far, 1 + i * 6_000, b"");
         }
-        assert_eq!(near.segments.capacity(), far.segments.capacity());
-        assert!(far.segments.capacity() < 40);
+        let capacity = |reassembly: &Reassembly| reassembly.segments.as_ref().unwrap().capacity();
+        assert_eq!(capacity(&near), capacity(&far));
+        assert!(capacity(&far) < 40);
     }
 
     #[test]
@@ -235,6 +245,6 @@ mod tests {
         reassembly.trim();
         assert!(take(&mut reassembly, 1).is_some());
         reassembly.trim();
-        assert_eq!(reassembly.segments.capacity(), 0);
+        assert!(reassembly.segments.is_none());
     }
 }
