@@ -33,7 +33,7 @@ use super::{
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
-    time::{Instant, Micros},
+    time::Instant,
     trace::{ModeWatch, tell},
     wire::HEADER_LEN,
 };
@@ -72,7 +72,7 @@ struct Limits {
     pacing_rate: u64,
     /// Bytes that may be resent in a round trip because their RTO passed.
     timeout_budget: u64,
-    probing_delay: Micros,
+    probing_delay: Duration,
 }
 
 impl Limits {
@@ -81,7 +81,7 @@ impl Limits {
         window_segments: u32::MAX,
         pacing_rate: 0,
         timeout_budget: u64::MAX,
-        probing_delay: Micros::ZERO,
+        probing_delay: Duration::ZERO,
     };
 
     fn of(controller: &dyn Controller) -> Self {
@@ -92,7 +92,7 @@ impl Limits {
             window_segments: segments.unwrap_or(u32::MAX),
             pacing_rate: controller.pacing_rate().unwrap_or(0),
             timeout_budget: if segments.is_some() { u64::MAX } else { window },
-            probing_delay: controller.probing_delay().into(),
+            probing_delay: controller.probing_delay(),
         }
     }
 }
@@ -258,7 +258,7 @@ impl Path {
     /// By how much the controller's probing may lengthen round trips, which is no reason for a timeout. It does not probe
     /// while the application limits the sender.
     pub(super) const fn probing_delay(&self) -> Duration {
-        if self.delivery_rate.is_app_limited() { Duration::ZERO } else { self.limits.probing_delay.get() }
+        if self.delivery_rate.is_app_limited() { Duration::ZERO } else { self.limits.probing_delay }
     }
 
     /// A round trip, as far as it is known.
