@@ -25,7 +25,7 @@ const CHUNK: usize = 16 * 1_024;
 #[derive(Debug)]
 pub(super) struct Datagrams {
     /// Bytes that each queue may hold, [`COST`] included; 0 where no datagrams are exchanged.
-    limit: usize,
+    limit: u32,
     queues: Option<Box<Queues>>,
     /// The last batch had datagrams, so that the next one is the stream's.
     stream_first: bool,
@@ -41,6 +41,7 @@ struct Queues {
 
 impl Datagrams {
     pub(super) fn new(limit: usize) -> Self {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         Self { limit, queues: None, stream_first: false, stats: None }
     }
 
@@ -60,7 +61,7 @@ impl Datagrams {
 
     /// Queues a datagram to be sent.
     pub(super) fn send(&mut self, datagram: &[u8]) {
-        let limit = self.limit;
+        let limit = self.limit as usize;
         let dropped = self.queues().unsent.push(datagram, limit);
         self.stats_mut().dropped_unsent += dropped;
     }
@@ -110,7 +111,7 @@ impl Datagrams {
             self.stats_mut().unwanted += 1;
             return false;
         }
-        let limit = self.limit;
+        let limit = self.limit as usize;
         let dropped = self.queues().unread.push(datagram, limit);
         let stats = self.stats_mut();
         stats.received += 1;

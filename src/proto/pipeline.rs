@@ -53,8 +53,10 @@ pub(super) struct Pipeline {
     encoder: Option<Box<Encoder>>,
     /// Whether segments leave room for an FEC header. They do so even while FEC is turned off, once it was on.
     fec_room: bool,
-    /// The code of the groups after the one under way. `Some(None)` turns FEC off.
-    next_code: Option<Option<Arc<ReedSolomon>>>,
+    /// The code of the groups after the one under way, if it is another one.
+    next_code: Option<Arc<ReedSolomon>>,
+    /// FEC is turned off after the group under way.
+    is_ending: bool,
     /// The number of the first packet when FEC is turned on again.
     next_seqid: u32,
     /// Chooses the parity of each group by the losses. `None` where the parity is fixed.
@@ -212,9 +214,11 @@ impl Pipeline {
 
     /// Data and parity packets of the groups after the one under way; 0 and 0 for no FEC.
     pub(super) fn next_shards(&self) -> (usize, usize) {
-        match &self.next_code {
-            Some(next) => next.as_ref().map_or((0, 0), |code| (code.data_shards(), code.parity_shards())),
-            None => self.encoder.as_ref().map_or((0, 0), |encoder| encoder.shards()),
+        match (&self.next_code, &self.encoder) {
+            _ if self.is_ending => (0, 0),
+            (Some(code), _) => (code.data_shards(), code.parity_shards()),
+            (None, Some(encoder)) => encoder.shards(),
+            (None, None) => (0, 0),
         }
     }
 
@@ -236,7 +240,8 @@ impl Pipeline {
             (Some(encoder), code) => {
                 // The same shards are no change. Announcing one would have the peer find out anew what it knows.
                 let shards = code.as_ref().map(|code| (code.data_shards(), code.parity_shards()));
-                self.next_code = (shards != Some(encoder.shards())).then_some(code);
+                self.is_ending = shards.is_none();
+                self.next_code = code.filter(|_| shards != Some(encoder.shards()));
                 self.apply_next_code();
             }
         }
@@ -247,21 +252,15 @@ impl Pipeline {
         if !self.encoder.as_ref().is_some_and(|encoder| encoder.is_between_groups()) {
             return;
         }
-        let next = self.next_code.take();
-        if let Some(Some(code)) = &next {
-            self.expect_fec(code);
-        }
-        match (next, &mut self.encoder) {
-            (Some(Some(code)), Some(encoder)) => {
+        if core::mem::take(&mut self.is_ending) {
+            self.next_seqid = self.encoder.take().map_or(self.next_seqid, |encoder| encoder.next_seqid());
+            self.adaptive = None;
+        } else if let Some(code) = self.next_code.take() {
+            self.expect_fec(&code);
+            if let Some(encoder) = &mut self.encoder {
                 encoder.set_code(code);
-                self.begin_adapting();
             }
-            (Some(None), Some(encoder)) => {
-                self.next_seqid = encoder.next_seqid();
-                self.encoder = None;
-                self.adaptive = None;
-            }
-            _ => {}
+            self.begin_adapting();
         }
     }
 
