@@ -82,7 +82,8 @@ impl KcpStream {
 
     /// Whether what was read so far may be a recording that somebody sends again. It is so on a stream that was accepted with
     /// [early data](Self::connect_with_early_data), until its peer has shown that it is there, which takes a round trip; and never on any
-    /// other one.
+    /// other one. `false` does not say that nobody has read the same bytes before: if a stream with early data fails before its peer knows
+    /// that they were taken, or the peer's address changes in that moment, its next one brings them once more, as any others.
     #[must_use]
     pub fn may_be_replayed(&self) -> bool {
         self.handle.session().may_be_replayed()

@@ -189,6 +189,37 @@ fn a_recording_is_not_taken_again_from_anywhere() {
     assert_eq!((server.accepted, server.sessions.len()), (1, 0));
 }
 
+/// Somebody has begun with the client's address and conv, so the client's own message needs a cookie and is answered as one without
+/// early data.
+#[test]
+fn a_recording_of_what_was_not_taken_is_not_taken_later() {
+    let keys = Keys::new(1);
+    let mut server = Server::new(config(taking(&keys, Pattern::Nk)), 1);
+    let (client, mut rng) = (config(keys.initiator(Pattern::Nk)), Rng::new(2));
+    let mut other = Client::new(&client, START, 7, 0, &mut rng);
+    for packet in driven(&mut other.connection, START) {
+        server.receive(START, client_address(1), &packet);
+    }
+    let mut client = Client::with_early_data(&client, START, 7, 300, 3_000, &mut rng);
+    let mut recording = Vec::new();
+    for now in (5_000..9_000).map(Instant::from_millis) {
+        client.work(now);
+        for packet in driven(&mut client.connection, now) {
+            server.receive(now, client_address(1), &packet);
+            recording.push(packet);
+        }
+        for (_, packet) in server.drive(now) {
+            let _ = client.connection.handle_packet(now, &mut packet.clone());
+        }
+    }
+    assert_eq!((server.accepted, server.early), (1, 0));
+    assert!(client.answer == client.request);
+    for packet in &recording {
+        server.receive(Instant::from_millis(100_000), client_address(2), packet);
+    }
+    assert_eq!((server.accepted, server.early), (1, 0));
+}
+
 /// The answer is lost, so the same message comes again.
 #[test]
 fn a_lost_answer_is_said_again_and_the_data_comes_once() {
@@ -237,7 +268,7 @@ fn a_session_that_nobody_has_opened_gives_way_to_who_begins_anew() {
     }
     assert_eq!(server.early, 1);
     let mut client = Client::with_early_data(&client, START, 7, 200, 500, &mut Rng::new(3));
-    go_on(5_100..12_000, &mut server, &mut client);
+    go_on(5_100..18_000, &mut server, &mut client);
     assert_eq!(server.accepted, 2);
     assert!(client.answer == client.request);
 }

@@ -8,8 +8,9 @@ use super::packet::{CONTEXT_LEN, Clear, Greeting, write_answer};
 use crate::proto::{extension::SessionId, time::Instant};
 
 /// A peer that begins anew from the same address, with the same conv, has this session give way to it once it is so old. What is there is
-/// a recording, or the peer has given up on it.
-const GIVES_WAY: Duration = Duration::from_secs(1);
+/// a recording, or the peer has given up on it: one that is there has said something in this time, whatever was lost. Anybody can send a
+/// message in the peer's name.
+const GIVES_WAY: Duration = Duration::from_secs(5);
 
 /// Data of a session's peer that came with its first message: [`Endpoint::take_early_data`](crate::proto::Endpoint::take_early_data).
 #[derive(Debug)]

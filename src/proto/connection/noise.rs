@@ -142,7 +142,8 @@ impl Connection {
 
     /// Whether what was read so far may be a recording that somebody sends again: the session was accepted with early data
     /// ([`Responder::with_early_data`](crate::proto::noise::Responder::with_early_data)), and its peer has not shown yet that it is
-    /// there.
+    /// there. If a session that has taken early data fails before its peer knows, the peer's next one brings the same bytes once more, as any
+    /// others.
     #[must_use]
     pub fn may_be_replayed(&self) -> bool {
         matches!(self.agreement.as_deref(), Some(Agreement::Answering(_)))

@@ -87,9 +87,10 @@ impl Endpoint {
     /// once, before [`accept`](Self::accept). If the session is refused afterwards, its peer has to begin anew, unless they are
     /// [given back](Self::return_session_keys).
     pub fn take_session_keys(&mut self) -> Option<Box<SessionKeys>> {
-        let Incoming { source, conv, .. } = self.offered.as_ref()?.incoming;
+        let offer = self.offered.as_mut()?;
+        let Incoming { source, conv, .. } = offer.incoming;
         let agreements = self.agreements.as_mut()?;
-        let mut keys = agreements.early_keys.take().or_else(|| agreements.take_keys(&(source, conv)))?;
+        let mut keys = offer.early_keys.take().or_else(|| agreements.take_keys(&(source, conv)))?;
         if let Some(key) = agreements.responder.reset_key(source, conv) {
             keys.set_reset_key(key);
         }
@@ -101,8 +102,7 @@ impl Endpoint {
     /// [`Connection::accept_with_keys`](crate::proto::Connection::accept_with_keys). To be called once, before
     /// [`accept`](Self::accept). Such a session is half-open, as its peer has not shown yet that it is there.
     pub fn take_early_data(&mut self) -> Option<EarlyData> {
-        self.offered.as_ref()?;
-        self.agreements.as_mut()?.early_data.take()
+        self.offered.as_mut()?.early_data.take()
     }
 
     /// Gives back what [`take_session_keys`](Self::take_session_keys) has returned, where the session is refused for want of room and
@@ -192,8 +192,8 @@ impl Endpoint {
                 Fate::Early(keys, data, is_proven) => {
                     let range = range.start + nth * stride..range.end;
                     let offered = self.offer_sealed(now, conv, range, is_proven);
-                    if let Some(agreements) = self.agreements.as_mut().filter(|_| offered.is_some()) {
-                        (agreements.early_keys, agreements.early_data) = (Some(keys), Some(data));
+                    if let Some(offer) = self.offered.as_mut().filter(|_| offered.is_some()) {
+                        (offer.early_keys, offer.early_data) = (Some(keys), Some(data));
                     }
                     return Some(offered);
                 }
@@ -406,12 +406,13 @@ impl Endpoint {
         let agreements = self.agreements.as_mut().ok_or(NoiseError::Unconfigured)?;
         let message = greeting.message;
         let first = agreements.responder.read_first(message, &greeting.context, &mut agreements.random)?;
-        let has_early = takes_early && !first.early_data().is_empty();
+        let has_early = agreements.responder.takes_early_data() && !first.early_data().is_empty();
         // Of the tag: a message that differs in any other bit is none.
         let identity = message.last_chunk().map_or(0, |tag| u64::from_le_bytes(*tag));
-        let is_taken = has_early
+        // What is not taken now comes in the stream, so a recording of it is not taken either.
+        let is_new = has_early
             && self.admission.as_mut().is_some_and(|admission| admission.takes_early_data(identity));
-        if !is_taken {
+        if !(is_new && takes_early) {
             return Ok((first.answer(context)?, Box::default()));
         }
         first.answer_early_data(context)
@@ -462,10 +463,6 @@ impl Endpoint {
         range: Range<usize>,
         validated: bool,
     ) -> Option<Routed> {
-        if let Some(agreements) = &mut self.agreements {
-            // Of one that was offered before.
-            (agreements.early_keys, agreements.early_data) = (None, None);
-        }
         let source = self.batch.source;
         let packets = range.len().div_ceil(self.batch.stride);
         if !self.is_accepting() {
@@ -476,7 +473,9 @@ impl Endpoint {
         self.reserve(&(source, conv), gives_way.is_some(), packets as u64).ok()?;
         let incoming =
             Incoming { source, conv, packets, by_hello: true, validated, retiring_key: false, sealed: true };
-        self.offered = Some(Offer { incoming, range, first_push: FirstPush::default(), gives_way });
+        let first_push = FirstPush::default();
+        self.offered =
+            Some(Offer { incoming, range, first_push, gives_way, early_keys: None, early_data: None });
         Some(Routed::Incoming(incoming))
     }
 

@@ -16,6 +16,11 @@ pub(super) struct Offer {
     pub(super) first_push: FirstPush,
     /// The session that gives way to it.
     pub(super) gives_way: Option<Handle>,
+    /// Where it has early data: its keys, and that.
+    #[cfg(feature = "noise")]
+    pub(super) early_keys: Option<alloc::boxed::Box<crate::proto::noise::SessionKeys>>,
+    #[cfg(feature = "noise")]
+    pub(super) early_data: Option<crate::proto::EarlyData>,
 }
 
 impl Endpoint {
@@ -59,7 +64,16 @@ impl Endpoint {
                     #[cfg(feature = "noise")]
                     sealed: false,
                 };
-                self.offered = Some(Offer { incoming, range, first_push, gives_way });
+                self.offered = Some(Offer {
+                    incoming,
+                    range,
+                    first_push,
+                    gives_way,
+                    #[cfg(feature = "noise")]
+                    early_keys: None,
+                    #[cfg(feature = "noise")]
+                    early_data: None,
+                });
                 Some(Routed::Incoming(incoming))
             }
             Beginning::None { replayed } => {
@@ -90,7 +104,7 @@ impl Endpoint {
     ///
     /// `None` when there is no such session, or it was accepted or refused before.
     pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
-        let Offer { incoming, range, first_push, gives_way } = self.offered.take()?;
+        let Offer { incoming, range, first_push, gives_way, .. } = self.offered.take()?;
         let route = (incoming.source, incoming.conv);
         let admission = self.admission.as_mut()?;
         if self.routes.find(&route).is_some() {

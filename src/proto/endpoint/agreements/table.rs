@@ -14,7 +14,7 @@ use super::super::{
 };
 use crate::proto::{
     Instant, KcpConfig, Random,
-    agreement::{CONTEXT_LEN, EarlyData},
+    agreement::CONTEXT_LEN,
     extension::SessionId,
     noise::{Generator, NoiseError, Responder, ResponderHandshake, SessionKeys},
 };
@@ -55,9 +55,6 @@ pub(in super::super) struct Agreements {
     computed: Bucket,
     /// Those with a cookie that were computed for nothing.
     wrong: NetworkLimit,
-    /// Of the session that is offered, if it has early data.
-    pub(super) early_keys: Option<Box<SessionKeys>>,
-    pub(super) early_data: Option<EarlyData>,
 }
 
 /// Those of one network.
@@ -139,8 +136,6 @@ impl Agreements {
             computed_rate: Rate::new(COMPUTED_PER_SECOND, COMPUTED_PER_SECOND),
             computed: Bucket::default(),
             wrong: NetworkLimit::new(Rate::new(WRONG_PER_SECOND, WRONG_PER_SECOND), key),
-            early_keys: None,
-            early_data: None,
         })
     }
 
