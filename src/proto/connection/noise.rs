@@ -70,7 +70,7 @@ impl Connection {
         let asking = Asking::new(conv, initiator, early, random)?;
         let mut connection = Self::connect(conv, config, now, seed);
         let fits = early.is_empty() || early.len() + BESIDE_EARLY_DATA <= connection.mtu();
-        if !fits || connection.arq.write(now, early) < early.len() {
+        if !fits || connection.write(now, early) != Ok(early.len()) {
             return Err(NoiseError::EarlyData);
         }
         connection.agreement = Some(Box::new(Agreement::Asking(asking)));
