@@ -13,7 +13,7 @@ use kcp9_simulator::Rng;
 
 use crate::{
     ends::{Keys, NOW, opened, sealed},
-    virtual_ends::{Client, Server, address, client_address, driven, exchange},
+    virtual_ends::{Client, Server, address, client_address, driven, exchange, go_on},
 };
 
 const START: Instant = Instant::from_millis(5_000);
@@ -28,13 +28,6 @@ fn config(noise: impl Into<Noise>) -> KcpConfig {
 
 fn taking(keys: &Keys, pattern: Pattern) -> Responder {
     keys.responder(pattern).with_early_data()
-}
-
-fn go_on(millis: Range<u64>, server: &mut Server, client: &mut Client) {
-    for now in millis.map(Instant::from_millis) {
-        client.work(now);
-        exchange(now, server, &mut client.connection);
-    }
 }
 
 // ---- The handshake alone ----

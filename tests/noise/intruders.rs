@@ -1,6 +1,6 @@
 //! What floods, forgeries and packets kept back do to a server on virtual time, and to who wants to get in meanwhile.
 
-use std::{ops::Range, time::Duration};
+use std::time::Duration;
 
 use kcp9::{
     CookiePolicy, KcpConfig,
@@ -13,19 +13,11 @@ use kcp9_simulator::{Rng, ms};
 
 use crate::{
     ends::Keys,
-    virtual_ends::{Client, Server, address, client_address, driven, exchange},
+    virtual_ends::{Client, Server, address, client_address, driven, exchange, go_on},
 };
 
 fn config(noise: impl Into<Noise>) -> KcpConfig {
     KcpConfig::builder().noise(noise.into()).build().unwrap()
-}
-
-/// A client at the first address and its server, for a while.
-fn go_on(millis: Range<u64>, server: &mut Server, client: &mut Client) {
-    for now in millis.map(Instant::from_millis) {
-        client.work(now);
-        exchange(now, server, &mut client.connection);
-    }
 }
 
 /// What floods a server with first messages costs it no more than its limits say.

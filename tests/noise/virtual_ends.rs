@@ -1,6 +1,6 @@
 //! Ends of sessions with key agreement on virtual time: what they send is for the test to carry.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, ops::Range, sync::Arc};
 
 use kcp9::{
     KcpConfig,
@@ -139,6 +139,14 @@ pub(super) fn exchange(now: Instant, server: &mut Server, client: &mut Connectio
     }
     for (_, packet) in server.drive(now) {
         let _ = client.handle_packet(now, &mut packet.clone());
+    }
+}
+
+/// A client at the first address and its server, for a while.
+pub(super) fn go_on(millis: Range<u64>, server: &mut Server, client: &mut Client) {
+    for now in millis.map(Instant::from_millis) {
+        client.work(now);
+        exchange(now, server, &mut client.connection);
     }
 }
 
