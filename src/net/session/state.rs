@@ -40,8 +40,8 @@ pub(super) struct State {
     failing: Option<Box<Failing>>,
     /// Packets are too long for the way to the peer, and the stream stands still.
     stuck: Option<Box<Stuck>>,
-    /// Why calls fail, when it is not for the connection's own reason.
-    failure: Option<KcpError>,
+    /// Why calls fail, when it is not for the connection's own reason. Few sessions end so: it takes memory only then.
+    failure: Option<Box<KcpError>>,
     /// The peer has acknowledged everything that was written before the shutdown.
     pub(super) flushed: bool,
     pub(super) readers: Waiters,
@@ -187,7 +187,8 @@ impl State {
                             .as_ref()
                             .map(|failing| failing.last)
                             .filter(is_of_network)
-                            .or_else(too_long);
+                            .or_else(too_long)
+                            .map(Box::new);
                     }
                     self.readers.take_into(wakes);
                     self.datagram_readers.take_into(wakes);
@@ -238,7 +239,10 @@ impl State {
     }
 
     fn reason_or(&self, error: KcpError) -> KcpError {
-        self.failure.filter(|_| self.connection.close_reason().is_some()).unwrap_or(error)
+        self.failure
+            .as_deref()
+            .filter(|_| self.connection.close_reason().is_some())
+            .map_or(error, |failure| *failure)
     }
 
     /// Why the session has ended. It has.
@@ -254,8 +258,7 @@ impl State {
     /// Ends the session for a reason that is not the connection's own.
     pub(super) fn fail(&mut self, failure: KcpError) {
         if self.connection.close_reason().is_none() {
-            self.failure = Some(failure);
-            self.trace.failed(failure);
+            self.note_failure(failure);
             self.connection.close(CloseReason::Aborted);
         }
     }
@@ -263,19 +266,23 @@ impl State {
     /// Ends the session at once, and tells the peer: for a reason that is not the connection's own, if there is a `failure`.
     pub(super) fn abort(&mut self, now: Instant, failure: Option<KcpError>, reason: AbortReason) {
         if self.connection.close_reason().is_none() {
-            self.failure = failure;
-            if let Some(failure) = failure {
-                self.trace.failed(failure);
+            match failure {
+                Some(failure) => self.note_failure(failure),
+                None => self.failure = None,
             }
             self.connection.abort(now, reason);
         }
     }
 
+    fn note_failure(&mut self, failure: KcpError) {
+        self.failure = Some(Box::new(failure));
+        self.trace.failed(failure);
+    }
+
     /// The writing direction is done. If the endpoint ends, the other direction is given up, and then the session is done.
     pub(super) fn after_shutdown(&mut self) {
         if self.ends_when_flushed && self.connection.close_reason().is_none() {
-            self.failure = Some(KcpError::EndpointClosed);
-            self.trace.failed(KcpError::EndpointClosed);
+            self.note_failure(KcpError::EndpointClosed);
             self.connection.drop_reader(clock::now());
         }
     }

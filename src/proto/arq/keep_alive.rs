@@ -36,8 +36,8 @@ pub(super) struct KeepAlive {
     configured: Option<Micros>,
     /// The silence after which this session asks.
     after: Option<Micros>,
-    /// Microseconds between two ticks, a power of two.
-    tick: u64,
+    /// The logarithm to base 2 of the microseconds between two ticks.
+    log2_tick: u8,
     /// What sets this session apart from others: any part of `u32::MAX`.
     jitter: u32,
     /// The questions since the peer was heard last.
@@ -57,15 +57,15 @@ impl KeepAlive {
     pub(super) fn new(silence: Option<Duration>, jitter: u32) -> Self {
         let configured = silence.map(Micros::new);
         let tick = (configured.unwrap_or_default().as_micros() / TICKS).max(1);
-        let tick = 1 << tick.ilog2();
-        let mut keep_alive = Self { configured, after: None, tick, jitter, asking: None };
+        let log2_tick = tick.ilog2() as u8;
+        let mut keep_alive = Self { configured, after: None, log2_tick, jitter, asking: None };
         keep_alive.lead();
         keep_alive
     }
 
     /// Asks first.
     pub(super) fn lead(&mut self) {
-        let tick = Duration::from_micros(self.tick);
+        let tick = Duration::from_micros(self.tick());
         self.after = self.configured.map(|silence| {
             let silence = silence.get();
             (silence - silence / 10 + tick + share(silence / SPREAD - tick, self.jitter)).into()
@@ -76,7 +76,7 @@ impl KeepAlive {
     /// asks when that question is missing. The peer's word counts between once and twice what is configured here. Else a
     /// peer could have this end ask all the time, or never.
     pub(super) fn give_way(&mut self, peer_asks_after: Option<Duration>) {
-        let tick = Duration::from_micros(self.tick);
+        let tick = Duration::from_micros(self.tick());
         self.after = self.configured.map(|silence| {
             let silence = silence.get();
             let silence = peer_asks_after.unwrap_or(silence).clamp(silence, silence * 2);
@@ -102,8 +102,13 @@ impl KeepAlive {
         }
     }
 
+    /// Microseconds between two ticks, a power of two.
+    const fn tick(&self) -> u64 {
+        1 << self.log2_tick
+    }
+
     fn tick_before(&self, at: Instant) -> Instant {
-        Instant::from_micros(at.as_micros() & !(self.tick - 1))
+        Instant::from_micros(at.as_micros() & !(self.tick() - 1))
     }
 
     /// Whether the peer is to be asked now.

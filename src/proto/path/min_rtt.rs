@@ -12,7 +12,7 @@
 
 use core::time::Duration;
 
-use crate::proto::time::Instant;
+use crate::proto::time::{Instant, Micros};
 
 /// How long the minimum is remembered: as in BBR (Cardwell et al., 2016).
 const WINDOW: Duration = Duration::from_secs(10);
@@ -22,10 +22,10 @@ const NEAR: u32 = 16;
 /// The minimum round-trip time of a path, over a window of ten seconds.
 #[derive(Debug, Default)]
 pub struct MinRtt {
-    /// It, and when a round trip as short was seen last.
-    seen: Option<(Duration, Instant)>,
+    /// It, in whole microseconds like the clock, and when a round trip as short was seen last.
+    seen: Option<(Micros, Instant)>,
     /// The shortest since then, and when that was.
-    next: Option<(Duration, Instant)>,
+    next: Option<(Micros, Instant)>,
     held: bool,
 }
 
@@ -33,7 +33,7 @@ impl MinRtt {
     /// The minimum; `None` before the first sample.
     #[must_use]
     pub fn get(&self) -> Option<Duration> {
-        self.seen.map(|(rtt, _)| rtt)
+        self.seen.map(|(rtt, _)| rtt.get())
     }
 
     /// Whether no round trip about as short has been seen within the window. Unless it is [held](Self::hold), the
@@ -51,22 +51,23 @@ impl MinRtt {
     /// Forgets the minimum: the shortest round trip that was seen since takes its place.
     pub const fn renew(&mut self, now: Instant) {
         if let Some((rtt, _)) = self.next {
-            self.replace(now, rtt);
+            self.replace(now, rtt.get());
         }
         self.held = false;
     }
 
     /// From now on the minimum is `rtt`.
     pub const fn replace(&mut self, now: Instant, rtt: Duration) {
-        *self = Self { seen: Some((rtt, now)), next: None, held: false };
+        *self = Self { seen: Some((Micros::new(rtt), now)), next: None, held: false };
     }
 
     /// Takes a sample.
     pub(in crate::proto) fn sample(&mut self, now: Instant, rtt: Duration) {
-        let Some((shortest, _)) = self.seen else { return self.replace(now, rtt) };
+        let Some(shortest) = self.get() else { return self.replace(now, rtt) };
         if rtt <= shortest + shortest / NEAR && !self.held {
             return self.replace(now, rtt.min(shortest));
         }
+        let rtt = Micros::new(rtt);
         if self.next.is_none_or(|(next, at)| rtt <= next || now - at >= WINDOW) {
             self.next = Some((rtt, now));
         }
@@ -76,10 +77,8 @@ impl MinRtt {
     /// been long. The smoothed round-trip time remembers those before: no minimum lies above it.
     #[inline]
     pub(in crate::proto) fn bound(&mut self, smoothed: Duration) {
-        if let Some((rtt, _)) = &mut self.seen
-            && *rtt > smoothed
-        {
-            *rtt = smoothed;
+        if let Some((rtt, _)) = &mut self.seen {
+            *rtt = Micros::new(smoothed).min(*rtt);
         }
     }
 
