@@ -312,6 +312,11 @@ impl Pipeline {
 
     // ---- Receiving ----
 
+    /// Whether packets are encrypted.
+    pub(super) const fn is_encrypted(&self) -> bool {
+        self.encryption.is_some()
+    }
+
     /// Checks and decrypts a packet in place.
     pub(super) fn decrypt(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         self.encryption.as_mut().map_or(Ok(()), |encryption| encryption.decrypt(now, packet))

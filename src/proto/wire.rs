@@ -102,6 +102,14 @@ impl SegmentHeader {
         })
     }
 
+    /// The header and the payload of a packet that is one PUSH and nothing else.
+    #[inline]
+    pub(in crate::proto) fn of_push_alone(packet: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, payload) = packet.split_at_checked(HEADER_LEN)?;
+        let header = Self::parse(header).ok()?;
+        (header.cmd == Command::Push && header.len as usize == payload.len()).then_some((header, payload))
+    }
+
     /// The header as it stands on the wire.
     #[inline]
     #[must_use]

@@ -1,6 +1,10 @@
 //! Taking segments in: ACKs, payload, and what the peer tells of its window.
 
+mod runs;
+
 use core::time::Duration;
+
+pub(in crate::proto) use self::runs::Run;
 
 use super::{
     Arq,
@@ -18,7 +22,7 @@ use crate::proto::{
     seq,
     time::Instant,
     trace::tell,
-    wire::{Command, HEADER_LEN, SegmentHeader, Segments},
+    wire::{Command, HEADER_LEN, Segments},
 };
 
 /// The extension segments of a packet that are looked at. Each takes longer than others, and a packet has room for 58. A sender of
@@ -221,10 +225,7 @@ impl Arq {
                 return outcome;
             }
             Insert::Duplicate => self.counters.segments.duplicates += 1,
-            Insert::InOrder | Insert::OutOfOrder => {
-                self.path.liveness.on_payload(now);
-                self.window_update.on_new_segment();
-            }
+            Insert::InOrder | Insert::OutOfOrder => self.on_new_payload(now),
         }
         // A gap is told at once, because what fills it is a round trip away. The first ACK does not wait, either. Otherwise the first
         // round trip that the peer measures would have the wait in it, and the peer's RTO would for long after.
@@ -233,32 +234,11 @@ impl Arq {
         outcome
     }
 
-    /// Takes in what follows the PUSH `first`, as far as it is like that but for number and payload, and next in order: what else it
-    /// says is taken in already, and all of it needs one ACK. `place` is where the payload of the next one lies, if it may stay there.
-    #[inline(never)]
-    fn input_run<'a>(
-        &mut self,
-        now: Instant,
-        first: &SegmentHeader,
-        mut place: Option<BlockPosition<'_>>,
-        mut rest: Segments<'a>,
-    ) -> Segments<'a> {
-        let mut arrived = Arrived::default();
-        let mut next = rest.clone();
-        while let Some(payload) = next.next_of_run(first, self.recv.nxt())
-            && self.recv.insert_in_order(first.frg, payload, place)
-        {
-            arrived.add(Arrived::segment(payload.len()));
-            place = place.map(|place| place.forward(payload.len() + HEADER_LEN));
-            rest = next.clone();
-        }
-        if arrived.segments > 0 {
-            self.counters.segments.received += u64::from(arrived.segments);
-            self.counters.segments.push_received += u64::from(arrived.segments);
-            let last = Ack { sn: self.recv.nxt().wrapping_sub(1), ts: first.ts };
-            self.acknowledge(now, last, arrived, false);
-        }
-        rest
+    /// Payload has arrived that the peer cannot have sent before.
+    #[inline]
+    fn on_new_payload(&mut self, now: Instant) {
+        self.path.liveness.on_payload(now);
+        self.window_update.on_new_segment();
     }
 
     /// Has what has `arrived` acknowledged, the last of it by `ack`.
@@ -304,8 +284,14 @@ impl Arq {
         if skipped {
             self.after_skips(now);
         }
+        self.note_heard(now, is_new || self.path.liveness.last_payload() == now);
+    }
+
+    /// A segment has come that may be the peer's. `is_new`: it has something that the peer cannot have said before.
+    #[inline(always)]
+    fn note_heard(&mut self, now: Instant, is_new: bool) {
         self.control_sn = 1;
-        if is_new || self.path.liveness.last_payload() == now {
+        if is_new {
             self.path.liveness.on_heard(now, self.buffer.unacked() > 0);
         }
         if self.alive.ghost.needs_una() {

@@ -60,7 +60,7 @@ use self::{
     window_update::WindowUpdate,
 };
 pub(super) use self::{
-    input::{Origin, SequenceNumbers},
+    input::{Origin, Run, SequenceNumbers},
     losses::LossCounts,
 };
 use super::{

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::{Connection, State};
 use crate::proto::{
-    arq::{Block, BlockPosition},
+    arq::{Block, BlockPosition, Run},
     error::{CloseReason, PacketError},
     extension::Subtype,
     time::Instant,
@@ -132,15 +132,34 @@ impl Connection {
         let Some(batch) = block.get(range.start..end) else { return drops };
         let place = BlockPosition::of_batch(block, range.start, batch.len());
         let stride = stride.max(1);
+        let mut takes_runs = self.takes_runs();
+        let mut run = Run::default();
         for (index, packet) in batch.chunks(stride).enumerate().filter(|(index, _)| is_open(*index)) {
-            match self.take_in(now, packet, place.map(|place| place.forward(index * stride))) {
+            let place = place.map(|place| place.forward(index * stride));
+            if takes_runs && self.arq.continue_run(now, packet, place, &mut run) {
+                continue;
+            }
+            self.arq.end_run(now, &mut run);
+            match self.take_in(now, packet, place) {
                 Ok(()) => {}
                 Err(PacketError::Replayed) => drops.replayed += 1,
                 Err(_) => drops.malformed += 1,
             }
+            takes_runs = self.takes_runs();
         }
+        self.arq.end_run(now, &mut run);
         self.after_input(now);
         drops
+    }
+
+    /// Whether a packet may be taken in as one that continues a run: where there is nothing to be done with it but what
+    /// [`Arq::continue_run`](crate::proto::arq::Arq::continue_run) does.
+    #[inline]
+    fn takes_runs(&self) -> bool {
+        !self.pipeline.is_encrypted()
+            && self.extension.is_at_rest()
+            && !self.arq.is_validating()
+            && !matches!(self.state, State::Closed(_))
     }
 
     /// Takes in one decrypted packet. `place` is where it lies, if its payload may stay there.
@@ -251,3 +270,6 @@ fn is_answered_by_abort(segments: &[u8], conv: u32) -> bool {
         header.conv == conv && asks
     })
 }
+
+#[cfg(test)]
+mod tests;

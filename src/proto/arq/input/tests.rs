@@ -2,6 +2,7 @@ use alloc::{vec, vec::Vec};
 
 use super::*;
 use crate::proto::config::{KcpConfig, NoDelay};
+use crate::proto::wire::SegmentHeader;
 
 fn header(cmd: Command, sn: u32, una: u32) -> [u8; HEADER_LEN] {
     SegmentHeader { conv: 7, cmd, frg: 0, wnd: u16::MAX, ts: 0, sn, una, len: 0 }.to_bytes()
