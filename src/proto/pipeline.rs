@@ -312,11 +312,6 @@ impl Pipeline {
 
     // ---- Receiving ----
 
-    /// Whether packets are encrypted.
-    pub(super) const fn is_encrypted(&self) -> bool {
-        self.encryption.is_some()
-    }
-
     /// Checks and decrypts a packet in place.
     pub(super) fn decrypt(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         self.encryption.as_mut().map_or(Ok(()), |encryption| encryption.decrypt(now, packet))
@@ -327,6 +322,20 @@ impl Pipeline {
     pub(super) fn segments_from_elsewhere<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
         let payload = self.encryption.as_ref()?.peek(packet)?;
         Some(fec::segments_of(payload))
+    }
+
+    /// What of a decrypted packet is not the encryption's, and how many bytes lie in front of it.
+    #[inline]
+    pub(super) fn payload_of<'a>(&self, packet: &'a [u8]) -> (&'a [u8], usize) {
+        self.encryption
+            .as_ref()
+            .map_or((packet, 0), |encryption| (encryption.payload(packet), encryption.head()))
+    }
+
+    /// Whether a decrypted packet was neither received before nor sent by this end. It is remembered as received.
+    #[inline]
+    pub(super) fn is_new(&mut self, packet: &[u8]) -> bool {
+        self.encryption.as_mut().is_none_or(|encryption| encryption.check_replay(packet).is_ok())
     }
 
     /// Takes in a decrypted packet of `conv`, and passes segments to `deliver`: those of the packet itself, and those of each
@@ -396,7 +405,7 @@ impl Pipeline {
     }
 
     /// Whether packets of either direction are kept for FEC.
-    #[cfg(feature = "tokio")]
+    #[inline]
     pub(super) const fn has_fec(&self) -> bool {
         self.encoder.is_some() || self.decoder.is_some()
     }

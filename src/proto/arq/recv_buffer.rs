@@ -188,7 +188,7 @@ impl RecvBuffer {
         self.insert_elsewhere(ahead, sn, frg, payload, place)
     }
 
-    /// Takes in the segment that is next in order, if there is plain room for it and nothing waits behind it. Returns whether it did.
+    /// Takes in the segment that is next in order, if it [fits](Self::fits_in_order). Returns whether it did.
     #[inline]
     pub(super) fn insert_in_order(
         &mut self,
@@ -196,15 +196,25 @@ impl RecvBuffer {
         payload: &[u8],
         place: Option<BlockPosition<'_>>,
     ) -> bool {
-        let is_plain = self.left > 0
-            && self.window > 0
-            && self.has_plain_room(payload.len(), frg)
-            && self.reassembly.count() == 0;
-        if is_plain {
-            self.ready.push(payload, frg, place);
-            self.step();
+        let fits = self.fits_in_order(frg, payload.len());
+        if fits {
+            self.push_in_order(frg, payload, place);
         }
-        is_plain
+        fits
+    }
+
+    /// Whether there is plain room for the segment that is next in order, and nothing waits behind it.
+    #[inline]
+    pub(super) fn fits_in_order(&self, frg: u8, len: usize) -> bool {
+        self.left > 0 && self.window > 0 && self.has_plain_room(len, frg) && self.reassembly.count() == 0
+    }
+
+    /// Takes in the segment that is next in order. It must [fit](Self::fits_in_order).
+    #[inline]
+    pub(super) fn push_in_order(&mut self, frg: u8, payload: &[u8], place: Option<BlockPosition<'_>>) {
+        debug_assert!(self.fits_in_order(frg, payload.len()));
+        self.ready.push(payload, frg, place);
+        self.step();
     }
 
     /// Makes bytes ready that came beside the stream, before anything of it.

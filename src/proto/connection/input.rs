@@ -136,7 +136,7 @@ impl Connection {
         let mut run = Run::default();
         for (index, packet) in batch.chunks(stride).enumerate().filter(|(index, _)| is_open(*index)) {
             let place = place.map(|place| place.forward(index * stride));
-            if takes_runs && self.arq.continue_run(now, packet, place, &mut run) {
+            if takes_runs && self.continue_run(now, packet, place, &mut run) {
                 continue;
             }
             self.arq.end_run(now, &mut run);
@@ -153,13 +153,29 @@ impl Connection {
     }
 
     /// Whether a packet may be taken in as one that continues a run: where there is nothing to be done with it but what
-    /// [`Arq::continue_run`](crate::proto::arq::Arq::continue_run) does.
+    /// [`continue_run`](Self::continue_run) does.
     #[inline]
     fn takes_runs(&self) -> bool {
-        !self.pipeline.is_encrypted()
-            && self.extension.is_at_rest()
+        self.extension.is_at_rest()
+            && !self.pipeline.has_fec()
             && !self.arq.is_validating()
             && !matches!(self.state, State::Closed(_))
+    }
+
+    /// Takes in a decrypted packet if it continues a run: see [`Run`]. Returns whether it did.
+    #[inline]
+    fn continue_run(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        place: Option<BlockPosition<'_>>,
+        run: &mut Run,
+    ) -> bool {
+        let pipeline = &mut self.pipeline;
+        let (segments, head) = pipeline.payload_of(packet);
+        let place = place.map(|place| place.forward(head));
+        let overhead = packet.len() - segments.len();
+        self.arq.continue_run(now, (segments, overhead), place, run, || pipeline.is_new(packet))
     }
 
     /// Takes in one decrypted packet. `place` is where it lies, if its payload may stay there.

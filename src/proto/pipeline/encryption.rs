@@ -154,11 +154,17 @@ impl Encryption {
         }
     }
 
+    /// The payload of a decrypted packet.
+    #[inline]
+    pub(super) fn payload<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        let end = packet.len().saturating_sub(self.tail);
+        packet.get(self.head..end).unwrap_or_default()
+    }
+
     /// The payload of a decrypted packet, unless the packet was received before, or sent by this end.
     #[inline]
     pub(super) fn check_replay<'a>(&mut self, packet: &'a [u8]) -> Result<&'a [u8], PacketError> {
-        let end = packet.len().saturating_sub(self.tail);
-        let payload = packet.get(self.head..end).unwrap_or_default();
+        let payload = self.payload(packet);
         match &mut self.kind {
             Kind::Static(key) => key.check_replay(packet)?,
             // It opens once.

@@ -15,6 +15,8 @@ use crate::proto::{
 #[derive(Debug, Default)]
 pub(in crate::proto) struct Run {
     arrived: Arrived,
+    /// Bytes around their segments.
+    overhead: u64,
     /// The `ts` of the last.
     ts: u32,
 }
@@ -45,26 +47,33 @@ impl Arq {
         rest
     }
 
-    /// Takes in a packet without headers before its segments, if it is a PUSH alone that is next in order and repeats what the peer
-    /// said last. Returns whether it did. [`end_run`](Self::end_run) must follow, before anything else of this session is taken in or
-    /// sent. `place` is where the packet lies, if its payload may stay there.
+    /// Takes in a packet, if its `segments` are a PUSH alone that is next in order and repeats what the peer said last, and if
+    /// `is_new` says that the packet is no replay: that is asked last. `overhead` is how much longer than its segments the packet is, and
+    /// `place` is where these lie, if the payload may stay there. Returns whether it was taken in.
+    ///
+    /// [`end_run`](Self::end_run) must follow, before anything else of this session is taken in or sent.
     #[inline]
     pub(in crate::proto) fn continue_run(
         &mut self,
         now: Instant,
-        packet: &[u8],
+        (segments, overhead): (&[u8], usize),
         place: Option<BlockPosition<'_>>,
         run: &mut Run,
+        is_new: impl FnOnce() -> bool,
     ) -> bool {
-        let Some((header, payload)) = SegmentHeader::of_push_alone(packet) else { return false };
+        let Some((header, payload)) = SegmentHeader::of_push_alone(segments) else { return false };
         let continues = header.conv == self.conv
             && header.sn == self.recv.nxt()
             && header.una == self.peer_una
             && u32::from(header.wnd) == self.peer_window
             && self.alive.peer_time.admits(now, header.ts)
-            && self.recv.insert_in_order(header.frg, payload, place.map(|place| place.forward(HEADER_LEN)));
+            && self.recv.fits_in_order(header.frg, payload.len())
+            && is_new();
         if continues {
+            let place = place.map(|place| place.forward(HEADER_LEN));
+            self.recv.push_in_order(header.frg, payload, place);
             run.arrived.add(Arrived::segment(payload.len()));
+            run.overhead += overhead as u64;
             run.ts = header.ts;
         }
         continues
@@ -79,10 +88,10 @@ impl Arq {
     }
 
     #[inline(never)]
-    fn after_run(&mut self, now: Instant, Run { arrived, ts }: Run) {
+    fn after_run(&mut self, now: Instant, Run { arrived, overhead, ts }: Run) {
         let (packets, bytes) = (u64::from(arrived.segments), u64::from(arrived.bytes));
         self.counters.udp.packets_received += packets;
-        self.counters.udp.bytes_received += bytes + packets * HEADER_LEN as u64;
+        self.counters.udp.bytes_received += bytes + packets * HEADER_LEN as u64 + overhead;
         let is_first = self.counters.segments.push_received == 0;
         self.on_new_payload(now);
         self.acknowledge_run(now, arrived, ts, is_first);
