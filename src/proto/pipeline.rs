@@ -334,7 +334,7 @@ impl Pipeline {
 
     /// Whether a decrypted packet was neither received before nor sent by this end. It is remembered as received.
     #[inline]
-    pub(super) fn is_new(&mut self, packet: &[u8]) -> bool {
+    pub(super) fn passes_replay_check(&mut self, packet: &[u8]) -> bool {
         self.encryption.as_mut().is_none_or(|encryption| encryption.check_replay(packet).is_ok())
     }
 

@@ -175,7 +175,7 @@ impl Connection {
         let (segments, head) = pipeline.payload_of(packet);
         let place = place.map(|place| place.forward(head));
         let overhead = packet.len() - segments.len();
-        self.arq.continue_run(now, (segments, overhead), place, run, || pipeline.is_new(packet))
+        self.arq.continue_run(now, (segments, overhead), place, run, || pipeline.passes_replay_check(packet))
     }
 
     /// Takes in one decrypted packet. `place` is where it lies, if its payload may stay there.

@@ -48,7 +48,7 @@ impl Arq {
     }
 
     /// Takes in a packet, if its `segments` are a PUSH alone that is next in order and repeats what the peer said last, and if
-    /// `is_new` says that the packet is no replay: that is asked last. `overhead` is how much longer than its segments the packet is, and
+    /// `passes_replay_check` says so: that is asked last, since it remembers the packet. `overhead` is how much longer than its segments the packet is, and
     /// `place` is where these lie, if the payload may stay there. Returns whether it was taken in.
     ///
     /// [`end_run`](Self::end_run) must follow, before anything else of this session is taken in or sent.
@@ -59,7 +59,7 @@ impl Arq {
         (segments, overhead): (&[u8], usize),
         place: Option<BlockPosition<'_>>,
         run: &mut Run,
-        is_new: impl FnOnce() -> bool,
+        passes_replay_check: impl FnOnce() -> bool,
     ) -> bool {
         let Some((header, payload)) = SegmentHeader::of_push_alone(segments) else { return false };
         let continues = header.conv == self.conv
@@ -68,7 +68,7 @@ impl Arq {
             && u32::from(header.wnd) == self.peer_window
             && self.alive.peer_time.admits(now, header.ts)
             && self.recv.fits_in_order(header.frg, payload.len())
-            && is_new();
+            && passes_replay_check();
         if continues {
             let place = place.map(|place| place.forward(HEADER_LEN));
             self.recv.push_in_order(header.frg, payload, place);
