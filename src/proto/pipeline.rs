@@ -49,7 +49,7 @@ use crate::crypto::PacketCrypto;
 /// Encryption and FEC of one session.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
-    encryption: Option<Box<Encryption>>,
+    encryption: Option<Encryption>,
     encoder: Option<Box<Encoder>>,
     /// Whether segments leave room for an FEC header. They do so even while FEC is turned off, once it was on.
     fec_room: bool,
@@ -70,11 +70,11 @@ impl Pipeline {
     /// `conv` is what stands in front of packets where a session has keys of its own.
     pub(super) fn new(conv: u32, config: &KcpConfig) -> Self {
         let encryption = config.crypto.as_ref();
-        let encryption = encryption.map(|crypto| Box::new(Encryption::new(crypto, config.replay_window)));
+        let encryption = encryption.map(|crypto| Encryption::new(crypto, config.replay_window));
         // Where keys are to be agreed on, nothing else will do.
         #[cfg(feature = "noise")]
         let encryption = match &config.noise {
-            Some(_) => Some(Box::new(Encryption::of_session(conv))),
+            Some(_) => Some(Encryption::of_session(conv)),
             None => encryption,
         };
         #[cfg(not(feature = "noise"))]

@@ -143,7 +143,7 @@ impl Arq {
     /// window lets it.
     #[cold]
     pub(in crate::proto) fn change_path(&mut self, now: Instant) {
-        self.path.begin_anew(&self.congestion_control, &self.nodelay, now, self.buffer.nxt());
+        self.path.begin_anew(&self.nodelay, now, self.buffer.nxt());
         self.memory.set_mss(self.path.mss());
         self.buffer.expire();
         self.early_at = None;

@@ -65,7 +65,6 @@ pub(super) use self::{
 };
 use super::{
     config::{KcpConfig, NoDelay, SessionSettings},
-    congestion::CongestionControl,
     memory::BufferMemory,
     path::{MAX_RTO, Path, PathMtu},
     stats::{Counters, PathState, QueueState},
@@ -100,7 +99,6 @@ pub(super) struct Arq {
     recv: RecvBuffer,
     acks: Acks,
     path: Path,
-    congestion_control: CongestionControl,
     probe: Probe,
     alive: Alive,
     fec_flush: FecFlush,
@@ -151,12 +149,11 @@ impl Arq {
             recv: RecvBuffer::new(first_sn, settings.recv_window, mss, config.max_message_bytes()),
             acks: Acks::default(),
             path: Path::new(
-                &config.congestion_control,
+                config.congestion_control.clone(),
                 &settings.nodelay,
                 PathMtu::new(settings.mtu, overhead),
                 now,
             ),
-            congestion_control: config.congestion_control.clone(),
             probe: Probe::default(),
             alive: Alive::new(config.keep_alive, first_sn, conv),
             fec_flush: FecFlush::new(settings.fec_flush),
@@ -439,7 +436,7 @@ impl Arq {
 
     pub(super) fn set_nodelay(&mut self, nodelay: NoDelay) {
         self.nodelay = nodelay;
-        self.path.set_nodelay(&self.congestion_control, &nodelay);
+        self.path.set_nodelay(&nodelay);
         self.update_queue_limit();
     }
 
@@ -497,6 +494,9 @@ impl Arq {
         self.buffer.trim();
         self.recv.trim();
         self.acks.trim();
+        if self.is_flushed() {
+            self.path.park();
+        }
     }
 
     /// Bytes of the memory for what was written and for what arrived, in use or spare.

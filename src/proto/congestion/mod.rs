@@ -265,6 +265,41 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn metrics(&self) -> Metrics {
         Metrics::default()
     }
+
+    /// A session that has been idle for a second or more gives back its memory. Where another controller can go on by what this one
+    /// answered last, this says how far it has come, and it is dropped. When the session sends again, or its mtu changes, another is
+    /// [built](ControllerFactory::build) and told to [`resume`](Self::resume). `None`, as by default, and it is kept.
+    fn park(&self) -> Option<Stage> {
+        None
+    }
+
+    /// Goes on for a controller that has answered [`park`](Self::park). It is called before anything else.
+    fn resume(&mut self, now: Instant, parked: &Parked) {
+        _ = (now, parked);
+    }
+}
+
+/// How far a controller has come when its session becomes idle; see [`Controller::park`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It still looks for what the path carries.
+    Startup,
+    /// It has found that.
+    Steady,
+}
+
+/// Where a controller stood that is gone; see [`Controller::resume`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Parked {
+    /// How far it had come.
+    pub stage: Stage,
+    /// The [`window`](Controller::window) that it answered last, in bytes.
+    pub window: u64,
+    /// The [`pacing_rate`](Controller::pacing_rate) that it answered last, in bytes a second.
+    pub pacing_rate: Option<u64>,
+    /// The minimum round-trip time of the path, if it is still known.
+    pub min_rtt: Option<Duration>,
 }
 
 /// What is in flight, and what else limits it.

@@ -28,8 +28,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked,
-        RttSample, Sent,
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, Metrics,
+        Parked, RttSample, Sent, Stage,
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
@@ -55,8 +55,11 @@ pub(super) struct Path {
     pacer: Pacer,
     timeout_budget: TimeoutBudget,
     delivery_rate: DeliveryRate,
-    /// `None` under `nc`: the peers' windows are the only limit.
+    control: CongestionControl,
+    /// `None` under `nc`: the peers' windows are the only limit. And where it is parked.
     controller: Option<Box<dyn Controller>>,
+    /// Where a controller is parked, the next segment makes one anew. `limits` are those that it answered last.
+    parked: Option<Stage>,
     limits: Limits,
     mode: ModeWatch,
 }
@@ -99,7 +102,7 @@ impl Limits {
 
 impl Path {
     pub(super) fn new(
-        control: &CongestionControl,
+        control: CongestionControl,
         nodelay: &NoDelay,
         discovery: PathMtu,
         now: Instant,
@@ -116,27 +119,23 @@ impl Path {
             pacer: Pacer::new(now),
             timeout_budget: TimeoutBudget::new(now),
             delivery_rate: DeliveryRate::default(),
+            control,
             controller: None,
+            parked: None,
             limits: Limits::NONE,
             mode: ModeWatch::default(),
         };
-        path.set_nodelay(control, nodelay);
+        path.set_nodelay(nodelay);
         path
     }
 
     /// The session goes on over another path, of which nothing is known but that the peer hears this end there. What is known of
     /// the peer stays. `nxt`: the `sn` of the next segment.
-    pub(super) fn begin_anew(
-        &mut self,
-        control: &CongestionControl,
-        nodelay: &NoDelay,
-        now: Instant,
-        nxt: u32,
-    ) {
+    pub(super) fn begin_anew(&mut self, nodelay: &NoDelay, now: Instant, nxt: u32) {
         let max = self.discovery.max();
         let mut discovery = core::mem::replace(&mut self.discovery, PathMtu::new(max, 0));
         discovery.begin_anew(nxt);
-        let path = Self::new(control, nodelay, discovery, now);
+        let path = Self::new(self.control.clone(), nodelay, discovery, now);
         let liveness = core::mem::replace(&mut self.liveness, Liveness::new(now));
         let mut ecn = core::mem::take(&mut self.ecn);
         ecn.begin_anew(now);
@@ -159,6 +158,7 @@ impl Path {
 
     /// The PLPMTU has changed.
     pub(super) fn follow_mtu(&mut self) {
+        self.unpark(self.liveness.last_heard());
         let mtu = self.mtu();
         if let Some(controller) = &mut self.controller {
             controller.on_mtu_change(mtu);
@@ -167,10 +167,11 @@ impl Path {
     }
 
     /// Turns congestion control on or off, and computes the RTO anew.
-    pub(super) fn set_nodelay(&mut self, control: &CongestionControl, nodelay: &NoDelay) {
+    pub(super) fn set_nodelay(&mut self, nodelay: &NoDelay) {
+        let now = self.liveness.last_heard();
+        self.unpark(now);
         if nodelay.nc == self.controller.is_some() {
-            let now = self.liveness.last_heard();
-            self.controller = (!nodelay.nc).then(|| control.build(now, self.mtu()));
+            self.controller = (!nodelay.nc).then(|| self.control.build(now, self.mtu()));
             self.supports_ecn = self.controller.as_ref().is_some_and(|controller| controller.supports_ecn());
             self.delivery_rate = DeliveryRate::default();
         }
@@ -183,6 +184,36 @@ impl Path {
         if cfg!(feature = "tracing") {
             self.mode.look(self.controller.as_deref());
         }
+    }
+
+    // ---- A pause ----
+
+    /// Drops the controller, if another can go on where it stands. Nothing may be in flight.
+    pub(super) fn park(&mut self) {
+        if let Some(stage) = self.controller.as_ref().and_then(|controller| controller.park()) {
+            self.controller = None;
+            self.parked = Some(stage);
+        }
+    }
+
+    /// Makes a controller that goes on for the one that is parked, if one is.
+    #[cold]
+    fn unpark(&mut self, now: Instant) {
+        if let Some(controller) = self.parked_controller(now) {
+            self.controller = Some(controller);
+            self.parked = None;
+            self.update_limits();
+        }
+    }
+
+    /// A controller that goes on for the one that is parked.
+    fn parked_controller(&self, now: Instant) -> Option<Box<dyn Controller>> {
+        let stage = self.parked?;
+        let Limits { window, pacing_rate, .. } = self.limits;
+        let pacing_rate = (pacing_rate > 0).then_some(pacing_rate);
+        let mut controller = self.control.build(now, self.mtu());
+        controller.resume(now, &Parked { stage, window, pacing_rate, min_rtt: self.min_rtt.get() });
+        Some(controller)
     }
 
     // ---- What is known ----
@@ -210,12 +241,15 @@ impl Path {
             rto: self.rtt.rto(),
             congestion_window: self.window(),
             plpmtu: self.discovery.plpmtu() as u32,
-            delivery_rate: self
-                .controller
-                .as_ref()
-                .map_or(0, |controller| controller.metrics().delivery_rate),
+            delivery_rate: self.metrics().delivery_rate,
             ecn: if self.supports_ecn { self.ecn.state() } else { EcnState::Off },
         }
+    }
+
+    fn metrics(&self) -> Metrics {
+        let parked = self.parked_controller(self.liveness.last_heard());
+        let controller = self.controller.as_ref().or(parked.as_ref());
+        controller.map_or(Metrics::default(), |controller| controller.metrics())
     }
 
     // ---- What may be sent ----
@@ -288,7 +322,10 @@ impl Path {
     #[inline]
     fn on_send(&mut self, now: Instant, in_flight: u64, bytes: u64) -> SendState {
         if self.controller.is_none() {
-            return SendState::default();
+            self.unpark(now);
+            if self.controller.is_none() {
+                return SendState::default();
+            }
         }
         self.delivery_rate.on_send(now, in_flight, bytes)
     }

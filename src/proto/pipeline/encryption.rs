@@ -1,6 +1,6 @@
 //! Encryption of one session's packets, and the packets that it must not take in a second time.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 
 #[cfg(feature = "noise")]
 pub(super) use super::sealed::Sealed;
@@ -19,29 +19,25 @@ use crate::{
 /// Packets that begin a session, remembered until [`take_sent_first`](Encryption::take_sent_first).
 const MAX_SENT_FIRST: usize = 64;
 
+/// Each is in a box of its own: what a session needs of one kind is not kept for one of the other.
 #[derive(Debug)]
-pub(super) struct Encryption {
+pub(super) enum Encryption {
+    /// A cipher whose key is that of many sessions.
+    Static(Box<StaticKey>),
+    /// Keys of this session alone.
+    #[cfg(feature = "noise")]
+    Session(Box<Sealed>),
+}
+
+#[derive(Debug)]
+pub(super) struct StaticKey {
+    crypto: PacketCrypto,
     /// Bytes in front of the payload, and behind it.
     head: usize,
     tail: usize,
+    nonce_len: usize,
     /// Whether only a holder of the key can make a packet that is accepted.
     authenticated: bool,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    /// A cipher whose key is that of many sessions.
-    Static(StaticKey),
-    /// Keys of this session alone.
-    #[cfg(feature = "noise")]
-    Session(Sealed),
-}
-
-#[derive(Debug)]
-struct StaticKey {
-    crypto: PacketCrypto,
-    nonce_len: usize,
     /// The packets that were received.
     received: ReplayWindow,
     /// The packets that this end sent: an attacker may send them back to it.
@@ -54,68 +50,76 @@ impl Encryption {
     /// `replay_window`: how many packets are remembered in each direction.
     pub(super) fn new(crypto: &PacketCrypto, replay_window: usize) -> Self {
         let cipher = crypto.cipher();
-        let key = StaticKey {
+        Self::Static(Box::new(StaticKey {
+            head: cipher.header_len(),
+            tail: cipher.trailer_len(),
             nonce_len: cipher.nonce_len().min(cipher.header_len()),
+            authenticated: cipher.is_authenticated(),
             received: ReplayWindow::new(replay_window),
             sent: ReplayWindow::new(replay_window),
             sent_first: Vec::new(),
             crypto: crypto.clone(),
-        };
-        Self {
-            head: cipher.header_len(),
-            tail: cipher.trailer_len(),
-            authenticated: cipher.is_authenticated(),
-            kind: Kind::Static(key),
-        }
+        }))
     }
 
     /// Of a session of the conversation `conv` that has keys of its own, or will have.
     #[cfg(feature = "noise")]
     pub(super) fn of_session(conv: u32) -> Self {
-        let (head, tail) = (noise::HEADER_LEN, noise::TAG_LEN);
-        Self { head, tail, authenticated: true, kind: Kind::Session(Sealed::new(conv)) }
+        Self::Session(Box::new(Sealed::new(conv)))
     }
 
     /// What seals packets under keys of this session.
     #[cfg(feature = "noise")]
     #[inline]
     pub(super) const fn sealed(&self) -> Option<&Sealed> {
-        match &self.kind {
-            Kind::Static(_) => None,
-            Kind::Session(sealed) => Some(sealed),
+        match self {
+            Self::Static(_) => None,
+            Self::Session(sealed) => Some(sealed),
         }
     }
 
     #[cfg(feature = "noise")]
     #[inline]
     pub(super) const fn sealed_mut(&mut self) -> Option<&mut Sealed> {
-        match &mut self.kind {
-            Kind::Static(_) => None,
-            Kind::Session(sealed) => Some(sealed),
+        match self {
+            Self::Static(_) => None,
+            Self::Session(sealed) => Some(sealed),
         }
     }
 
     pub(super) const fn crypto(&self) -> Option<&PacketCrypto> {
-        match &self.kind {
-            Kind::Static(key) => Some(&key.crypto),
+        match self {
+            Self::Static(key) => Some(&key.crypto),
             #[cfg(feature = "noise")]
-            Kind::Session(_) => None,
+            Self::Session(_) => None,
         }
     }
 
     /// Bytes in front of the payload.
     pub(super) const fn head(&self) -> usize {
-        self.head
+        match self {
+            Self::Static(key) => key.head,
+            #[cfg(feature = "noise")]
+            Self::Session(_) => noise::HEADER_LEN,
+        }
     }
 
     /// Bytes behind the payload.
     pub(super) const fn tail(&self) -> usize {
-        self.tail
+        match self {
+            Self::Static(key) => key.tail,
+            #[cfg(feature = "noise")]
+            Self::Session(_) => noise::TAG_LEN,
+        }
     }
 
     /// Whether only a holder of the key can make a packet that is accepted.
     pub(super) const fn is_authenticated(&self) -> bool {
-        self.authenticated
+        match self {
+            Self::Static(key) => key.authenticated,
+            #[cfg(feature = "noise")]
+            Self::Session(_) => true,
+        }
     }
 
     /// Encrypts packets in place. They lie back to back and have `stride` bytes each; the last may be shorter. `first`: the
@@ -133,13 +137,10 @@ impl Encryption {
         // A static key has no time.
         #[cfg(not(feature = "noise"))]
         let _ = now;
-        match &mut self.kind {
-            Kind::Static(key) => {
-                let around = (self.head, self.tail);
-                key.encrypt(packets, stride, first && self.authenticated, self.authenticated, around)
-            }
+        match self {
+            Self::Static(key) => key.encrypt(packets, stride, first),
             #[cfg(feature = "noise")]
-            Kind::Session(sealed) => sealed.seal(now, packets, stride),
+            Self::Session(sealed) => sealed.seal(now, packets, stride),
         }
     }
 
@@ -147,29 +148,29 @@ impl Encryption {
     pub(super) fn decrypt(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         #[cfg(not(feature = "noise"))]
         let _ = now;
-        match &mut self.kind {
-            Kind::Static(key) => key.crypto.cipher().open(packet).map_err(PacketError::Open),
+        match self {
+            Self::Static(key) => key.crypto.cipher().open(packet).map_err(PacketError::Open),
             #[cfg(feature = "noise")]
-            Kind::Session(sealed) => sealed.open(now, packet),
+            Self::Session(sealed) => sealed.open(now, packet),
         }
     }
 
     /// The payload of a decrypted packet.
     #[inline]
     pub(super) fn payload<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
-        let end = packet.len().saturating_sub(self.tail);
-        packet.get(self.head..end).unwrap_or_default()
+        let end = packet.len().saturating_sub(self.tail());
+        packet.get(self.head()..end).unwrap_or_default()
     }
 
     /// The payload of a decrypted packet, unless the packet was received before, or sent by this end.
     #[inline]
     pub(super) fn check_replay<'a>(&mut self, packet: &'a [u8]) -> Result<&'a [u8], PacketError> {
         let payload = self.payload(packet);
-        match &mut self.kind {
-            Kind::Static(key) => key.check_replay(packet)?,
+        match self {
+            Self::Static(key) => key.check_replay(packet)?,
             // It opens once.
             #[cfg(feature = "noise")]
-            Kind::Session(_) => {}
+            Self::Session(_) => {}
         }
         Ok(payload)
     }
@@ -177,60 +178,53 @@ impl Encryption {
     /// The payload of a decrypted packet that a holder of the key made and that was neither received before nor sent by this
     /// end. Unlike [`check_replay`](Self::check_replay), it does not remember the packet.
     pub(super) fn peek<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
-        if !self.authenticated {
+        if !self.is_authenticated() {
             return None;
         }
-        match &self.kind {
-            Kind::Static(key) => {
+        match self {
+            Self::Static(key) => {
                 let identity = key.crypto.cipher().identity(packet)?;
                 if key.sent.contains(identity) || key.received.contains(identity) {
                     return None;
                 }
             }
             #[cfg(feature = "noise")]
-            Kind::Session(_) => {}
+            Self::Session(_) => {}
         }
-        packet.get(self.head..packet.len().checked_sub(self.tail)?)
+        packet.get(self.head()..packet.len().checked_sub(self.tail())?)
     }
 
     /// Frees the memory that is kept for further packets.
     pub(super) fn trim(&mut self) {
-        match &mut self.kind {
-            Kind::Static(key) => {
+        match self {
+            Self::Static(key) => {
                 key.received.trim();
                 key.sent.trim();
             }
             #[cfg(feature = "noise")]
-            Kind::Session(sealed) => sealed.trim(),
+            Self::Session(sealed) => sealed.trim(),
         }
     }
 
     /// The identities of the packets sent since the last call that would begin a session at a listener with the same key.
     #[inline]
     pub(super) fn take_sent_first(&mut self) -> Vec<u64> {
-        match &mut self.kind {
-            Kind::Static(key) => core::mem::take(&mut key.sent_first),
+        match self {
+            Self::Static(key) => core::mem::take(&mut key.sent_first),
             #[cfg(feature = "noise")]
-            Kind::Session(_) => Vec::new(),
+            Self::Session(_) => Vec::new(),
         }
     }
 }
 
 impl StaticKey {
-    /// As [`Encryption::encrypt`]. `around`: bytes of a packet in front of its payload, and behind it.
-    fn encrypt(
-        &mut self,
-        packets: &mut [u8],
-        stride: usize,
-        first: bool,
-        authenticated: bool,
-        around: (usize, usize),
-    ) -> Result<(), CloseReason> {
+    /// As [`Encryption::encrypt`].
+    fn encrypt(&mut self, packets: &mut [u8], stride: usize, first: bool) -> Result<(), CloseReason> {
         // A bit for each packet that begins a session: once it is encrypted it cannot be told any more.
         let mut beginnings = 0_u64;
-        if first {
+        if first && self.authenticated {
             for (bit, packet) in packets.chunks(stride).enumerate() {
-                let payload = packet.get(around.0..packet.len() - around.1).unwrap_or_default();
+                let payload = packet.get(self.head..packet.len() - self.tail).unwrap_or_default();
                 beginnings |= u64::from(begins_session(payload) != Begins::No) << (bit % 64);
             }
         }
@@ -244,7 +238,7 @@ impl StaticKey {
         }
         let cipher = self.crypto.cipher();
         cipher.seal_batch(packets, stride).map_err(CloseReason::SealFailed)?;
-        if authenticated {
+        if self.authenticated {
             for (bit, packet) in packets.chunks(stride).enumerate() {
                 let Some(identity) = cipher.sealed_identity(packet) else { continue };
                 self.sent.insert(identity);

@@ -3,6 +3,7 @@
 mod bars;
 mod delay;
 mod ecn;
+mod idle;
 mod lossy;
 mod own;
 mod pacing;

@@ -59,7 +59,7 @@ use self::{
     extra_acked::ExtraAcked, extra_acked_limit::ExtraAckedLimit, max_filter::MaxFilter,
     path_change::PathChange,
 };
-use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, RateSample, RttSample};
+use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, Parked, RateSample, RttSample, Stage};
 use crate::proto::time::Instant;
 
 /// Window gains of `ProbeBw`'s phases, in eighths.
@@ -370,6 +370,31 @@ impl Controller for BbrLike {
 
     fn metrics(&self) -> Metrics {
         Metrics::of_delivery_rate(self.max_bw.get())
+    }
+
+    /// What the filters have beside the bandwidth is soon learnt again.
+    fn park(&self) -> Option<Stage> {
+        match self.mode {
+            Mode::Startup => Some(Stage::Startup),
+            Mode::Drain { .. } | Mode::ProbeBw { .. } => Some(Stage::Steady),
+            // Its window is not that of the path.
+            Mode::ProbeRtt { .. } => None,
+        }
+    }
+
+    fn resume(&mut self, now: Instant, parked: &Parked) {
+        let pacing_rate = parked.pacing_rate.unwrap_or(0);
+        let bw = match parked.stage {
+            Stage::Startup => pacing_rate / STARTUP_PACING_GAIN,
+            Stage::Steady => {
+                self.mode = Mode::ProbeBw { phase: PHASE_AFTER_DRAIN, since: now };
+                pacing_rate / PACING_GAIN * 8
+            }
+        };
+        self.max_bw.update(bw);
+        self.full_bw = bw;
+        self.cwnd = parked.window;
+        self.min_rtt = parked.min_rtt;
     }
 }
 

@@ -244,3 +244,34 @@ fn a_mark_ends_startup_and_begins_the_phase_that_drains() {
     mark(&mut path);
     assert!(path.bbr.is_probing_rtt());
 }
+
+/// A new controller that goes on for one that is parked, as [`crate::proto::path::Path`] makes it.
+fn resumed(path: &Path) -> Option<BbrLike> {
+    let parked = Parked {
+        stage: path.bbr.park()?,
+        window: path.bbr.window(),
+        pacing_rate: path.bbr.pacing_rate(),
+        min_rtt: path.min_rtt.get(),
+    };
+    let mut bbr = BbrLike::new(MTU as usize);
+    bbr.resume(path.now, &parked);
+    Some(bbr)
+}
+
+#[test]
+fn another_controller_goes_on_where_one_is_parked() {
+    let mut path = Path::new();
+    let fresh = resumed(&path).unwrap();
+    assert_eq!((fresh.window(), fresh.pacing_rate()), (INITIAL_CWND * MTU, None));
+    for rounds in [3, 30] {
+        path.rounds(rounds, 20 * LEAST_RTT, 0);
+        let other = resumed(&path).unwrap();
+        assert_eq!(other.is_startup(), path.bbr.is_startup());
+        assert_eq!((other.window(), other.probing_delay()), (path.bbr.window(), path.bbr.probing_delay()));
+        assert!(path.bbr.max_bw.get() - other.max_bw.get() < 10, "{other:?}");
+        assert!(path.bbr.pacing_rate().unwrap() - other.pacing_rate().unwrap() < 10, "{other:?}");
+    }
+    assert!(!path.bbr.is_startup());
+    path.bbr.mode = Mode::ProbeRtt { emptied_at: None };
+    assert!(resumed(&path).is_none(), "its window is not that of the path");
+}
