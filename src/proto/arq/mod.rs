@@ -173,6 +173,8 @@ impl Arq {
             counters: Counters::default(),
         };
         arq.update_queue_limit();
+        // Perhaps nothing will ever be sent.
+        arq.path.park();
         arq
     }
 

@@ -244,10 +244,11 @@ impl Decoder {
         conv: u32,
         deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
     ) {
-        let Some(code) = self.code.clone() else { return };
-        let size = code.data_shards() + code.parity_shards();
-        let index = seqid as usize % size;
-        let Some(mut at) = self.group_of(seqid - index as u32) else {
+        let Some((data, parity)) = self.shards() else { return };
+        // No group has more than 256.
+        let index = seqid % (data + parity) as u32;
+        let (first, index) = (seqid - index, index as usize);
+        let Some(mut at) = self.group_of(first) else {
             self.stats.late += 1;
             return;
         };
@@ -271,11 +272,11 @@ impl Decoder {
         group.shards[index] = Some(shard);
         group.data += usize::from(is_data);
         group.parity += usize::from(!is_data);
-        if group.data == code.data_shards() {
+        if group.data == data {
             self.stats.groups_complete += 1;
             self.groups.finish(at, &mut self.pool);
-        } else if group.data + group.parity >= code.data_shards() {
-            self.recover(&code, at, conv, deliver);
+        } else if group.data + group.parity >= data {
+            self.recover(at, conv, deliver);
         }
     }
 
@@ -301,12 +302,14 @@ impl Decoder {
 
     /// The place of the group that begins at `first`. It is made if there is none, unless it is older than all groups kept.
     fn group_of(&mut self, first: u32) -> Option<usize> {
-        let newer = self.groups.iter().position(|group| (group.first.wrapping_sub(first) as i32) >= 0);
-        let at = newer.unwrap_or(self.groups.len());
-        if newer.is_some() && self.groups[at].first == first {
+        // Nearly always it is the newest.
+        let older =
+            self.groups.iter().rposition(|group| is_before(group.first, first) || group.first == first);
+        if let Some(at) = older.filter(|at| self.groups[*at].first == first) {
             self.strays = 0;
             return Some(at);
         }
+        let at = older.map_or(0, |older| older + 1);
         let full = self.groups.is_full();
         if full && at == 0 {
             self.strays += 1;
@@ -329,11 +332,11 @@ impl Decoder {
     /// Computes the missing data shards of a group, hands over what they carry, and ends the group.
     fn recover(
         &mut self,
-        code: &ReedSolomon,
         mut at: usize,
         conv: u32,
         mut deliver: impl FnMut(&[u8], Origin) -> Result<(), PacketError>,
     ) {
+        let Some(code) = self.code.clone() else { return };
         let group = &self.groups[at];
         let missing = code.data_shards() - group.data;
         // Parity shards of one group have one length. Room for the missing shards must be within the limit as well.
