@@ -296,8 +296,8 @@ pub struct Parked {
     pub stage: Stage,
     /// The [`window`](Controller::window) that it answered last, in bytes.
     pub window: u64,
-    /// The [`pacing_rate`](Controller::pacing_rate) that it answered last, in bytes a second.
-    pub pacing_rate: Option<u64>,
+    /// The delivery rate of its [`metrics`](Controller::metrics), in bytes a second; 0 for none.
+    pub delivery_rate: u64,
     /// The minimum round-trip time of the path, if it is still known.
     pub min_rtt: Option<Duration>,
 }

@@ -28,8 +28,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, Metrics,
-        Parked, RttSample, Sent, Stage,
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, Parked,
+        RttSample, Sent, Stage,
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
@@ -58,8 +58,10 @@ pub(super) struct Path {
     control: CongestionControl,
     /// `None` under `nc`: the peers' windows are the only limit. And where it is parked.
     controller: Option<Box<dyn Controller>>,
-    /// Where a controller is parked, the next segment makes one anew. `limits` are those that it answered last.
+    /// Where a controller is parked, the next segment makes one anew. `limits` are those that it answered last, and this is the
+    /// delivery rate that it knew.
     parked: Option<Stage>,
+    parked_rate: u64,
     limits: Limits,
     mode: ModeWatch,
 }
@@ -122,6 +124,7 @@ impl Path {
             control,
             controller: None,
             parked: None,
+            parked_rate: 0,
             limits: Limits::NONE,
             mode: ModeWatch::default(),
         };
@@ -190,30 +193,23 @@ impl Path {
 
     /// Drops the controller, if another can go on where it stands. Nothing may be in flight.
     pub(super) fn park(&mut self) {
-        if let Some(stage) = self.controller.as_ref().and_then(|controller| controller.park()) {
+        let stage = self.controller.as_ref().and_then(|controller| controller.park());
+        if stage.is_some() {
+            self.parked_rate = self.known_delivery_rate();
             self.controller = None;
-            self.parked = Some(stage);
+            self.parked = stage;
         }
     }
 
     /// Makes a controller that goes on for the one that is parked, if one is.
     #[cold]
     fn unpark(&mut self, now: Instant) {
-        if let Some(controller) = self.parked_controller(now) {
-            self.controller = Some(controller);
-            self.parked = None;
-            self.update_limits();
-        }
-    }
-
-    /// A controller that goes on for the one that is parked.
-    fn parked_controller(&self, now: Instant) -> Option<Box<dyn Controller>> {
-        let stage = self.parked?;
-        let Limits { window, pacing_rate, .. } = self.limits;
-        let pacing_rate = (pacing_rate > 0).then_some(pacing_rate);
+        let Some(stage) = self.parked.take() else { return };
         let mut controller = self.control.build(now, self.mtu());
-        controller.resume(now, &Parked { stage, window, pacing_rate, min_rtt: self.min_rtt.get() });
-        Some(controller)
+        let (window, delivery_rate) = (self.limits.window, self.parked_rate);
+        controller.resume(now, &Parked { stage, window, delivery_rate, min_rtt: self.min_rtt.get() });
+        self.controller = Some(controller);
+        self.update_limits();
     }
 
     // ---- What is known ----
@@ -241,15 +237,18 @@ impl Path {
             rto: self.rtt.rto(),
             congestion_window: self.window(),
             plpmtu: self.discovery.plpmtu() as u32,
-            delivery_rate: self.metrics().delivery_rate,
+            delivery_rate: self.known_delivery_rate(),
             ecn: if self.supports_ecn { self.ecn.state() } else { EcnState::Off },
         }
     }
 
-    fn metrics(&self) -> Metrics {
-        let parked = self.parked_controller(self.liveness.last_heard());
-        let controller = self.controller.as_ref().or(parked.as_ref());
-        controller.map_or(Metrics::default(), |controller| controller.metrics())
+    /// The delivery rate that the controller knows, or did before it was parked; 0 for none.
+    fn known_delivery_rate(&self) -> u64 {
+        match &self.controller {
+            Some(controller) => controller.metrics().delivery_rate,
+            None if self.parked.is_some() => self.parked_rate,
+            None => 0,
+        }
     }
 
     // ---- What may be sent ----

@@ -383,16 +383,11 @@ impl Controller for BbrLike {
     }
 
     fn resume(&mut self, now: Instant, parked: &Parked) {
-        let pacing_rate = parked.pacing_rate.unwrap_or(0);
-        let bw = match parked.stage {
-            Stage::Startup => pacing_rate / STARTUP_PACING_GAIN,
-            Stage::Steady => {
-                self.mode = Mode::ProbeBw { phase: PHASE_AFTER_DRAIN, since: now };
-                pacing_rate / PACING_GAIN * 8
-            }
-        };
-        self.max_bw.update(bw);
-        self.full_bw = bw;
+        if parked.stage == Stage::Steady {
+            self.mode = Mode::ProbeBw { phase: PHASE_AFTER_DRAIN, since: now };
+        }
+        self.max_bw.update(parked.delivery_rate);
+        self.full_bw = parked.delivery_rate;
         self.cwnd = parked.window;
         self.min_rtt = parked.min_rtt;
     }
