@@ -25,6 +25,9 @@
 //!
 //! On top of the product, the window has room for batches of ACKs (`extra_acked`).
 //!
+//! A session that is idle gives its controller back. Another goes on with the same window and bandwidth, as BBR does after a pause,
+//! and learns the rest anew.
+//!
 //! # How it differs from BBR
 //!
 //! * The window is the limit; pacing, at a quarter more than the bandwidth, only breaks bursts.
