@@ -53,7 +53,11 @@ impl<T: AsRef<Scheduled>> RunQueue<T> {
     /// # Errors
     /// When the driver has ended.
     pub(in crate::net) fn schedule(&self, session: &Arc<T>) -> Result<(), DriverEnded> {
-        if (**session).as_ref().0.swap(true, Ordering::AcqRel) {
+        let scheduled = &(**session).as_ref().0;
+        // A writer of small pieces finds it set each time, and a look takes a part of what the swap does. It is as good: the driver clears
+        // it before it takes the session's lock. Who had that lock after the driver finds it cleared; what was changed before, the
+        // driver finds.
+        if scheduled.load(Ordering::Acquire) || scheduled.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let mut queue = self.lock();

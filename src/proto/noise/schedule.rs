@@ -51,6 +51,11 @@ impl Chain {
         Self { next: derive(split, b"kcp9 secret", handshake_hash), cipher }
     }
 
+    /// The cipher of all keys of the direction.
+    pub(super) const fn cipher(&self) -> SessionCipher {
+        self.cipher
+    }
+
     /// The mask of the direction's headers: to be made before the first key.
     pub(super) fn mask(&self) -> Zeroizing<[u8; 16]> {
         let mut mask = Zeroizing::new([0; 16]);
@@ -76,9 +81,8 @@ impl Chain {
 }
 
 /// The key of one epoch. What its cipher makes of it takes half a KiB, and a part of a microsecond to make: a session that is idle
-/// [goes without](Self::park).
+/// [goes without](Self::park). What its cipher is, its [`Chain`] knows.
 pub(super) struct EpochKey {
-    cipher: SessionCipher,
     secret: Secret,
     expanded: Option<Box<dyn DetachedKey>>,
 }
@@ -87,20 +91,20 @@ impl EpochKey {
     /// `None` where the cipher is not built in.
     fn new(cipher: SessionCipher, secret: Secret) -> Option<Self> {
         let expanded = detached_key(cipher.kind(), &secret)?;
-        Some(Self { cipher, secret, expanded: Some(expanded) })
+        Some(Self { secret, expanded: Some(expanded) })
     }
 
-    fn expanded(&mut self) -> Option<&dyn DetachedKey> {
+    fn expanded(&mut self, cipher: SessionCipher) -> Option<&dyn DetachedKey> {
         if self.expanded.is_none() {
-            self.expand();
+            self.expand(cipher);
         }
         self.expanded.as_deref()
     }
 
     #[cold]
-    fn expand(&mut self) {
+    fn expand(&mut self, cipher: SessionCipher) {
         // It could be made before, so it can be made now.
-        self.expanded = detached_key(self.cipher.kind(), &self.secret);
+        self.expanded = detached_key(cipher.kind(), &self.secret);
     }
 
     pub(super) fn park(&mut self) {
@@ -116,21 +120,23 @@ impl EpochKey {
     #[inline]
     pub(super) fn seal(
         &mut self,
+        cipher: SessionCipher,
         nonce: &[u8; NONCE_LEN],
         payload: &mut [u8],
     ) -> Result<[u8; TAG_LEN], SealError> {
-        self.expanded().ok_or(SealError::TooLong)?.seal(nonce, payload)
+        self.expanded(cipher).ok_or(SealError::TooLong)?.seal(nonce, payload)
     }
 
     /// As [`DetachedKey::open`].
     #[inline]
     pub(super) fn open(
         &mut self,
+        cipher: SessionCipher,
         nonce: &[u8; NONCE_LEN],
         payload: &mut [u8],
         tag: &[u8; TAG_LEN],
     ) -> Result<(), OpenError> {
-        self.expanded().ok_or(OpenError::BadTag)?.open(nonce, payload, tag)
+        self.expanded(cipher).ok_or(OpenError::BadTag)?.open(nonce, payload, tag)
     }
 }
 

@@ -141,7 +141,9 @@ impl SessionKeys {
             self.sending.begin_epoch(now);
         }
         let counter = self.sending.next_counter(now)?;
-        *tag = self.sending.key.seal(&nonce(route, counter), payload).map_err(|error| match error {
+        let cipher = self.sending.chain.cipher();
+        let sealed = self.sending.key.seal(cipher, &nonce(route, counter), payload);
+        *tag = sealed.map_err(|error| match error {
             SealError::TooShort => SealPacketError::TooShort,
             _ => SealPacketError::TooLong,
         })?;
@@ -307,6 +309,7 @@ impl Sending {
 struct Parts<'a> {
     phase: u32,
     counter: u64,
+    cipher: SessionCipher,
     nonce: [u8; NONCE_LEN],
     payload: &'a mut [u8],
     tag: &'a [u8; TAG_LEN],
@@ -315,7 +318,7 @@ struct Parts<'a> {
 impl Parts<'_> {
     #[inline]
     fn open(&mut self, key: &mut EpochKey) -> Result<(), OpenError> {
-        key.open(&self.nonce, self.payload, self.tag)
+        key.open(self.cipher, &self.nonce, self.payload, self.tag)
     }
 }
 
@@ -371,7 +374,7 @@ impl Receiving {
             Refused::TooOld => OpenPacketError::TooOld,
         })?;
         let nonce = nonce(u32::from_le_bytes([r0, r1, r2, r3]), counter);
-        Ok(Parts { phase: clear >> COUNTER_BITS, counter, nonce, payload, tag })
+        Ok(Parts { phase: clear >> COUNTER_BITS, counter, cipher: self.chain.cipher(), nonce, payload, tag })
     }
 
     /// The key of the next epoch, which is made where it is not there.
@@ -492,7 +495,7 @@ impl Receiving {
             self.second = self.chain.peek_second().map(Box::new);
         }
         let second = self.second.as_mut().ok_or(OpenError::BadTag)?;
-        let opened = second.open(&parts.nonce, &mut copy, parts.tag);
+        let opened = second.open(parts.cipher, &parts.nonce, &mut copy, parts.tag);
         opened.map(|()| parts.payload.copy_from_slice(&copy))
     }
 
