@@ -1,5 +1,6 @@
 -- A Wireshark dissector for KCP, as kcp-go, kcptun, ikcp and kcp9 speak it: segments, FEC packets, and the extension segments of
--- kcp9. docs/wireshark.md says how to install it and what it shows, docs/extensions.md what extension segments mean.
+-- kcp9. docs/wireshark.md says how to install it and what it shows, docs/extensions.md what extension segments mean, and
+-- docs/secure-sessions.md how ends agree on keys, and what the packets are that they seal then.
 --
 -- Nothing is decrypted. It runs under Lua 5.1 to 5.4, which is why it has no bit operators and no integer division.
 
@@ -32,7 +33,32 @@ local BODY_LEN = {
 }
 local MUST_UNDERSTAND = 0x80
 local PAD, KEEP_ALIVE, COOKIE, TOKEN, UNSUPPORTED, MAX_PACKET, RESET_KEY = 0, 1, 2, 3, 4, 5, 6
+-- It is always sent as one that must be understood: without that bit it is some other field, which receivers skip.
+local NOISE_FIELD = 0x20
 local MAX_COOKIE_LEN = 64
+
+-- Messages of key agreement: `version | number | pattern | cipher | rest`, or, of a refusal, `version | number | reason | 0`.
+local NOISE_VERSION = 1
+local NOISE_HEADER_LEN = 4
+local FIRST_MESSAGE, ANSWER_MESSAGE, LAST_MESSAGE, REFUSAL = 1, 2, 3, 255
+local HINT_LEN, EPHEMERAL_LEN = 8, 32
+-- By pattern: the bytes of each message. The first one has a hint in two of them. In those without a third message it may be longer,
+-- by early data.
+local PATTERNS = {
+  [0] = { name = "NNpsk0", [FIRST_MESSAGE] = 52, [ANSWER_MESSAGE] = 68 },
+  [1] = { name = "NKpsk0", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 68, has_hint = true },
+  [2] = { name = "XXpsk3", [FIRST_MESSAGE] = 52, [ANSWER_MESSAGE] = 116, [LAST_MESSAGE] = 68 },
+  [3] = { name = "NK", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 68, has_hint = true },
+  [4] = { name = "XX", [FIRST_MESSAGE] = 36, [ANSWER_MESSAGE] = 116, [LAST_MESSAGE] = 68 },
+}
+local MAX_EARLY_DATA = 1000
+-- Which messages a subtype carries.
+local MESSAGES_OF = {
+  [HELLO] = { [FIRST_MESSAGE] = true }, [ANSWER] = { [ANSWER_MESSAGE] = true, [REFUSAL] = true },
+  [NOISE] = { [LAST_MESSAGE] = true },
+}
+-- A sealed packet: `route | masked counter | payload | tag`. The route is the conversation.
+local SEALED_HEADER_LEN, SEALED_TAG_LEN = 8, 16
 
 local COMMANDS = { [PUSH] = "PUSH", [ACK] = "ACK", [WASK] = "WASK", [WINS] = "WINS", [EXTENSION] = "EXTENSION" }
 local SUBTYPES = {
@@ -46,7 +72,16 @@ local REASONS = {
 }
 local KINDS = {
   [PAD] = "PAD", [KEEP_ALIVE] = "KEEP_ALIVE", [COOKIE] = "COOKIE", [TOKEN] = "TOKEN", [UNSUPPORTED] = "UNSUPPORTED",
-  [MAX_PACKET] = "MAX_PACKET", [RESET_KEY] = "RESET_KEY", [0x20] = "NOISE",
+  [MAX_PACKET] = "MAX_PACKET", [RESET_KEY] = "RESET_KEY", [NOISE_FIELD] = "NOISE",
+}
+local MESSAGES = {
+  [FIRST_MESSAGE] = "first", [ANSWER_MESSAGE] = "answer", [LAST_MESSAGE] = "last", [REFUSAL] = "refusal",
+}
+local PATTERN_NAMES = {}
+for pattern, terms in pairs(PATTERNS) do PATTERN_NAMES[pattern] = terms.name end
+local NOISE_CIPHERS = { [0] = "AES-256-GCM", [1] = "ChaCha20-Poly1305" }
+local REFUSALS = {
+  [1] = "version", [2] = "pattern", [3] = "cipher", [4] = "unknown server key", [5] = "wrong psk", [6] = "untrusted key",
 }
 
 -- ---- Fields, by their names behind `kcp.` ----
@@ -68,6 +103,11 @@ field("uint32", "fec.group", "FEC group", base.DEC, nil, 0, "By the shards in th
 field("uint32", "fec.index", "Index in the group", base.DEC)
 field("bytes", "fec.parity", "Parity")
 field("bytes", "datagram", "Datagram", base.NONE, "Out-of-band: beside the stream")
+
+field("none", "sealed", "Sealed packet")
+field("uint32", "sealed.masked", "Counter and phase, masked", base.HEX)
+field("bytes", "sealed.payload", "Payload, encrypted")
+field("bytes", "sealed.tag", "Tag")
 
 field("uint32", "stream", "Stream index", base.DEC, nil, 0, "One for each conversation between two addresses")
 field("none", "segment", "Segment")
@@ -112,6 +152,16 @@ field("bytes", "ext.token", "Token")
 field("bytes", "ext.unsupported", "Types that are not understood")
 field("uint16", "ext.max_packet", "Longest packet", base.DEC)
 field("bytes", "ext.reset_key", "Reset key")
+field("none", "ext.noise", "Message of key agreement")
+field("uint8", "ext.noise.version", "Version", base.DEC)
+field("uint8", "ext.noise.number", "Message", base.DEC, MESSAGES)
+field("uint8", "ext.noise.pattern", "Pattern", base.DEC, PATTERN_NAMES)
+field("uint8", "ext.noise.cipher", "Cipher of packets", base.DEC, NOISE_CIPHERS)
+field("uint8", "ext.noise.reason", "Reason", base.DEC, REFUSALS)
+field("bytes", "ext.noise.hint", "Hint", base.NONE, "By which a server knows that its key is meant")
+field("bytes", "ext.noise.ephemeral", "Ephemeral public key")
+field("uint16", "ext.noise.early_data", "Bytes of early data", base.DEC)
+field("bytes", "ext.noise.rest", "Rest of the message", base.NONE, "All that is encrypted, and tags")
 field("bytes", "ext.padding", "Padding")
 field("uint32", "ext.end", "The stream ends at", base.DEC)
 field("uint8", "ext.flags", "Flags", base.HEX)
@@ -168,6 +218,7 @@ add_expert("analysis.past_end", "PUSH at or behind the end that FIN has told", e
 add_expert("analysis.another_end", "FIN with another end than before", expert.group.SEQUENCE, expert.severity.WARN)
 add_expert("analysis.abort", "The session is aborted", expert.group.SEQUENCE, expert.severity.WARN)
 add_expert("analysis.reset", "The session is not known there", expert.group.SEQUENCE, expert.severity.WARN)
+add_expert("analysis.refusal", "Key agreement is refused", expert.group.SEQUENCE, expert.severity.WARN)
 
 kcp.experts = all_experts
 
@@ -235,6 +286,22 @@ end
 
 -- ---- Reading a packet ----
 
+-- Whether a segment is a message of key agreement: the last one, or HELLO or ANSWER with such a field.
+local function agrees_on_keys(tvb, segment)
+  if segment.cmd ~= EXTENSION then return false end
+  if segment.frg == NOISE then return true end
+  if segment.frg ~= HELLO and segment.frg ~= ANSWER then return false end
+  local body = segment.at + HEADER_LEN
+  local at, stop = body + HELLO_LEN, math.min(body + segment.len, tvb:captured_len())
+  if at >= stop or raw(tvb, body, 4) ~= "kcp9" then return false end
+  while at < stop do
+    if number(tvb, at, 1) == MUST_UNDERSTAND + NOISE_FIELD then return true end
+    if at + 3 > stop then return false end
+    at = at + 3 + number(tvb, at + 1, 2)
+  end
+  return false
+end
+
 -- The segments from `from` to `to`, and what is wrong with what follows them. The third value says that the capture ends before they
 -- do, or the ICMP message that quotes their packet.
 local function read_segments(tvb, from, to, is_quoted)
@@ -257,6 +324,7 @@ local function read_segments(tvb, from, to, is_quoted)
       local room = to - at - HEADER_LEN
       return list, { at = at, text = string.format("length of %d, but %s left", segment.len, counted(room, "byte")) }
     end
+    segment.agrees = agrees_on_keys(tvb, segment)
     list[#list + 1] = segment
     at = at + HEADER_LEN + segment.len
   end
@@ -352,15 +420,26 @@ local function group_of(seqid)
   return seqid % shards, math.floor(seqid / shards), data
 end
 
+-- The conversation that a packet is of, if it is a sealed one.
+local function route_of(tvb)
+  return tvb:captured_len() >= 4 and number(tvb, 0, 4) or nil
+end
+
 -- Reads a packet that is said to be KCP. `framing` is that of the packets before it between the same addresses, nil if there was none.
-local function read(tvb, framing, is_quoted)
+-- `is_agreed` says that the ends have agreed on keys for the conversation that is the packet's route.
+local function read(tvb, framing, is_agreed, is_quoted)
+  -- Of four billion sealed packets less than one reads as whole segments.
   local packet = read_strictly(tvb, framing or 0)
   if packet then return packet end
+  local total = tvb:reported_len()
+  if is_agreed and (is_quoted or total >= SEALED_HEADER_LEN + SEALED_TAG_LEN) then
+    return { framing = 0, kind = "sealed", from = 0, to = total, conv = route_of(tvb), cut = is_quoted }
+  end
   packet = read_at(tvb, framing or 0, false, is_quoted)
   if framing then
     if packet and (packet.kind ~= "segments" or packet.segments[1] or packet.cut) then return packet end
     local problem = packet and packet.problem or { at = 0, text = "too short" }
-    return { framing = 0, kind = "malformed", from = 0, to = tvb:reported_len(), problem = problem }
+    return { framing = 0, kind = "malformed", from = 0, to = total, problem = problem }
   end
   -- Ciphertext has the 2 bytes of a parity packet's type once in 65,536 packets, and a command with a length that fits never.
   if packet and packet.kind == "parity" then
@@ -369,20 +448,22 @@ local function read(tvb, framing, is_quoted)
   elseif packet and packet.segments and packet.segments[1] then
     return packet
   end
-  return { framing = 0, kind = "opaque", from = 0, to = tvb:reported_len() }
+  return { framing = 0, kind = "opaque", from = 0, to = total }
 end
 
 -- ---- Sequence analysis ----
 
 -- What the first pass over the capture has found, by frame; a frame may carry several UDP packets.
 local results
--- The framing of the KCP packets between two addresses.
+-- The framing of the KCP packets between two addresses. Key agreement has none: it says nothing of other conversations there.
 local framings
 -- Conversations by addresses and conv.
 local streams, stream_count
+-- Those whose ends agree on keys: which of the two have spoken without keys since.
+local agreed
 
 local function forget()
-  results, framings, streams, stream_count = {}, {}, {}, 0
+  results, framings, streams, stream_count, agreed = {}, {}, {}, 0, {}
 end
 forget()
 -- For each capture that is opened, and where it is read anew.
@@ -404,13 +485,17 @@ local function addresses(pinfo)
   return target .. "|" .. source, 2
 end
 
+local function stream_key(pair, conv)
+  return string.format("%s|%d", pair, conv)
+end
+
 local function new_direction()
   -- `sent`: by sn, what PUSH segments were sent. `requests`: HELLO by its ts, PING and TOKEN by the token.
   return { sent = {}, requests = {}, request_count = 0 }
 end
 
 local function stream_of(pair, conv)
-  local key = string.format("%s|%d", pair, conv)
+  local key = stream_key(pair, conv)
   local stream = streams[key]
   if not stream then
     stream = { index = stream_count, new_direction(), new_direction() }
@@ -555,8 +640,28 @@ end
 -- Whether `wnd` and `una` of a segment mean what they do elsewhere.
 local function tells_window(segment)
   if segment.cmd ~= EXTENSION then return true end
+  if segment.agrees then return false end
   local subtype = segment.frg
   return SUBTYPES[subtype] and subtype ~= RETRY and subtype ~= ABORT and subtype ~= RESET
+end
+
+-- Takes in what a packet says of key agreement. Returns whether it is a part of it. Each part is alone in its packet.
+local function follow_agreement(pair, way, packet)
+  local first = packet.segments and packet.segments[1]
+  if not first or not packet.conv then return packet.kind == "sealed" end
+  local key = stream_key(pair, packet.conv)
+  local is_alone = packet.kind == "segments" and packet.framing == 0 and not packet.segments[2] and not packet.problem
+  if is_alone and first.agrees then
+    agreed[key] = {}
+    return true
+  end
+  local speaking = agreed[key]
+  if not speaking then return false end
+  if is_alone and first.cmd == EXTENSION and (first.frg == RETRY or first.frg == ABORT) then return true end
+  -- One end alone may be somebody who forges packets. Both are a later session of the same conversation, without keys.
+  speaking[way] = true
+  if speaking[3 - way] then agreed[key] = nil end
+  return false
 end
 
 -- Takes the packet in: the facts of each of its segments, in order.
@@ -579,6 +684,67 @@ local function analyze(tvb, pinfo, pair, way, packet)
 end
 
 -- ---- Showing it ----
+
+-- Shows what was captured of `len` bytes at `at`. Returns the bytes behind them.
+local function show_bytes(tree, name, tvb, at, len)
+  local bytes = range(tvb, at, len)
+  if bytes then tree:add(f[name], bytes) end
+  return at + len
+end
+
+-- A message of key agreement in a segment of a subtype. Returns what is wrong with it.
+local function show_message(tree, tvb, at, len, segment)
+  local stop = at + len
+  if range(tvb, at, len) then
+    tree = tree:add(f["ext.noise"], range(tvb, at, len))
+  end
+  if len < NOISE_HEADER_LEN or at + NOISE_HEADER_LEN > tvb:captured_len() then
+    show_bytes(tree, "ext.noise.rest", tvb, at, len)
+    return len < NOISE_HEADER_LEN and "a message of " .. counted(len, "byte") or nil
+  end
+  local version, numbered, pattern = number(tvb, at, 1), number(tvb, at + 1, 1), number(tvb, at + 2, 1)
+  tree:add(f["ext.noise.version"], tvb(at, 1))
+  tree:add(f["ext.noise.number"], tvb(at + 1, 1))
+  -- The first two bytes mean the same in all versions to come.
+  local title = MESSAGES[numbered] or string.format("message %d", numbered)
+  local terms = PATTERNS[pattern]
+  local least, most, wrong
+  if version ~= NOISE_VERSION then
+    title = title .. string.format(" of version %d", version)
+    at = at + 2
+  elseif numbered == REFUSAL then
+    tree:add(f["ext.noise.reason"], tvb(at + 2, 1))
+    title = title .. ": " .. (REFUSALS[pattern] or string.format("reason %d", pattern))
+    least, most = NOISE_HEADER_LEN, NOISE_HEADER_LEN
+    at = at + 3
+  else
+    tree:add(f["ext.noise.pattern"], tvb(at + 2, 1))
+    tree:add(f["ext.noise.cipher"], tvb(at + 3, 1))
+    title = string.format("%s, %s", terms and terms.name or string.format("pattern %d", pattern), title)
+    at = at + NOISE_HEADER_LEN
+    if terms then
+      least = terms[numbered]
+      most = least
+      if numbered == FIRST_MESSAGE and not terms[LAST_MESSAGE] then most = least + MAX_EARLY_DATA end
+    end
+  end
+  tree:set_text("Message of key agreement: " .. title)
+  segment.message = title
+  if version == NOISE_VERSION and not MESSAGES_OF[segment.frg][numbered] then
+    wrong = string.format("a message that belongs elsewhere: %s", title)
+  elseif least and (len < least or len > most) then
+    wrong = string.format("a message of %s, where %s has %d", counted(len, "byte"), title, least)
+  elseif least and numbered ~= REFUSAL then
+    if numbered == FIRST_MESSAGE and terms.has_hint then at = show_bytes(tree, "ext.noise.hint", tvb, at, HINT_LEN) end
+    if numbered ~= LAST_MESSAGE then at = show_bytes(tree, "ext.noise.ephemeral", tvb, at, EPHEMERAL_LEN) end
+    if len > least then generated(tree, "ext.noise.early_data", len - least) end
+  end
+  show_bytes(tree, "ext.noise.rest", tvb, at, stop - at)
+  if numbered == REFUSAL and not wrong then
+    note(tree, "analysis.refusal", "The peer refuses key agreement: %s", REFUSALS[pattern] or "for an unknown reason")
+  end
+  return wrong
+end
 
 local function show_field(tree, tvb, at, kind, len)
   local value = range(tvb, at, len)
@@ -611,8 +777,8 @@ local WRONG_LENGTH = {
   [RESET_KEY] = function(len) return len ~= 16 end,
 }
 
--- The fields from `at` to `to`. Returns which there are, and what is wrong with them.
-local function show_fields(tree, tvb, at, to)
+-- The fields of a segment from `at` to `to`. Returns which there are, and what is wrong with them.
+local function show_fields(tree, tvb, at, to, segment)
   local seen, wrong = {}, nil
   while at < to do
     if to - at < 3 then return seen, wrong or counted(to - at, "byte") .. " left over behind the fields" end
@@ -627,12 +793,18 @@ local function show_fields(tree, tvb, at, to)
     item:add(f["ext.field.must_understand"], tvb(at, 1))
     item:add_le(f["ext.field.len"], tvb(at + 1, 2))
     if not fits then return seen, wrong or string.format("%s goes past the end", name) end
-    show_field(item, tvb, at + 3, kind, len)
+    local is_message = byte == MUST_UNDERSTAND + NOISE_FIELD and MESSAGES_OF[segment.frg]
+    if is_message then
+      local in_message = show_message(item, tvb, at + 3, len, segment)
+      wrong = wrong or in_message
+    else
+      show_field(item, tvb, at + 3, kind, len)
+    end
     if WRONG_LENGTH[kind] and WRONG_LENGTH[kind](len) then
       wrong = wrong or string.format("%s of %s", name, counted(len, "byte"))
     end
     if kind ~= PAD and seen[kind] then wrong = wrong or name .. " occurs twice" end
-    if not KINDS[kind] or kind == 0x20 then
+    if not KINDS[kind] or (kind == NOISE_FIELD and not is_message) then
       note(item, "ext.field.unknown", byte >= MUST_UNDERSTAND and "Unknown field that must be understood" or nil)
     end
     seen[kind] = true
@@ -652,7 +824,7 @@ local function show_hello(tree, tvb, segment, body)
   tree:add(f["ext.id"], tvb(body + 12, 8))
   tree:add_le(f["ext.echo_ts"], tvb(body + 20, 4))
   local version, oldest, tag = number(tvb, body + 4, 1), number(tvb, body + 5, 1), number(tvb, body + 12, 4)
-  local _, wrong = show_fields(tree, tvb, body + HELLO_LEN, body + segment.len)
+  local _, wrong = show_fields(tree, tvb, body + HELLO_LEN, body + segment.len, segment)
   if raw(tvb, body, 4) ~= "kcp9" then return "another magic" end
   if version == 0 or oldest > version then return "versions that cannot be" end
   if tag == 0 or (segment.frg == HELLO and tag ~= segment.sn) then return "the tag is not that of the id" end
@@ -679,8 +851,11 @@ local function show_extension(tree, tvb, segment)
     local in_hello = show_hello(tree, tvb, segment, body)
     wrong, shown = wrong or in_hello, len
   elseif subtype == RETRY then
-    local seen, in_fields = show_fields(tree, tvb, body, body + len)
+    local seen, in_fields = show_fields(tree, tvb, body, body + len, segment)
     wrong, shown = wrong or in_fields or (not seen[COOKIE] and "no cookie" or nil), len
+  elseif subtype == NOISE then
+    local in_message = show_message(tree, tvb, body, len, segment)
+    wrong, shown = wrong or in_message, len
   elseif subtype == FIN or subtype == FIN_ACK then
     tree:add_le(f["ext.end"], tvb(body, 4))
     tree:add(f["ext.flags"], tvb(body + 4, 1)):add(f["ext.no_reader"], tvb(body + 4, 1))
@@ -848,7 +1023,7 @@ local function summary(segments)
   for _, segment in ipairs(segments) do
     local name, group = name_of(segment), groups[#groups]
     if not group or group.name ~= name then
-      group = { name = name, len = 0, runs = {}, cmd = segment.cmd }
+      group = { name = name, len = 0, runs = {}, cmd = segment.cmd, message = segment.message }
       groups[#groups + 1] = group
     end
     group.len = group.len + segment.len
@@ -864,6 +1039,7 @@ local function summary(segments)
     local text = group.name
     if group.cmd == PUSH or group.cmd == ACK then text = text .. " sn=" .. runs_text(group.runs) end
     if group.cmd == PUSH then text = text .. string.format(" len=%d", group.len) end
+    if group.message then text = string.format("%s (%s)", text, group.message) end
     parts[#parts + 1] = text
   end
   return table.concat(parts, ", ")
@@ -892,6 +1068,21 @@ local function show_fec(tree, tvb, packet)
   end
 end
 
+-- Nothing of it can be read but the conversation. Returns the text of the Info column.
+local function show_sealed(tree, tvb, packet)
+  local item = tree:add(f.sealed, range(tvb, 0, packet.to))
+  -- What an ICMP message quotes does not say where the packet ends.
+  local len = packet.to - SEALED_HEADER_LEN - (packet.cut and 0 or SEALED_TAG_LEN)
+  item:set_text(packet.cut and "Sealed packet" or string.format("Sealed packet, %s of payload", counted(len, "byte")))
+  item:add_le(f.conv, tvb(0, 4)):append_text(" (route)")
+  if tvb:captured_len() >= SEALED_HEADER_LEN then
+    item:add_le(f["sealed.masked"], tvb(4, 4))
+    local tag_at = show_bytes(item, "sealed.payload", tvb, SEALED_HEADER_LEN, len)
+    if not packet.cut then show_bytes(item, "sealed.tag", tvb, tag_at, SEALED_TAG_LEN) end
+  end
+  return packet.cut and "Sealed" or string.format("Sealed len=%d", len)
+end
+
 -- Shows the packet, and returns the text of the Info column.
 local function show(tree, tvb, packet, found)
   local marks, parts = {}, {}
@@ -916,6 +1107,8 @@ local function show(tree, tvb, packet, found)
       if range(tvb, packet.from + 4, len) then tree:add(f.datagram, range(tvb, packet.from + 4, len)) end
     end
     parts[1] = string.format("Datagram len=%d", len)
+  elseif packet.kind == "sealed" then
+    parts[1] = show_sealed(tree, tvb, packet)
   elseif packet.kind == "malformed" then
     parts[1] = counted(packet.to, "byte")
   else
@@ -949,17 +1142,18 @@ local function dissect(tvb, pinfo, root, packet)
   local key = string.format("%d|%d", pinfo.number, tvb:offset())
   local result = results[key]
   if not result then
-    packet = packet or read(tvb, framings[pair], pinfo.in_error_pkt)
-    result = { framing = framings[pair], found = nil }
+    local route = route_of(tvb)
+    result = { framing = framings[pair], is_agreed = route and agreed[stream_key(pair, route)] ~= nil, found = nil }
+    packet = packet or read(tvb, result.framing, result.is_agreed, pinfo.in_error_pkt)
     -- A packet in an ICMP message was not sent here.
     if packet.kind ~= "opaque" and packet.kind ~= "malformed" and not pinfo.in_error_pkt then
-      framings[pair] = packet.framing
+      if not follow_agreement(pair, way, packet) then framings[pair] = packet.framing end
       if packet.conv then result.found = analyze(tvb, pinfo, pair, way, packet) end
     end
     results[key] = result
   end
   -- A later pass reads the packet with what was known then.
-  packet = packet or read(tvb, result.framing, pinfo.in_error_pkt)
+  packet = packet or read(tvb, result.framing, result.is_agreed, pinfo.in_error_pkt)
   pinfo.cols.protocol:set("KCP")
   local tree = root:add(kcp, tvb())
   local text = show(tree, tvb, packet, result.found)

@@ -24,6 +24,7 @@ pub mod subtype {
     pub const ABORT: u8 = 6;
     pub const RESET: u8 = 7;
     pub const PONG: u8 = 9;
+    pub const NOISE: u8 = 11;
 }
 
 /// What is in front of the segments of a packet.

@@ -6,6 +6,7 @@ use kcp9_relay::Direction;
 use kcp9_simulator::Rng;
 
 use crate::{
+    agreement::known_session,
     capture::{Packet, SERVER_PORT, pcap},
     tshark::{dissect, dissect_twice},
 };
@@ -25,6 +26,9 @@ fn genuine() -> Vec<Vec<u8>> {
     }
     for vector in kcp9_vectors::client_transcripts() {
         packets.extend(vector.vectors("datagrams").iter().map(|datagram| datagram.bytes("datagram")));
+    }
+    for vector in kcp9_vectors::noise() {
+        packets.extend(known_session(&vector).into_iter().map(|(_, packet)| packet));
     }
     packets
 }

@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// Seconds that a session may take.
-const LIMIT: u64 = 30;
+pub const LIMIT: u64 = 30;
 
 /// A session: what went by, and what its two ends have counted.
-struct Session {
-    packets: Vec<Packet>,
+pub struct Session {
+    pub packets: Vec<Packet>,
     client: Stats,
     server: Stats,
 }
@@ -39,11 +39,11 @@ impl Session {
     }
 }
 
-fn decode_as_kcp() -> String {
+pub fn decode_as_kcp() -> String {
     format!("udp.port=={SERVER_PORT},kcp")
 }
 
-async fn listen(config: &KcpConfig, loss: f64) -> (KcpListener, Tap) {
+pub async fn listen(config: &KcpConfig, loss: f64) -> (KcpListener, Tap) {
     let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
     let tap = Tap::start(listener.local_addr().unwrap(), loss, 9);
     (listener, tap)
@@ -51,7 +51,7 @@ async fn listen(config: &KcpConfig, loss: f64) -> (KcpListener, Tap) {
 
 /// Sends `len` bytes to a server that sends them back, through a path that loses a `loss` of the packets each way. Both ends begin
 /// with `datagrams` datagrams, if there are any, and end in order.
-async fn echo(config: KcpConfig, len: usize, loss: f64, datagrams: usize) -> Session {
+pub async fn echo(config: KcpConfig, len: usize, loss: f64, datagrams: usize) -> Session {
     let (listener, tap) = listen(&config, loss).await;
     let serving = spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -163,7 +163,7 @@ fn compare_with_statistics(session: &Session, frames: &[Frame]) {
     }
 }
 
-fn builder() -> KcpConfigBuilder {
+pub fn builder() -> KcpConfigBuilder {
     KcpConfig::builder().send_window(128).recv_window(128)
 }
 

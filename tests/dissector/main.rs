@@ -6,6 +6,7 @@
 //! * [`vectors`]: a small capture made from the known answers of `tests/vectors`, which is committed; what tshark shows of it is a
 //!   snapshot.
 //! * [`scenes`]: a few packets each, for what live sessions seldom do.
+//! * [`agreement`]: the same of key agreement, and of the packets that are sealed after it. `sealed`: live sessions of this kind.
 //! * [`hostile`]: random bytes, damaged and cut packets.
 //!
 //! Nothing of it may make an error in Lua, and a second pass over a capture says what the first one said.
@@ -18,10 +19,13 @@
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod agreement;
 mod capture;
 mod expected;
 mod hostile;
 mod live;
 mod scenes;
+#[cfg(feature = "noise")]
+mod sealed;
 mod tshark;
 mod vectors;

@@ -1,5 +1,5 @@
-//! A capture that anybody can open: the extension segments of `tests/vectors/extension.json`, and what kcp-go's clients have sent,
-//! with FEC and without. What tshark shows of it is compared to the letter.
+//! A capture that anybody can open: the extension segments of `tests/vectors/extension.json`, what kcp-go's clients have sent, with FEC
+//! and without, and the messages and sealed packets of `tests/vectors/noise.json`. What tshark shows of it is compared to the letter.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -8,10 +8,15 @@ use kcp9_vectors::Vector;
 use serde_json::Value;
 
 use crate::{
+    agreement::{compare_sealed, known_session, shown_message},
     capture::{CLIENT_PORT, Packet, SERVER_PORT, pcap},
-    tshark::{dissect, dissect_twice},
+    tshark::{dissect, dissect_twice, number},
 };
 
+/// The ports of clients that agree on keys begin here.
+const AGREED_PORT: u16 = CLIENT_PORT + 1_000;
+/// The route of what the end that connects has sealed in the known answers.
+const AGREED_CONV: u32 = 0x1122_3344;
 /// Datagrams of each session of kcp-go's.
 const OF_EACH: usize = 16;
 /// Characters of a value, which are enough to know it by.
@@ -33,7 +38,7 @@ fn packets() -> Vec<(String, Packet)> {
     };
     for vector in kcp9_vectors::extension() {
         let way = if is_of_server(&vector) { Direction::ToClient } else { Direction::ToServer };
-        // Between addresses where there is KCP, what does not parse counts as damaged.
+        // Between addresses where there is KCP without key agreement, what does not parse counts as damaged.
         let client_port = CLIENT_PORT + u16::from(vector.text("kind") == "sealed");
         add(vector.text("name").to_owned(), client_port, way, vector.bytes("wire"));
     }
@@ -46,7 +51,18 @@ fn packets() -> Vec<(String, Packet)> {
             add(name.clone(), client_port, Direction::ToServer, datagram.bytes("datagram"));
         }
     }
+    for (vector, client_port) in agreements().iter().zip(AGREED_PORT..) {
+        for (way, payload) in known_session(vector) {
+            add(format!("key agreement, {}", vector.text("pattern")), client_port, way, payload);
+        }
+    }
     packets
+}
+
+/// One for each pattern: that with early data, where there is such.
+fn agreements() -> Vec<Vector> {
+    let vectors = kcp9_vectors::noise().into_iter();
+    vectors.filter(|vector| vector.text("cipher") == "chacha20-poly1305").collect()
 }
 
 /// The fields of a packet, one a line.
@@ -128,4 +144,19 @@ fn tshark_shows_the_known_answers_as_it_always_did() {
         assert_eq!(frame.is("encrypted"), vector.text("kind") == "sealed", "{name}: {}", frame.info);
         assert!(!frame.is("malformed"), "{name}: {}", frame.info);
     }
+
+    // The routes of the other end's packets are no conversation that these ends have agreed on.
+    let agreed = packets.iter().zip(&shown).filter(|(packet, _)| packet.client_port >= AGREED_PORT);
+    for (packet, frame) in agreed {
+        let is_sealed = packet.payload.starts_with(&AGREED_CONV.to_le_bytes());
+        match shown_message(frame) {
+            Some(_) => assert_eq!(frame.experts(), [""; 0], "{}", frame.info),
+            None if is_sealed => compare_sealed(&packet.payload, frame),
+            None => assert_eq!(frame.experts(), ["encrypted"], "{}", frame.info),
+        }
+    }
+    let shown = shown.iter().filter_map(shown_message);
+    let early = shown.filter_map(|message| number(message, "kcp.ext.noise.early_data"));
+    let expected = agreements().into_iter().map(|vector| vector.bytes("early").len() as u32);
+    assert!(early.eq(expected.filter(|&len| len > 0)));
 }
