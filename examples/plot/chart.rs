@@ -1,4 +1,4 @@
-//! Draws the life of a session as SVG: rate, round-trip time, windows, resends and FEC over time.
+//! Draws the life of a session as SVG: rate, round-trip time, windows, resends by cause and FEC over time.
 
 use std::error::Error;
 
@@ -27,9 +27,8 @@ pub(crate) fn draw(title: &str, traces: &[Trace]) -> Outcome<String> {
         root.fill(&WHITE)?;
         let (head, body) = root.split_vertically(TITLE);
         head.titled(title, ("sans-serif", 20))?;
-        let last = panels.len() - 1;
-        for (number, (panel, area)) in panels.iter().zip(body.split_evenly((panels.len(), 1))).enumerate() {
-            panel.draw(&area, end, number == last)?;
+        for (panel, area) in panels.iter().zip(body.split_evenly((panels.len(), 1))) {
+            panel.draw(&area, end)?;
         }
         root.present()?;
     }
@@ -62,26 +61,30 @@ fn panels(traces: &[Trace], sender: &Trace, end: f64) -> Vec<Panel> {
     let every =
         |get: fn(&Sample) -> f64| sender.samples.iter().map(|sample| (sample.time, get(sample))).collect();
     let mut panels = vec![
-        Panel { unit: "MB/s", lines: rates_of_all },
+        Panel { title: "Rate", unit: "MB/s", lines: rates_of_all },
         Panel {
-            unit: "round trip, ms",
+            title: "Round-trip time",
+            unit: "ms",
             lines: vec![
                 Line { name: "smoothed".to_owned(), points: measured(|sample| sample.rtt) },
                 Line { name: "least".to_owned(), points: measured(|sample| sample.min_rtt) },
             ],
         },
         Panel {
+            title: "Window and in flight",
             unit: "segments",
             lines: vec![
                 Line { name: "window".to_owned(), points: every(|sample| sample.window) },
                 Line { name: "in flight".to_owned(), points: every(|sample| sample.in_flight) },
             ],
         },
+        // Not the losses: some of what is found lost arrives before it is sent again, and some that was sent again was only late.
         Panel {
-            unit: "resent, 1/s",
+            title: "Resends by cause",
+            unit: "segments/s",
             lines: vec![
-                resent("later ones were acknowledged (fast)", "fast_resends"),
-                resent("the same with nothing new to send (early)", "early_resends"),
+                resent("fast: later ones were acknowledged", "fast_resends"),
+                resent("early: the same, with nothing new to send", "early_resends"),
                 resent("timeout", "timeout_resends"),
             ],
         },
@@ -89,7 +92,7 @@ fn panels(traces: &[Trace], sender: &Trace, end: f64) -> Vec<Panel> {
     let fec: Vec<_> =
         traces.iter().filter(|trace| has_fec(trace)).flat_map(|trace| fec_lines(trace, end)).collect();
     if !fec.is_empty() {
-        panels.push(Panel { unit: "FEC, packets/s", lines: fec });
+        panels.push(Panel { title: "FEC", unit: "packets/s", lines: fec });
     }
     panels
 }
@@ -128,6 +131,7 @@ fn rates(samples: &[Sample], end: f64, group: &str, name: &str, scale: f64) -> V
 
 /// Lines over the same time, with one unit.
 struct Panel {
+    title: &'static str,
     unit: &'static str,
     lines: Vec<Line>,
 }
@@ -138,21 +142,20 @@ struct Line {
 }
 
 impl Panel {
-    fn draw(&self, area: &Area<'_>, end: f64, is_last: bool) -> Outcome<()> {
+    fn draw(&self, area: &Area<'_>, end: f64) -> Outcome<()> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let highest = points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
+        let highest = points().map(|point| point.1).fold(0.0, f64::max);
+        // Where there is nothing but zeros, an axis still needs a length.
+        let highest = if highest > 0.0 { highest } else { 1.0 };
         let mut chart = ChartBuilder::on(area)
             .margin(6)
             .margin_right(RIGHT)
-            .x_label_area_size(if is_last { 36 } else { 18 })
+            .caption(self.title, ("sans-serif", 14))
+            .x_label_area_size(36)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..end, 0.0..highest * 1.05)?;
         let mut mesh = chart.configure_mesh();
-        mesh.y_desc(self.unit).y_labels(5).x_labels(10).light_line_style(TRANSPARENT);
-        if is_last {
-            mesh.x_desc("s");
-        }
-        mesh.draw()?;
+        mesh.x_desc("s").y_desc(self.unit).x_labels(10).y_labels(5).light_line_style(TRANSPARENT).draw()?;
         let (left, top) = (WIDTH as i32 - RIGHT + 4, 14);
         for (number, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
@@ -172,7 +175,7 @@ const COLOURS: [RGBColor; 4] =
 /// Pixels.
 const WIDTH: u32 = 960;
 const TITLE: u32 = 36;
-const PANEL: u32 = 160;
+const PANEL: u32 = 200;
 /// Room for the names of the lines.
 const RIGHT: i32 = 270;
 /// Points of a rate. In the README's picture each stands for little more than a round trip: with more, rates show bursts.

@@ -2,6 +2,8 @@
 //!
 //! The records are those that `transfer --qlog` makes (`examples/common/qlog.rs` says what is in them): one of a session, or those of
 //! both of its ends. The picture shows rate, round-trip time, window and segments in flight, resends by cause, and what FEC repaired.
+//! A session does not count what it finds lost, only what it sends again for it: `fast` and `early` because later segments were
+//! acknowledged, `timeout` because the RTO passed.
 
 mod chart;
 #[path = "../common/qlog.rs"]

@@ -3,6 +3,9 @@
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+#[cfg(feature = "metrics")]
+#[path = "../../examples/plot/chart.rs"]
+mod chart;
 mod exchanges;
 #[cfg(feature = "tonic")]
 mod grpc;
@@ -10,13 +13,20 @@ mod grpc;
 mod http;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "metrics")]
+mod pictures;
 #[cfg(unix)]
 mod processes;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(feature = "metrics")]
+#[path = "../../examples/common/qlog.rs"]
+mod qlog;
+#[cfg(feature = "metrics")]
 mod records;
 mod support;
+#[cfg(feature = "metrics")]
+mod svg;
 #[cfg(all(unix, feature = "top"))]
 mod top;
 mod websocket;
