@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use kcp9::{EndpointStats, KcpHandle};
+use kcp9::{EndpointStats, KcpHandle, Stats};
 use serde::{Deserialize, Serialize};
 
 /// All sessions at one time.
@@ -39,10 +39,14 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn of(handle: &KcpHandle) -> Self {
-        let stats = handle.stats();
+        Self::with(handle.peer_addr(), handle.conv(), &handle.stats())
+    }
+
+    /// What its `stats` say.
+    pub(crate) fn with(peer: SocketAddr, conv: u32, stats: &Stats) -> Self {
         Self {
-            peer: handle.peer_addr(),
-            conv: handle.conv(),
+            peer,
+            conv,
             sent: stats.udp.bytes_sent,
             received: stats.udp.bytes_received,
             rtt: stats.path.rtt.as_micros() as u64,

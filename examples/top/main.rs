@@ -1,7 +1,7 @@
 //! The sessions of a server, in a terminal: `cargo run --example top --features top -- /tmp/kcp9.sock`.
 //!
 //! The server is the example `metrics`: `cargo run --example metrics -- serve --socket /tmp/kcp9.sock`. For each session there is a line
-//! with rates, round-trip time, losses, resends, what FEC recovered, and the bytes that wait.
+//! with rates, round-trip time, the share that was sent again (`loss %`), resends, what FEC recovered, and the memory of its buffers.
 
 #[allow(dead_code, reason = "the example `metrics` uses the rest")]
 mod feed;

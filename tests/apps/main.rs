@@ -28,7 +28,11 @@ mod support;
 #[cfg(feature = "metrics")]
 mod svg;
 #[cfg(all(unix, feature = "top"))]
+mod tmux;
+#[cfg(all(unix, feature = "top"))]
 mod top;
+#[cfg(all(unix, feature = "top"))]
+mod top_live;
 mod websocket;
 #[cfg(feature = "websocket")]
 mod websocket_example;

@@ -1,8 +1,8 @@
 //! The example `top`: its state, what it draws, and the program in a terminal.
 
-use std::{net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{collections::HashSet, net::SocketAddr, process::Stdio, time::Duration};
 
-use kcp9::KcpStream;
+use kcp9::{KcpStream, Stats};
 use kcp9_tests::{example, within};
 use ratatui::{Terminal, backend::TestBackend};
 use tokio::{
@@ -14,11 +14,14 @@ use self::{
     feed::{MAX_LINE, MAX_SESSIONS, Session, Snapshot},
     state::{Column, Key, State},
 };
-use crate::support::{ANY, config};
+use crate::{
+    qlog::COUNTERS,
+    support::{ANY, config},
+    tmux::{EXITED, Tmux},
+};
 
 #[path = "../../examples/top/feed.rs"]
-#[allow(dead_code, reason = "the example `metrics` uses the rest")]
-mod feed;
+pub mod feed;
 #[path = "../../examples/top/state.rs"]
 mod state;
 #[path = "../../examples/top/view.rs"]
@@ -41,6 +44,67 @@ fn session(port: u16, sent: u64, pushed: u64, resent: u64) -> Session {
 
 fn snapshot(time: u64, sessions: &[Session]) -> Snapshot {
     Snapshot { time, count: sessions.len() as u64, memory: 5_000, sessions: sessions.to_vec() }
+}
+
+/// Every counter has a value of its own, so that no other one can stand in its place.
+#[test]
+fn a_session_is_told_by_the_statistics_that_its_fields_name() {
+    macro_rules! numbered {
+        ($($group:ident { $($name:ident)* })*) => {{
+            let (mut stats, mut number) = (Stats::default(), 0);
+            $($(
+                number += 1;
+                stats.$group.$name = number;
+            )*)*
+            stats
+        }};
+    }
+    let mut stats = numbered! {
+        udp { packets_sent bytes_sent packets_received bytes_received wrong_conv malformed forged replayed }
+        segments {
+            sent received push_sent push_received acks_sent acks_received window_probes duplicates out_of_window
+        }
+        recovery { fast_resends early_resends timeout_resends fec_flush_copies }
+        stream { bytes_written bytes_read }
+        fec {
+            parity_sent parity_received parity_wasted groups_complete recovered unrecoverable late mismatches
+            peer_changes
+        }
+        datagrams { sent received dropped_unsent dropped_unread unwanted }
+        extensions { sent received dropped wrong_tag malformed unknown moves }
+        ecn {
+            ect0_sent ect0_received ect1_received ce_received reports_sent reports_received ce_reported
+            congestion_events
+        }
+        mtu { black_holes fragmentable }
+    };
+    let millis = Duration::from_millis;
+    (stats.path.rtt, stats.path.rtt_var) = (millis(501), millis(502));
+    (stats.path.min_rtt, stats.path.rto) = (millis(503), millis(504));
+    (stats.queues.unsent_bytes, stats.queues.unread_bytes, stats.queues.memory_bytes) = (601, 602, 603);
+    (stats.datagram_queues.unsent_bytes, stats.datagram_queues.unread_bytes) = (604, 605);
+    // Digits of their own: a sum shows what is in it.
+    stats.recovery.fast_resends = 1_000;
+    stats.recovery.early_resends = 20_000;
+    stats.recovery.timeout_resends = 300_000;
+    stats.recovery.fec_flush_copies = 4_000_000;
+    let values: HashSet<_> = COUNTERS.iter().map(|(_, _, get)| get(&stats)).collect();
+    assert!(values.len() == COUNTERS.len() && !values.contains(&0), "a counter is missing above");
+
+    let peer = SocketAddr::from(([192, 0, 2, 7], 7));
+    let expected = Session {
+        peer,
+        conv: 0xabc,
+        sent: 2,
+        received: 4,
+        rtt: 501_000,
+        pushed: 11,
+        resent: 321_000,
+        recovered: 28,
+        unrecoverable: 29,
+        memory: 603,
+    };
+    assert_eq!(Session::with(peer, 0xabc, &stats), expected);
 }
 
 fn ports(state: &State) -> Vec<u16> {
@@ -162,46 +226,6 @@ fn the_longest_line_is_within_the_limit() {
     assert_eq!(serde_json::from_slice::<Snapshot>(&line).unwrap(), all);
 }
 
-/// A terminal of tmux, on a server of its own.
-struct Tmux<'a>(&'a Path);
-
-impl Tmux<'_> {
-    async fn run(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new("tmux");
-        command
-            .arg("-S")
-            .arg(self.0)
-            .args(arguments)
-            .env_remove("TMUX")
-            .env("LC_ALL", "C.UTF-8")
-            .kill_on_drop(true);
-        let output =
-            within(20, "tmux", command.output()).await.expect("tmux is needed: apt-get install tmux");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// What is on the screen once it has all of `marks`.
-    async fn shows(&self, marks: &[&str]) -> String {
-        let mut screen = String::new();
-        for _ in 0..200 {
-            screen = self.run(&["capture-pane", "-p", "-t", "top"]).await;
-            if marks.iter().all(|mark| screen.contains(mark)) {
-                return screen;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("no {marks:?} on the screen:\n{screen}");
-    }
-}
-
-impl Drop for Tmux<'_> {
-    fn drop(&mut self) {
-        let mut command = std::process::Command::new("tmux");
-        drop(command.arg("-S").arg(self.0).arg("kill-server").stderr(Stdio::null()).status());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn top_shows_the_sessions_of_a_server_in_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,25 +249,24 @@ async fn top_shows_the_sessions_of_a_server_in_a_terminal() {
     }
     let terminal = folder.path().join("tmux");
     let tmux = Tmux(&terminal);
-    let command = format!("'{}' '{}'; echo ended; sleep 60", example("top").display(), socket.display());
-    tmux.run(&["-f", "/dev/null", "new-session", "-d", "-s", "top", "-x", "120", "-y", "20", &command]).await;
+    tmux.start(&socket).await;
     let screen = tmux.shows(&["3 sessions", "out/s v", "q: quit"]).await;
     for client in &clients {
         let port = client.local_addr().unwrap().port();
         assert!(screen.contains(&format!("127.0.0.1:{port} ")), "{screen}");
         assert!(screen.contains(&format!("{:08x}", client.conv())), "{screen}");
     }
-    tmux.run(&["send-keys", "-t", "top", "Right"]).await;
+    tmux.press("Right").await;
     tmux.shows(&["in/s v"]).await;
-    tmux.run(&["send-keys", "-t", "top", "r"]).await;
+    tmux.press("r").await;
     tmux.shows(&["in/s ^"]).await;
     // One ends: it is gone from the screen.
     clients.pop().unwrap().abort();
     tmux.shows(&["2 sessions"]).await;
     server.kill().await.unwrap();
     tmux.shows(&["the server has ended"]).await;
-    tmux.run(&["send-keys", "-t", "top", "q"]).await;
-    // The program gave the screen back.
-    let screen = tmux.shows(&["ended"]).await;
+    tmux.press("q").await;
+    // The program gave the screen back. What the shell says behind it was not there before.
+    let screen = tmux.shows(&[EXITED]).await;
     assert!(!screen.contains("sessions"), "{screen}");
 }
