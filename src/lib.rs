@@ -88,7 +88,7 @@
 //! | `axum` | no | `axum::serve` takes a [`KcpListener`], and handlers a `ConnectInfo` of [`KcpHandle`]; implies `tokio` |
 //! | `tonic` | no | tonic's servers take [`KcpStream`]s, and requests know their [`KcpHandle`]; implies `tokio` |
 //! | `metrics` | no | `KcpMetrics`: counters for Prometheus and others, over the facade `metrics`; implies `tokio` |
-//! | `noise` | no | [`proto::noise`](proto): handshakes by which two ends agree on keys, and packets sealed under them; implies `chacha20-poly1305` |
+//! | `noise` | no | `KcpConfigBuilder::noise`: sessions with keys of their own, by a handshake; [`proto::noise`](proto) has that and the sealed packets alone; implies `chacha20-poly1305` |
 //! | `password` | yes | keys from passwords: Argon2id, and kcptun's |
 //! | `tracing` | no | spans and events for `tracing`, in the core too: `docs/tracing.md` has the table |
 //!

@@ -316,7 +316,7 @@ fn where_an_address_has_one_session_nobody_takes_it_by_early_data() {
     assert!(client.answer == client.request);
 }
 
-/// A path that loses, doubles and reorders, with everything that was seen sent again.
+/// A path that loses a fifth, doubles a fifth and reorders.
 fn early_data_comes_once(seeds: Range<u64>) {
     for seed in seeds {
         let (keys, mut rng) = (Keys::new(1), Rng::new(seed));

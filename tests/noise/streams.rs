@@ -428,7 +428,7 @@ async fn a_session_follows_its_client_to_another_address() {
     }
 }
 
-/// Nobody tells a client that its server was started again: it would have to know the keys. The client notices by its questions.
+/// It knows no keys any more, so what it says is known by a key that it had told the client before (R120). The client's questions draw it.
 #[test]
 fn a_server_that_was_started_again_says_so() {
     let runtime =
