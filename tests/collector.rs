@@ -46,6 +46,8 @@ impl Recorded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     pub name: &'static str,
+    pub target: &'static str,
+    pub level: Level,
     pub fields: BTreeMap<&'static str, String>,
     parent: Option<u64>,
 }
@@ -116,7 +118,9 @@ impl Subscriber for Handle {
         let mut state = self.0.lock();
         let around = state.innermost().filter(|_| attributes.is_contextual());
         let parent = attributes.parent().map(Id::into_u64).or(around);
-        let span = Span { name: attributes.metadata().name(), fields: fields.0, parent };
+        let metadata = attributes.metadata();
+        let (name, target, level) = (metadata.name(), metadata.target(), *metadata.level());
+        let span = Span { name, target, level, fields: fields.0, parent };
         state.spans.insert(id, (span, 1));
         Id::from_u64(id)
     }

@@ -552,6 +552,7 @@ impl Model {
             + stats.dropped_long
             + stats.dropped_bad_checksum
             + stats.dropped_bad_tag
+            + stats.dropped_no_agreement
             + stats.dropped_no_session
             + stats.dropped_no_hello
             + stats.dropped_recently_closed

@@ -102,6 +102,9 @@ groups! {
         bad_checksum,
         /// Packets whose tag was wrong. They are forged, damaged, or encrypted with another key.
         bad_tag,
+        /// Messages of a key agreement that this end refuses: the keys differ, the pattern or the version does, or they are forged or
+        /// damaged.
+        no_agreement,
         /// Packets that belong to no session and do not begin one.
         no_session,
         /// Packets that would begin a session without a HELLO, where the extensions are required.

@@ -124,7 +124,7 @@ fn a_network_that_sends_wrong_first_messages_with_cookies_has_few_of_them_comput
     };
     let told = flood(&mut server, now, &mut rng);
     assert!((1..=100).contains(&told), "{told} were told why");
-    let computed = server.endpoint.stats().dropped_bad_tag;
+    let computed = server.endpoint.stats().dropped_no_agreement;
     assert_eq!(computed, 300, "all count as dropped, computed or not");
     // Another network is served meanwhile, and this one a second later.
     for (conv, source, now) in [

@@ -6,7 +6,7 @@ use kcp9::{
     KcpConfig, KcpConfigBuilder,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
     proto::{
-        Command, Connection, CookiePolicy, Endpoint, Extensions, Handle, Instant, Random, Refusal, Routed,
+        Command, Connection, CookiePolicy, Endpoint, Extensions, Handle, Instant, Refusal, Routed,
         RoutingStats, SegmentHeader,
     },
 };
@@ -14,52 +14,47 @@ use kcp9_simulator::{Nonces, Rng};
 use kcp9_tests::collector::{Collector, Recorded};
 use tracing::Level;
 
-use crate::{count, ms, named, sum, table};
-
-struct Entropy(Rng);
-
-impl Random for Entropy {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.fill_with(|| self.0.next() as u8);
-    }
-}
+use crate::{agreements, count, ms, named, sum, table};
 
 /// An endpoint whose program accepts what it is offered, or refuses it.
-struct Server {
+pub struct Server {
     endpoint: Endpoint,
     refusal: Option<Refusal>,
     handles: Vec<Handle>,
 }
 
 impl Server {
-    fn new(config: KcpConfigBuilder) -> Self {
-        let endpoint = Endpoint::accepting(&config.build().unwrap(), &mut Entropy(Rng::new(1)));
+    pub fn new(config: KcpConfigBuilder) -> Self {
+        let endpoint = Endpoint::accepting(&config.build().unwrap(), &mut Rng::new(1));
         Self { endpoint, refusal: None, handles: Vec::new() }
     }
 
-    fn receive(&mut self, now: Duration, source: SocketAddr, packet: &[u8]) {
+    /// Takes in a packet. Returns what is sent without a session.
+    pub fn receive(&mut self, now: Duration, source: SocketAddr, packet: &[u8]) -> Vec<Vec<u8>> {
         let now = Instant::ZERO + now;
         let mut packet = packet.to_vec();
         let len = packet.len();
+        let mut replies = Vec::new();
         self.endpoint.receive(source, &mut packet, len);
         while let Some(routed) = self.endpoint.poll_routed(now, &packet) {
-            if let Routed::Incoming(_) = routed {
-                match self.refusal {
-                    Some(refusal) => self.endpoint.refuse(refusal),
-                    None => {
-                        self.handles.extend(self.endpoint.accept(now).map(|accepted| accepted.run.handle))
-                    }
+            match (routed, self.refusal) {
+                (Routed::Incoming(_), Some(refusal)) => self.endpoint.refuse(refusal),
+                (Routed::Incoming(_), None) => {
+                    self.handles.extend(self.endpoint.accept(now).map(|accepted| accepted.run.handle));
                 }
+                (Routed::Reply(_), _) => replies.push(self.endpoint.reply().to_vec()),
+                _ => {}
             }
         }
+        replies
     }
 
-    fn stats(&self) -> RoutingStats {
+    pub fn stats(&self) -> RoutingStats {
         *self.endpoint.stats()
     }
 }
 
-fn source(host: u32) -> SocketAddr {
+pub fn source(host: u32) -> SocketAddr {
     SocketAddr::from(((0x0a00_0000 + host).to_be_bytes(), 4_000))
 }
 
@@ -74,10 +69,11 @@ fn noise() -> [u8; 40] {
     [0xa5; 40]
 }
 
-/// Each limit turns some away: the events are as many as the counters say.
-pub fn limits() -> Vec<Recorded> {
-    type Counter = fn(&RoutingStats) -> u64;
-    let cases: [(&str, KcpConfigBuilder, Option<Refusal>, Counter); 7] = [
+pub type Counter = fn(&RoutingStats) -> u64;
+
+/// Servers that turn sessions away: for which cause, and how that is counted.
+fn refusing() -> [(&'static str, KcpConfigBuilder, Option<Refusal>, Counter); 7] {
+    [
         ("max_sessions", KcpConfig::builder().max_sessions(2), None, |stats| stats.dropped_max_sessions),
         ("max_half_open", KcpConfig::builder().max_half_open(2), None, |stats| stats.dropped_max_half_open),
         ("max_half_open_of_network", KcpConfig::builder().max_half_open_of_network(2), None, |stats| {
@@ -91,10 +87,14 @@ pub fn limits() -> Vec<Recorded> {
         ("no_cookie", KcpConfig::builder().cookies(CookiePolicy::Always), None, |stats| {
             stats.dropped_no_cookie
         }),
-    ];
+    ]
+}
+
+/// Each limit turns some away: the events are as many as the counters say.
+pub fn limits() -> Vec<Recorded> {
     let collector = Collector::begin(Level::TRACE);
     let mut all = Vec::new();
-    for (cause, config, refusal, counter) in cases {
+    for (cause, config, refusal, counter) in refusing() {
         let mut server = Server::new(config);
         server.refusal = refusal;
         let is_of_network = cause == "max_half_open_of_network";
@@ -119,11 +119,55 @@ fn limits_say_whom_they_turn_away() {
     limits();
 }
 
-/// The first packet of an encrypted session begins no other one, wherever it is sent from.
-#[test]
-fn recorded_first_packets_are_said_to_be() {
+fn encrypted() -> KcpConfigBuilder {
     let cipher = CipherKind::Aes256Gcm.build(&Key::from_bytes(&[7; 32]), Framing::KcpGo).unwrap();
-    let config = KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())));
+    KcpConfig::builder().crypto(PacketCrypto::new(cipher, Arc::new(Nonces::default())))
+}
+
+/// Each cause of a warning, for somebody who goes on for less than the second after which others give way.
+pub fn causes() -> Vec<Recorded> {
+    let mut cases: Vec<(&str, KcpConfigBuilder, Option<Refusal>, Vec<u8>)> = refusing()
+        .into_iter()
+        .filter(|(cause, ..)| *cause != "unwanted")
+        .map(|(cause, config, refusal, _)| (cause, config, refusal, push(9)))
+        .collect();
+    cases.push(("no_session", KcpConfig::builder(), None, noise().to_vec()));
+    cases.push(("undecryptable", encrypted(), None, noise().to_vec()));
+    cases.push(("no_agreement", agreements::server(), None, agreements::wrong_hello(9)));
+    let collector = Collector::begin(Level::TRACE);
+    let mut all = Vec::new();
+    for (cause, config, refusal, packet) in cases {
+        let mut server = Server::new(config);
+        server.refusal = refusal;
+        // Others of its network, who use its limits up.
+        for conv in 1..=2 {
+            server.receive(ms(0), source(1), &push(conv));
+        }
+        collector.take();
+        let peer = SocketAddr::new(source(1).ip(), 5_000);
+        for step in 0..6 {
+            server.receive(ms(120 * step), peer, &packet);
+        }
+        let events = collector.take();
+        table::check(&events);
+        let [warning] = named(&events, "all_dropped")[..] else { panic!("{cause}, not one: {events:?}") };
+        assert_eq!((warning.field("cause"), warning.field("peer")), (cause, &*peer.to_string()));
+        assert_eq!((warning.number("packets"), warning.number("suppressed")), (6, 0), "{warning:?}");
+        assert_eq!(sum(&events, "dropped", "packets"), 6, "{cause}");
+        assert_eq!(count(&events, "dropped", "cause", cause), 6, "{cause}: {events:?}");
+        all.extend(events);
+    }
+    all
+}
+
+#[test]
+fn each_cause_is_a_warning_of_its_own() {
+    causes();
+}
+
+/// The first packet of an encrypted session begins no other one, wherever it is sent from.
+pub fn replays() -> Vec<Recorded> {
+    let config = encrypted();
     let mut client = Connection::new(7, &config.clone().build().unwrap(), Instant::ZERO);
     client.write(Instant::ZERO, b"!").unwrap();
     let mut buffer = vec![0; 2_000];
@@ -139,6 +183,12 @@ fn recorded_first_packets_are_said_to_be() {
     assert_eq!((server.handles.len(), server.stats().dropped_replayed), (1, 8));
     assert_eq!(count(&events, "refused", "cause", "replayed"), 8, "{events:?}");
     assert_eq!(sum(&events, "refused", "packets"), 8);
+    events
+}
+
+#[test]
+fn recorded_first_packets_are_said_to_be() {
+    replays();
 }
 
 /// One source with noise for a minute and more: one warning a minute.

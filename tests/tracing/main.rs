@@ -3,11 +3,13 @@
 //! `cargo test -p kcp9-tests --features tracing --test tracing`
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod agreements;
 mod cost;
 mod drops;
 mod endings;
 mod live;
 mod path;
+mod secrets;
 mod simulated;
 mod table;
 

@@ -294,6 +294,7 @@ impl Driver {
             (&counters.dropped.long, now.dropped_long, before.dropped_long),
             (&counters.dropped.bad_checksum, now.dropped_bad_checksum, before.dropped_bad_checksum),
             (&counters.dropped.bad_tag, now.dropped_bad_tag, before.dropped_bad_tag),
+            (&counters.dropped.no_agreement, now.dropped_no_agreement, before.dropped_no_agreement),
             (&counters.dropped.no_session, now.dropped_no_session, before.dropped_no_session),
             (&counters.dropped.no_hello, now.dropped_no_hello, before.dropped_no_hello),
             (&counters.dropped.recently_closed, now.dropped_recently_closed, before.dropped_recently_closed),

@@ -236,6 +236,7 @@ pub(super) const SOCKET: &[Figure<EndpointStats, u64>] = &[
     Figure::of("dropped_packets_total", "long", DROPPED, |stats| stats.dropped.long),
     Figure::of("dropped_packets_total", "bad_checksum", DROPPED, |stats| stats.dropped.bad_checksum),
     Figure::of("dropped_packets_total", "bad_tag", DROPPED, |stats| stats.dropped.bad_tag),
+    Figure::of("dropped_packets_total", "no_agreement", DROPPED, |stats| stats.dropped.no_agreement),
     Figure::of("dropped_packets_total", "no_session", DROPPED, |stats| stats.dropped.no_session),
     Figure::of("dropped_packets_total", "no_hello", DROPPED, |stats| stats.dropped.no_hello),
     Figure::of("dropped_packets_total", "recently_closed", DROPPED, |stats| stats.dropped.recently_closed),

@@ -345,16 +345,16 @@ impl Endpoint {
         }
         // A cookie shows that the address is the sender's own, and one is good for any number of messages.
         if is_proven && !agreements.computes_for(now, source.ip()) {
-            self.stats.dropped_bad_tag += 1;
+            self.stats.dropped_no_agreement += 1;
+            tell!(refused(source, conv, "no_agreement", 1));
             return Fate::Done;
         }
         if !agreements.make_room_on_route(now, &route, is_proven) {
             self.stats.dropped_no_session += 1;
             return Fate::Done;
         }
-        if !agreements.make_room(now, source.ip(), is_proven) {
-            self.stats.dropped_max_half_open += 1;
-            tell!(refused(source, conv, "max_half_open", 1));
+        if let Err(limit) = agreements.make_room(now, source.ip(), is_proven) {
+            self.refuse_half_open(conv, limit, 1);
             return Fate::Done;
         }
         let mut id = [0; 8];
@@ -428,8 +428,8 @@ impl Endpoint {
         echo: (u32, u32),
         error: NoiseError,
     ) -> Fate {
-        self.stats.dropped_bad_tag += 1;
-        tell!(refused(self.batch.source, conv, "noise", 1));
+        self.stats.dropped_no_agreement += 1;
+        tell!(refused(self.batch.source, conv, "no_agreement", 1));
         let Some(refusal) = error.refusal() else { return Fate::Done };
         if !self.limits.take_stateless(now, self.batch.source) {
             self.stats.replies_limited += 1;

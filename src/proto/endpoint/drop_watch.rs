@@ -69,6 +69,7 @@ mod watch {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Cause {
         Undecryptable,
+        NoAgreement,
         NoSession,
         NoHello,
         MaxSessions,
@@ -80,8 +81,9 @@ mod watch {
 
     impl Cause {
         /// All, the likeliest mistake first.
-        const ALL: [Self; 8] = [
+        const ALL: [Self; 9] = [
             Self::Undecryptable,
+            Self::NoAgreement,
             Self::NoHello,
             Self::MaxSessions,
             Self::MaxHalfOpen,
@@ -97,6 +99,7 @@ mod watch {
                 Self::Undecryptable => {
                     stats.dropped_bad_checksum + stats.dropped_bad_tag + stats.dropped_long
                 }
+                Self::NoAgreement => stats.dropped_no_agreement,
                 Self::NoSession => stats.dropped_no_session + stats.dropped_short,
                 Self::NoHello => stats.dropped_no_hello,
                 Self::MaxSessions => stats.dropped_max_sessions,
@@ -111,6 +114,7 @@ mod watch {
         const fn name(self) -> &'static str {
             match self {
                 Self::Undecryptable => "undecryptable",
+                Self::NoAgreement => "no_agreement",
                 Self::NoSession => "no_session",
                 Self::NoHello => "no_hello",
                 Self::MaxSessions => "max_sessions",
@@ -127,8 +131,11 @@ mod watch {
                 Self::Undecryptable => {
                     "its packets cannot be decrypted: are key, cipher and framing the same at both ends?"
                 }
+                Self::NoAgreement => {
+                    "its messages of key agreement are refused: are the keys, who is trusted, the pattern and the version right at both ends?"
+                }
                 Self::NoSession => {
-                    "its packets are of no session and begin none: is a cipher set at its end only, is it another protocol, another conv, or a session from before a restart?"
+                    "its packets are of no session and begin none: is a cipher set at its end only, are keys agreed on at one end only, is it another protocol, another conv, or a session from before a restart?"
                 }
                 Self::NoHello => {
                     "it has no extensions, and they are required here: Extensions::Preferred accepts it"
@@ -284,6 +291,7 @@ mod watch {
             + stats.dropped_long
             + stats.dropped_bad_checksum
             + stats.dropped_bad_tag
+            + stats.dropped_no_agreement
             + stats.dropped_no_session
             + stats.dropped_no_hello
             + stats.dropped_recently_closed

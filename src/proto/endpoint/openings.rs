@@ -86,16 +86,8 @@ impl Endpoint {
         let evicted = if validated {
             None
         } else {
-            self.half_open.make_room(now, self.batch.source.ip()).map_err(|limit| {
-                let (counter, cause) = match limit {
-                    Limit::All => (&mut self.stats.dropped_max_half_open, "max_half_open"),
-                    Limit::Network => {
-                        (&mut self.stats.dropped_max_half_open_of_network, "max_half_open_of_network")
-                    }
-                };
-                *counter += packets;
-                tell!(refused(self.batch.source, conv, cause, packets));
-            })?
+            let room = self.half_open.make_room(now, self.batch.source.ip());
+            room.map_err(|limit| self.refuse_half_open(conv, limit, packets))?
         };
         if evicted.is_some() || self.live() < self.max_sessions {
             return Ok(evicted);
@@ -105,6 +97,16 @@ impl Endpoint {
             self.stats.dropped_max_sessions += packets;
             tell!(refused(self.batch.source, conv, "max_sessions", packets));
         })
+    }
+
+    /// Counts packets that would begin a session, and do not because of this limit.
+    pub(super) fn refuse_half_open(&mut self, conv: u32, limit: Limit, packets: u64) {
+        let (counter, cause) = match limit {
+            Limit::All => (&mut self.stats.dropped_max_half_open, "max_half_open"),
+            Limit::Network => (&mut self.stats.dropped_max_half_open_of_network, "max_half_open_of_network"),
+        };
+        *counter += packets;
+        tell!(refused(self.batch.source, conv, cause, packets));
     }
 
     /// Forgets a half-open session that gives way to another one; returns whether it was there. It leaves no record: if its peer is

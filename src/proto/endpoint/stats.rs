@@ -19,6 +19,9 @@ pub struct RoutingStats {
     pub dropped_bad_checksum: u64,
     /// Dropped: the tag was wrong. They are forged, damaged, or encrypted with another key.
     pub dropped_bad_tag: u64,
+    /// Dropped: messages of a key agreement that this end refuses. Their senders have other keys, another pattern or another version,
+    /// or they are forged or damaged.
+    pub dropped_no_agreement: u64,
     /// Dropped: they are of no session and begin none, or none is accepted.
     pub dropped_no_session: u64,
     /// Dropped: they carry the first PUSH of an unknown session, and a session begins with a HELLO only, because the

@@ -7,6 +7,7 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::{net::IpAddr, time::Duration};
 
 use super::super::{
+    half_open::Limit,
     hash::{HashKey, Map},
     limit::{Bucket, NetworkLimit, Rate, network},
     routes::Route,
@@ -208,8 +209,11 @@ impl Agreements {
         self.networks.get(&network(ip)).map_or(0, |of_network| of_network.count)
     }
 
-    /// Makes room for one more of this address. Returns whether there is.
-    pub(super) fn make_room(&mut self, now: Instant, ip: IpAddr, is_proven: bool) -> bool {
+    /// Makes room for one more of this address.
+    ///
+    /// # Errors
+    /// The limit that is reached, where none gives way.
+    pub(super) fn make_room(&mut self, now: Instant, ip: IpAddr, is_proven: bool) -> Result<(), Limit> {
         self.expire(now);
         while self.count >= self.max
             && let Some((since, route)) = self.order.pop(now, IDLE)
@@ -224,7 +228,10 @@ impl Agreements {
         {
             self.remove_if(&route, |pending| pending.since == since);
         }
-        self.count < self.max && self.of_network(ip) < self.max_of_network
+        if self.of_network(ip) >= self.max_of_network {
+            return Err(Limit::Network);
+        }
+        if self.count < self.max { Ok(()) } else { Err(Limit::All) }
     }
 
     /// Makes room for one more of this address and conv. Returns whether there is.
