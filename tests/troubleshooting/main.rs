@@ -15,5 +15,11 @@ mod path;
 mod peers;
 mod streams;
 mod support;
-#[cfg(all(feature = "tracing", feature = "kcptun-ciphers", feature = "aead", feature = "highway"))]
+#[cfg(all(
+    feature = "tracing",
+    feature = "noise",
+    feature = "kcptun-ciphers",
+    feature = "aead",
+    feature = "highway"
+))]
 mod warnings;

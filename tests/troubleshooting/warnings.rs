@@ -3,9 +3,12 @@
 use std::net::UdpSocket;
 
 use kcp9::{
-    KcpConfig, KcpListener,
+    KcpConfig, KcpEndpoint, KcpListener,
     crypto::{CipherKind, Framing},
-    proto::{CookiePolicy, Extensions},
+    proto::{
+        CookiePolicy, Extensions,
+        noise::{Initiator, Responder},
+    },
 };
 use kcp9_tests::collector::{Collector, Recorded};
 use tokio::io::AsyncWriteExt;
@@ -13,6 +16,7 @@ use tracing::Level;
 
 use crate::{
     fec::{exchange, with_fec},
+    key_agreement::{agreeing, psk},
     keys::{KEY, OTHER_KEY, clear, with, with_key},
     limits::send_first_packet,
     support::{ANY, connect, impatient, listen, ms, session, until},
@@ -63,6 +67,59 @@ async fn a_wrong_key_is_logged_once() {
 async fn a_wrong_cipher_is_logged_once() {
     assert_undecryptable(with(CipherKind::Aes256Gcm), with(CipherKind::ChaCha20Poly1305)).await;
     assert_undecryptable(with(CipherKind::Aes256), with(CipherKind::Salsa20)).await;
+}
+
+#[tokio::test]
+async fn a_wrong_framing_is_logged_once() {
+    let cipher = |framing| with_key(CipherKind::Aes256, framing, KEY);
+    assert_undecryptable(cipher(Framing::Highway), cipher(Framing::KcpGo)).await;
+    assert_undecryptable(cipher(Framing::KcpGo), cipher(Framing::Highway)).await;
+}
+
+/// A client with this key and the default patience: an impatient one would give up behind three messages.
+fn asking(key: u8) -> KcpConfig {
+    KcpConfig::builder().noise(Initiator::nn_psk0(psk(key))).build().unwrap()
+}
+
+/// Keys that are agreed on at one end only.
+#[tokio::test]
+async fn an_end_that_alone_agrees_on_keys_is_logged_once() {
+    let server = agreeing(Responder::nn_psk0(psk(1)));
+    for (server, client) in [(server, clear()), (clear(), asking(1))] {
+        let warning = assert_warned_once(&listen(server).await, client, "no_session").await;
+        assert!(warning.text.contains("are keys agreed on at one end only"), "{warning:?}");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_differ_in_an_agreement_are_logged_once() {
+    let server = listen(agreeing(Responder::nn_psk0(psk(1)))).await;
+    let warning = assert_warned_once(&server, asking(2), "no_agreement").await;
+    assert!(warning.text.contains("its messages of key agreement are refused"), "{warning:?}");
+}
+
+/// Both ends connect, with another conv each: either logs it of the other.
+#[tokio::test]
+async fn another_conv_is_logged_once_at_each_end() {
+    let collector = Collector::begin(Level::WARN);
+    let ends = [KcpEndpoint::bind(ANY).await.unwrap(), KcpEndpoint::bind(ANY).await.unwrap()];
+    let addrs = [0, 1].map(|end: usize| ends[end].local_addr().unwrap());
+    let _streams = [(0, 7), (1, 8)]
+        .map(|(end, conv)| ends[end].connect_with_conv(addrs[1 - end], conv, clear()).unwrap());
+    let mut warnings = Vec::new();
+    until(10, "both have warned", || {
+        warnings.extend(collector.take());
+        warnings.len() >= 2
+    })
+    .await;
+    tokio::time::sleep(ms(700)).await;
+    warnings.extend(collector.take());
+    assert!(warnings.iter().all(|warning| warning.field("cause") == "no_session"), "{warnings:?}");
+    let mut peers: Vec<_> = warnings.iter().map(|warning| warning.field("peer").to_owned()).collect();
+    let mut expected = addrs.map(|addr| addr.to_string());
+    peers.sort();
+    expected.sort();
+    assert_eq!(peers, expected, "one of each");
 }
 
 #[tokio::test]
