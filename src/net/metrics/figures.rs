@@ -374,21 +374,23 @@ pub(super) const CAUSES: [&str; 22] = [
     OTHER,
 ];
 
-/// The cause of an end, among [`CAUSES`].
+/// The cause of an end, among [`CAUSES`]. A new reason is to be named here, or the build fails.
 pub(super) const fn cause(reason: &KcpError) -> &'static str {
     match reason {
-        KcpError::Closed(CloseReason::Finished) => "finished",
-        KcpError::Closed(CloseReason::DeadLink) => "dead_link",
-        KcpError::Closed(CloseReason::LingerTimeout) => "linger_timeout",
-        KcpError::Closed(CloseReason::IdleTimeout) => "idle_timeout",
-        KcpError::Closed(CloseReason::Aborted) => "aborted",
-        KcpError::Closed(CloseReason::AbortedByPeer(_)) => "aborted_by_peer",
-        KcpError::Closed(CloseReason::Reset) => "reset",
-        KcpError::Closed(CloseReason::Refused) => "refused",
-        KcpError::Closed(CloseReason::PeerLacksExtensions) => "peer_lacks_extensions",
-        KcpError::Closed(CloseReason::HandshakeFailed(_)) => "handshake_failed",
-        KcpError::Closed(CloseReason::NonceLimit) => "nonce_limit",
-        KcpError::Closed(CloseReason::SealFailed(_)) => "seal_failed",
+        KcpError::Closed(reason) => match reason {
+            CloseReason::Finished => "finished",
+            CloseReason::DeadLink => "dead_link",
+            CloseReason::LingerTimeout => "linger_timeout",
+            CloseReason::IdleTimeout => "idle_timeout",
+            CloseReason::Aborted => "aborted",
+            CloseReason::AbortedByPeer(_) => "aborted_by_peer",
+            CloseReason::Reset => "reset",
+            CloseReason::Refused => "refused",
+            CloseReason::PeerLacksExtensions => "peer_lacks_extensions",
+            CloseReason::HandshakeFailed(_) => "handshake_failed",
+            CloseReason::NonceLimit => "nonce_limit",
+            CloseReason::SealFailed(_) => "seal_failed",
+        },
         KcpError::EndpointClosed => "endpoint_closed",
         KcpError::KeyRetired => "key_retired",
         KcpError::Replaced => "replaced",
@@ -398,7 +400,25 @@ pub(super) const fn cause(reason: &KcpError) -> &'static str {
         KcpError::RuntimeGone => "runtime_gone",
         KcpError::Network { .. } => "network",
         KcpError::NotFollowed => "not_followed",
-        _ => OTHER,
+        // Calls fail for these, and the session goes on, or there is none yet.
+        KcpError::Read(_)
+        | KcpError::Write(_)
+        | KcpError::Datagram(_)
+        | KcpError::Refused
+        | KcpError::NoAnswer
+        | KcpError::NoKey
+        | KcpError::OtherKind
+        | KcpError::SocketShared
+        | KcpError::OtherFamily
+        | KcpError::Sharded
+        | KcpError::OtherAddress
+        | KcpError::ShardsUnsupported
+        | KcpError::ListenerClosed
+        | KcpError::NotListening
+        | KcpError::ShutdownTimeout { .. }
+        | KcpError::NoPort
+        | KcpError::NoIpv6
+        | KcpError::NoScope => OTHER,
     }
 }
 

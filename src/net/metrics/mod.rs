@@ -137,7 +137,7 @@ impl KcpMetrics {
         endpoint.sources.push(shards.iter().map(Source::new).collect());
     }
 
-    /// Exports the figures of one session, with the label `session="name"`, until it has ended. It makes some 80 time series:
+    /// Exports the figures of one session, with the label `session="name"`, until it has ended. It makes some 75 time series:
     /// name few. A session with the name of another takes its place.
     pub fn watch_session(&self, name: &str, session: KcpHandle) {
         let mut watched = self.watched();

@@ -6,8 +6,9 @@ use super::{
     figures::{Figure, cause},
 };
 use crate::{
+    crypto::SealError,
     net::{error::KcpError, stats::EndpointStats},
-    proto::{CloseReason, Stats},
+    proto::{AbortReason, CloseReason, HandshakeError, Stats},
 };
 
 /// How many numbers the groups of a `Debug` output have whose types end in `suffix`.
@@ -91,15 +92,32 @@ fn no_two_figures_read_the_same_counter() {
     assert_eq!(seen.len(), all);
 }
 
+/// Each of the label's values is that of one reason, in the order of [`CAUSES`]. A reason that is new does not build: see [`cause`].
 #[test]
 fn every_end_has_a_cause() {
-    for (reason, expected) in [
-        (KcpError::Closed(CloseReason::Finished), "finished"),
-        (KcpError::Closed(CloseReason::DeadLink), "dead_link"),
-        (KcpError::Evicted, "evicted"),
-        (KcpError::NoPort, "other"),
-    ] {
-        assert_eq!(cause(&reason), expected);
-        assert!(CAUSES.contains(&cause(&reason)));
-    }
+    let ends = [
+        KcpError::Closed(CloseReason::Finished),
+        KcpError::Closed(CloseReason::DeadLink),
+        KcpError::Closed(CloseReason::LingerTimeout),
+        KcpError::Closed(CloseReason::IdleTimeout),
+        KcpError::Closed(CloseReason::Aborted),
+        KcpError::Closed(CloseReason::AbortedByPeer(AbortReason::Application)),
+        KcpError::Closed(CloseReason::Reset),
+        KcpError::Closed(CloseReason::Refused),
+        KcpError::Closed(CloseReason::PeerLacksExtensions),
+        KcpError::Closed(CloseReason::HandshakeFailed(HandshakeError::Version)),
+        KcpError::Closed(CloseReason::NonceLimit),
+        KcpError::Closed(CloseReason::SealFailed(SealError::TooShort)),
+        KcpError::EndpointClosed,
+        KcpError::KeyRetired,
+        KcpError::Replaced,
+        KcpError::Evicted,
+        KcpError::ConvInUse,
+        KcpError::OtherCipher,
+        KcpError::RuntimeGone,
+        KcpError::Network { kind: std::io::ErrorKind::NetworkDown, os_code: None },
+        KcpError::NotFollowed,
+        KcpError::NoPort,
+    ];
+    assert_eq!(ends.map(|reason| cause(&reason)), CAUSES);
 }
