@@ -2,17 +2,7 @@
 //!
 //! A thread of its own samples the session's [`Stats`] and writes what has changed: the runtime is not kept by files, and memory does
 //! not grow with the length of the session. The file is a sequence of JSON records (RFC 7464), as draft-ietf-quic-qlog-main-schema-14
-//! has it: `.sqlog`. The events are
-//!
-//! | event | when | data |
-//! |---|---|---|
-//! | `kcp9:session_started` | once | `conv`, `local`, `peer` |
-//! | `kcp9:counters_updated` | counters have changed | the changed ones by group, as in [`Stats`]: `{"udp": {"packets_sent": 12}}`; sums since the session's begin |
-//! | `kcp9:gauges_updated` | windows or queues have changed | `congestion_window` and other windows and `in_flight` in segments (no member: no such limit), queues and `plpmtu` in bytes, `delivery_rate` in bytes per second |
-//! | `quic:recovery_metrics_updated` | ends a sample in which anything has changed | `smoothed_rtt`, `min_rtt`, `rtt_variance` in ms, `packets_in_flight` (segments), as in draft-ietf-quic-qlog-quic-events-13 |
-//! | `kcp9:session_ended` | once, if the session ended before the recorder | `reason` |
-//!
-//! Times are milliseconds since the recorder began.
+//! has it: `.sqlog`. `docs/metrics.md` has the table of its events. Times are milliseconds since the recorder began.
 
 use std::{
     fs::File,

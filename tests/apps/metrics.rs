@@ -194,7 +194,8 @@ async fn the_page_lists_what_is_exported() {
     local.metrics.watch_stream("client", &stream);
     local.metrics.watch_session("one", stream.handle());
     let recorder = PrometheusBuilder::new().build_recorder();
-    let exported = Local::scrape(&local.metrics, &recorder).names();
+    let scrape = Local::scrape(&local.metrics, &recorder);
+    let exported = scrape.names();
     let mut listed: BTreeSet<_> = names_in(include_str!("../../docs/metrics.md")).collect();
     // Names of counters and summed gauges are listed once; a session's begin with another prefix.
     let of_session = |name: &str| name.strip_prefix("kcp9_session_").map(|name| format!("kcp9_{name}"));
@@ -206,6 +207,9 @@ async fn the_page_lists_what_is_exported() {
         .filter(|name| !listed.contains(*name) && of_session(name).is_none_or(|name| !listed.contains(&name)))
         .collect();
     assert!(unlisted.is_empty(), "not in docs/metrics.md: {unlisted:?}");
+    let series = scrape.0.lines().filter(|line| line.contains(r#"{session="one""#)).count();
+    let said = format!("Each takes {series} time series.");
+    assert!(include_str!("../../docs/metrics.md").contains(&said), "docs/metrics.md does not say: {said}");
     let unknown: Vec<_> = listed.difference(&exported).collect();
     assert!(unknown.is_empty(), "in docs/metrics.md, and not exported: {unknown:?}");
 }

@@ -1,6 +1,12 @@
 //! Records of sessions (qlog), their pictures, and that all ways to see a session tell the same numbers.
 
-use std::{collections::HashSet, fs, io::Cursor, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    fs,
+    io::Cursor,
+    path::Path,
+    time::Duration,
+};
 
 use kcp9::{KcpConfig, KcpHandle, KcpListener, KcpMetrics, KcpStream, Stats};
 use kcp9_relay::Relay;
@@ -178,6 +184,7 @@ async fn a_record_is_a_sequential_qlog() {
     let events: Vec<_> = records.collect();
     let names: Vec<_> = events.iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert_eq!((names[0], *names.last().unwrap()), ("kcp9:session_started", "kcp9:session_ended"));
+    assert_as_the_page_says(&events);
     let times: Vec<_> = events.iter().map(|event| event["time"].as_f64().unwrap()).collect();
     assert!(times.is_sorted() && times[0] >= 0.0);
     assert_eq!(events[0]["data"]["conv"], recorded.client.conv());
@@ -189,6 +196,32 @@ async fn a_record_is_a_sequential_qlog() {
         "{samples} samples in {:?} ms",
         times.last()
     );
+}
+
+/// Each event of the page's table occurs, and no others; so do the members of their data, but for groups without a change.
+fn assert_as_the_page_says(events: &[serde_json::Value]) {
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let lines = include_str!("../../docs/metrics.md").lines();
+    let rows = lines.skip_while(|line| !line.starts_with("| event of a record |")).skip(2);
+    let mut listed = BTreeMap::new();
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let [name, _, data] = row.trim_matches('|').split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let members: BTreeSet<_> = quoted(data).into_iter().filter(|member| member != "stats()").collect();
+        listed.insert(quoted(name).remove(0), members);
+    }
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for event in events {
+        let members = event["data"].as_object().unwrap().keys().cloned();
+        seen.entry(event["name"].as_str().unwrap().to_owned()).or_default().extend(members);
+    }
+    let groups = "kcp9:counters_updated";
+    assert!(seen[groups].is_subset(&listed[groups]), "{seen:?}");
+    let groups_of_stats: BTreeSet<_> = COUNTERS.iter().map(|counter| counter.0.to_owned()).collect();
+    assert_eq!(listed[groups], groups_of_stats);
+    seen.insert(groups.to_owned(), groups_of_stats);
+    assert_eq!(seen, listed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
