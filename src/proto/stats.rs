@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::path::EcnState;
+use super::{error::PacketError, path::EcnState};
 
 /// A snapshot of one session's counters and gauges; from [`Connection::stats`](super::Connection::stats).
 ///
@@ -61,6 +61,18 @@ pub struct UdpStats {
     pub forged: u64,
     /// Packets dropped because the same packet had been received before.
     pub replayed: u64,
+}
+
+impl UdpStats {
+    /// Counts a packet that was not opened, for this reason.
+    #[cold]
+    pub(in crate::proto) fn count_refused(&mut self, error: PacketError) {
+        if error == PacketError::Replayed {
+            self.replayed += 1;
+        } else {
+            self.forged += 1;
+        }
+    }
 }
 
 /// KCP's segments, as the session has sent and received them.

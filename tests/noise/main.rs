@@ -4,6 +4,7 @@
 mod bits;
 mod early;
 mod ends;
+mod epochs;
 mod intruders;
 mod mismatches;
 mod network;

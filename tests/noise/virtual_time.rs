@@ -14,19 +14,8 @@ use kcp9_simulator::{LinkSettings, Rng, link::Link, ms};
 
 use crate::{
     ends::Keys,
-    virtual_ends::{Client, SERVER, Server, address, client_address, driven},
+    virtual_ends::{Client, SERVER, SeedOnPanic, Server, address, client_address, driven},
 };
-
-/// Says which seed failed.
-struct SeedOnPanic(u64);
-
-impl Drop for SeedOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the seed was {}", self.0);
-        }
-    }
-}
 
 struct Packet {
     arrival: Instant,

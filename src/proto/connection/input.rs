@@ -44,7 +44,7 @@ impl Connection {
             if self.is_sealed() && self.take_keyed_reset(now, packet) {
                 return Ok(());
             }
-            self.arq.counters_mut().udp.forged += 1;
+            self.arq.counters_mut().udp.count_refused(error);
             return Err(error);
         }
         #[cfg(feature = "noise")]

@@ -102,11 +102,13 @@ impl Connection {
                 None => packet,
                 Some(sealed) => {
                     copy.extend_from_slice(packet);
-                    if sealed.peek(&mut copy).is_none() {
-                        udp.forged += 1;
-                        continue;
+                    match sealed.peek(&mut copy) {
+                        Ok(()) => &copy[..],
+                        Err(error) => {
+                            udp.count_refused(error);
+                            continue;
+                        }
                     }
-                    &copy
                 }
             };
             let Some(segments) = self.pipeline.segments_from_elsewhere(packet) else {

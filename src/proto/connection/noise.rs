@@ -213,13 +213,13 @@ impl Connection {
             match outcome {
                 Ok(()) => {}
                 Err(_) if self.take_keyed_reset(now, packet) => {}
-                Err(PacketError::Replayed) => {
-                    self.arq.counters_mut().udp.replayed += 1;
-                    drops.replayed += 1;
-                }
-                Err(_) => {
-                    self.arq.counters_mut().udp.forged += 1;
-                    drops.malformed += 1;
+                Err(error) => {
+                    self.arq.counters_mut().udp.count_refused(error);
+                    if error == PacketError::Replayed {
+                        drops.replayed += 1;
+                    } else {
+                        drops.malformed += 1;
+                    }
                 }
             }
         }

@@ -97,6 +97,22 @@ impl SessionKeys {
         })
     }
 
+    /// Both ends of a session.
+    #[cfg(test)]
+    pub(in crate::proto) fn pair_for_tests() -> [Self; 2] {
+        [Role::Initiator, Role::Responder].map(|role| {
+            let cipher = SessionCipher::ChaCha20Poly1305;
+            #[expect(clippy::unwrap_used, reason = "a test")]
+            Self::new(&[1; 32], &[2; 32], &[3; 32], role, cipher, None).unwrap()
+        })
+    }
+
+    /// As if all packets but so many that one key seals had been sealed.
+    #[cfg(test)]
+    pub(in crate::proto) const fn use_up_but(&mut self, packets: u64) {
+        self.sending.counter = self.sending.first + MAX_KEY_PACKETS - packets;
+    }
+
     /// The peer's static public key. `None` in the patterns in which it has none, or does not show it.
     #[must_use]
     pub const fn peer(&self) -> Option<&PublicKey> {

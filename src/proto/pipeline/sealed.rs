@@ -84,16 +84,13 @@ impl Sealed {
     /// Opens a packet in place.
     pub(in crate::proto) fn open(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
         let keys = self.keys.as_mut().ok_or(PacketError::Open(OpenError::BadTag))?;
-        keys.open(now, packet).map(|_| ()).map_err(|error| match error {
-            OpenPacketError::Replayed | OpenPacketError::TooOld => PacketError::Replayed,
-            OpenPacketError::TooShort => PacketError::Open(OpenError::TooShort),
-            OpenPacketError::BadTag => PacketError::Open(OpenError::BadTag),
-        })
+        keys.open(now, packet).map(|_| ()).map_err(packet_error)
     }
 
-    /// The payload of a packet that is opened in place and may be opened once more.
-    pub(in crate::proto) fn peek<'a>(&mut self, packet: &'a mut [u8]) -> Option<&'a [u8]> {
-        self.keys.as_mut()?.peek(packet).ok().map(|payload| &*payload)
+    /// Opens a packet in place that may be opened once more.
+    pub(in crate::proto) fn peek(&mut self, packet: &mut [u8]) -> Result<(), PacketError> {
+        let keys = self.keys.as_mut().ok_or(PacketError::Open(OpenError::BadTag))?;
+        keys.peek(packet).map(|_| ()).map_err(packet_error)
     }
 
     pub(super) fn trim(&mut self) {
@@ -101,5 +98,53 @@ impl Sealed {
         if let Some(keys) = &mut self.keys {
             keys.park();
         }
+    }
+}
+
+const fn packet_error(error: OpenPacketError) -> PacketError {
+    match error {
+        OpenPacketError::Replayed | OpenPacketError::TooOld => PacketError::Replayed,
+        OpenPacketError::TooShort => PacketError::Open(OpenError::TooShort),
+        OpenPacketError::BadTag => PacketError::Open(OpenError::BadTag),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::proto::{Connection, KcpConfig, Random, SessionSeed, noise};
+
+    struct Constant;
+
+    impl Random for Constant {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            bytes.fill(5);
+        }
+    }
+
+    /// Its peer is silent, so it goes on with no other key.
+    #[test]
+    fn a_session_whose_key_is_used_up_ends_by_the_limit_of_nonces() {
+        let now = Instant::from_millis(1_000);
+        let noise = noise::Responder::nk(noise::KeyPair::from_secret_bytes(&[3; 32]));
+        let config = KcpConfig::builder().noise(noise).build().unwrap();
+        let [_, mut keys] = SessionKeys::pair_for_tests();
+        keys.use_up_but(2);
+        let seed = SessionSeed::new(&mut Constant);
+        let mut connection = Connection::accept_with_keys(7, &config, now, seed, Box::new(keys), None);
+        let mut buffer = vec![0; 65_536];
+        for _ in 0..2 {
+            connection.write(now, b"one packet").unwrap();
+            let transmit = connection.poll_transmit(now, &mut buffer).unwrap();
+            assert_eq!((transmit.packets(), connection.close_reason()), (1, None));
+        }
+        connection.write(now, b"one too many").unwrap();
+        buffer.fill(0);
+        assert_eq!(connection.poll_transmit(now, &mut buffer), None);
+        assert_eq!(connection.close_reason(), Some(CloseReason::NonceLimit));
+        assert!(connection.write(now, b"more").is_err());
+        assert_eq!(connection.poll_transmit(now, &mut buffer), None, "not even a last word");
     }
 }

@@ -7,12 +7,8 @@ use super::*;
 const NOW: Instant = Instant::from_millis(1_000);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Both ends of a session.
 fn pair() -> [SessionKeys; 2] {
-    [Role::Initiator, Role::Responder].map(|role| {
-        let cipher = SessionCipher::ChaCha20Poly1305;
-        SessionKeys::new(&[1; 32], &[2; 32], &[3; 32], role, cipher, None).unwrap()
-    })
+    SessionKeys::pair_for_tests()
 }
 
 fn sealed(keys: &mut SessionKeys, now: Instant) -> Vec<u8> {
@@ -115,7 +111,7 @@ fn after_its_number_of_packets_a_key_changes_or_is_used_up() {
     pass(a, b, NOW);
     assert_eq!((a.key_changes(), b.key_changes()), (1, 1));
     // The peer is not heard any more.
-    a.sending.counter = a.sending.first + MAX_KEY_PACKETS - 1;
+    a.use_up_but(1);
     sealed(a, NOW);
     let mut packet = [0; HEADER_LEN + TAG_LEN];
     assert_eq!(a.seal(NOW, 5, &mut packet), Err(SealPacketError::KeyUsedUp));
