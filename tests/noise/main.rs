@@ -2,13 +2,17 @@
 //! a network that an attacker has in hand, on virtual time. A failure of a random test prints its seed.
 
 mod bits;
+mod downgrade;
 mod early;
 mod ends;
 mod epochs;
+mod flipped;
 mod intruders;
 mod mismatches;
 mod network;
 mod resets;
+mod restarts;
+mod round_trips;
 #[cfg(feature = "tokio")]
 mod streams;
 mod virtual_ends;

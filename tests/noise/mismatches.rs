@@ -1,11 +1,23 @@
 //! What does not match is told by its name, at the end that notices and, if that end says so, at the other.
 
-use kcp9::proto::noise::{
-    AnswerNext, Initiator, NoiseError, Pattern, Psk, Refusal, Responder, SessionCipher, Trust, VERSION,
+use std::sync::{Arc, Mutex};
+
+use kcp9::{
+    KcpConfig,
+    proto::{
+        CloseReason, Connection, HandshakeError, Instant, SessionSeed,
+        noise::{
+            AnswerNext, Initiator, NoiseError, NoiseFailure, Pattern, Psk, PublicKey, Refusal, Responder,
+            SessionCipher, Trust, VERSION,
+        },
+    },
 };
 use kcp9_simulator::Rng;
 
-use crate::ends::{Keys, NOW, opened, sealed};
+use crate::{
+    ends::{Keys, NOW, opened, sealed},
+    virtual_ends::{Server, exchange},
+};
 
 /// What the responder says of the initiator's first message, and what the initiator says when it is told.
 fn refused(initiator: &Initiator, responder: &Responder) -> (NoiseError, Option<NoiseError>) {
@@ -206,5 +218,66 @@ fn a_recording_opens_nothing() {
             }
         }
         assert_eq!(opened(&mut server, NOW, &sealed(&mut client, NOW, 1, b"new")).unwrap(), b"new");
+    }
+}
+
+/// A server decides by a list that changes while it runs. It sees each client's key, and who is refused is told so and has no session.
+#[test]
+fn a_server_refuses_clients_by_their_keys_and_takes_them_once_it_has_changed_its_mind() {
+    #[derive(Default)]
+    struct Users {
+        allowed: Vec<PublicKey>,
+        seen: Vec<PublicKey>,
+    }
+    let (keys, stranger) = (Keys::new(1), Keys::new(2).initiator);
+    for pattern in [Pattern::Xx, Pattern::XxPsk3] {
+        let users = Arc::new(Mutex::new(Users { allowed: vec![*keys.initiator.public()], seen: Vec::new() }));
+        let by_list = Trust::by({
+            let users = Arc::clone(&users);
+            move |key| {
+                let mut users = users.lock().unwrap();
+                users.seen.push(*key);
+                users.allowed.contains(key)
+            }
+        });
+        let psk = || Psk::from_bytes(&[1; 32]);
+        let responder = match pattern {
+            Pattern::Xx => Responder::xx(keys.responder.clone(), by_list),
+            _ => Responder::xx_psk3(keys.responder.clone(), by_list, psk()),
+        };
+        let mut server = Server::new(KcpConfig::builder().noise(responder).build().unwrap(), 1);
+        let mut rng = Rng::new(3);
+        let mut ask = |server: &mut Server, own: &kcp9::proto::noise::KeyPair, from: u64| {
+            let trust = Trust::pinned([*keys.responder.public()]);
+            let initiator = match pattern {
+                Pattern::Xx => Initiator::xx(own.clone(), trust),
+                _ => Initiator::xx_psk3(own.clone(), trust, psk()),
+            };
+            let config = KcpConfig::builder().noise(initiator).build().unwrap();
+            let (start, seed) = (Instant::from_millis(from), SessionSeed::new(&mut rng));
+            let conv = from as u32;
+            let mut client = Connection::connect_with_noise(conv, &config, start, seed, &mut rng).unwrap();
+            client.write(start, b"ask").unwrap();
+            for now in (from..from + 5_000).map(Instant::from_millis) {
+                exchange(now, server, &mut client);
+            }
+            (client.read(&mut [0; 10]).ok(), client.close_reason())
+        };
+        let refused = NoiseFailure::Refused(Refusal::UntrustedKey);
+        let refused = (None, Some(CloseReason::HandshakeFailed(HandshakeError::Noise(refused))));
+        assert_eq!(ask(&mut server, &keys.initiator, 10_000), (Some(3), None), "{pattern}");
+        assert_eq!(ask(&mut server, &stranger, 20_000), refused, "{pattern}");
+        assert_eq!(server.accepted, 1);
+        let peers = server.sessions.values().map(Connection::peer_key).collect::<Vec<_>>();
+        assert_eq!(peers, [Some(*keys.initiator.public())]);
+        assert_eq!(
+            std::mem::take(&mut users.lock().unwrap().seen),
+            [*keys.initiator.public(), *stranger.public()],
+            "{pattern}: each once"
+        );
+        users.lock().unwrap().allowed = vec![*stranger.public()];
+        assert_eq!(ask(&mut server, &stranger, 60_000), (Some(3), None), "{pattern}");
+        assert_eq!(ask(&mut server, &keys.initiator, 70_000), refused, "{pattern}");
+        assert_eq!(server.accepted, 2);
     }
 }

@@ -140,3 +140,30 @@ impl Endpoint {
         Some(Some(Reply { to: route.0 }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use super::*;
+    use crate::proto::{Connection, KcpConfig};
+
+    #[test]
+    fn no_more_records_are_kept_than_the_limit_nor_longer_than_a_minute() {
+        let record = Connection::new(7, &KcpConfig::default(), Instant::ZERO).record();
+        let mut records = SealedRecords::new(HashKey::for_tests());
+        let route = |nth: usize| (SocketAddr::from(((nth as u32).to_be_bytes(), 1)), 7);
+        let at = |nth: usize| Instant::from_millis(nth as u64);
+        for nth in 0..MAX + 10 {
+            let [_, keys] = SessionKeys::pair_for_tests();
+            records.insert(at(nth), route(nth), Role::Accepted, record, Box::new(keys));
+        }
+        assert_eq!((records.keys.len(), records.order.len()), (MAX, MAX));
+        assert!(!records.contains(&route(9)) && records.contains(&route(10)), "the oldest go");
+        let last = at(MAX + 9) + LIFETIME;
+        records.expire(at(MAX + 8) + LIFETIME);
+        assert!(records.contains(&route(MAX + 9)) && !records.contains(&route(MAX + 8)));
+        records.expire(last);
+        assert!(records.is_empty() && records.keys.is_empty());
+    }
+}
