@@ -123,7 +123,7 @@ impl Driver {
     }
 
     /// Hands a batch of packets of one peer to their sessions. Returns whether all of them were for sessions that are known.
-    fn deliver(&mut self, now: Instant, mut received: Received<'_>) -> bool {
+    pub(super) fn deliver(&mut self, now: Instant, mut received: Received<'_>) -> bool {
         let (peer, stride) = (received.peer, received.stride);
         let Some(bytes) = received.bytes_mut() else { return true };
         self.endpoint.receive(peer, bytes, stride);
@@ -252,6 +252,10 @@ impl Driver {
         }
         if let Some(tag) = tag {
             self.endpoint.follow_tag(accepted.run.handle, tag);
+        }
+        #[cfg(feature = "noise")]
+        if incoming.sealed {
+            self.plan_reseeding(now);
         }
         self.sessions.insert(accepted.run.handle, session, !incoming.validated);
         self.sessions.defer(accepted.run.handle);

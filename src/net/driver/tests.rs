@@ -1,5 +1,8 @@
 //! What a driver does in a turn that no socket can be made to bring about at will.
 
+#[cfg(feature = "noise")]
+mod randomness;
+
 use std::{boxed::Box, thread, time::Instant as StdInstant};
 
 use super::*;
