@@ -12,8 +12,15 @@
 //!   again while there is a record; no authenticated packet begins two; of an address that may have one session only the
 //!   latest lives;
 //! * an answer goes back to the source of its cause, is no longer than it, opens under the same key, and is of no session that lives.
+//!
+//! Of sessions that agree on keys: see `agreements`.
 
 #![no_main]
+
+#[path = "endpoint_input/agreements.rs"]
+mod agreements;
+#[path = "endpoint_input/plan.rs"]
+mod plan;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,16 +29,19 @@ use std::{
     time::Duration,
 };
 
-use arbitrary::Arbitrary;
 use kcp9::{
     CookiePolicy, KcpConfig,
     crypto::{CipherKind, Framing, Key, NonceSource, PacketCrypto},
     proto::{
         ClosedRecord, Command, ConnectError, Connection, Endpoint, Extensions, Handle, Incoming, Instant,
-        Random, Refusal, Routed, Run, SegmentHeader, Segments, peek_conv,
+        Random, Refusal, Routed, Run, Segments, peek_conv,
     },
 };
 use libfuzzer_sys::fuzz_target;
+
+use self::plan::{
+    ABORT, HELLO, Input, Kind, Operation, PING, Packet, Plan, RESET, RETRY, address, extension, segment,
+};
 
 const MAX_OPERATIONS: usize = 300;
 const MAX_PACKETS: usize = 24;
@@ -41,80 +51,6 @@ const QUIET: Duration = Duration::from_secs(3);
 const MEMORY: Duration = Duration::from_secs(60);
 
 type Route = (SocketAddr, u32);
-
-#[derive(Debug, Arbitrary)]
-struct Plan {
-    accepting: bool,
-    /// Whether accepted sessions are encrypted.
-    encrypted: bool,
-    one_per_address: bool,
-    /// Whether the extensions are on.
-    extensions: bool,
-    /// Whether few sessions may be half-open, and whether a cookie is asked for then.
-    few: bool,
-    cookies: bool,
-    operations: Vec<Operation>,
-}
-
-#[derive(Debug, Arbitrary)]
-enum Operation {
-    /// `answers`: what becomes of the sessions that the batch begins, two bits each.
-    Batch {
-        source: u8,
-        answers: u32,
-        packets: Vec<Packet>,
-    },
-    /// Bytes that are no packets, in whatever pieces.
-    Noise {
-        source: u8,
-        stride: u16,
-        bytes: Vec<u8>,
-    },
-    /// What was received before, again.
-    Again {
-        source: u8,
-        batch: u8,
-    },
-    Connect {
-        peer: u8,
-        conv: u8,
-        key: u8,
-    },
-    Close {
-        nth: u8,
-        /// Whether the caller has a record of it.
-        recorded: bool,
-    },
-    CloseAgain(u8),
-    /// A peer has shown that it hears.
-    Validated(u8),
-    Wait(u16),
-    StopAccepting,
-    /// Another key for accepted sessions, and how long the one before is accepted.
-    Rotate {
-        keep: u16,
-    },
-}
-
-#[derive(Debug, Arbitrary)]
-struct Packet {
-    conv: u8,
-    kind: Kind,
-    key: u8,
-    damaged: bool,
-}
-
-#[derive(Debug, Arbitrary)]
-enum Kind {
-    /// A first PUSH, with one of two payloads.
-    First(bool),
-    Push(u8),
-    Ping,
-    /// A HELLO of one of a few ids.
-    Hello(u8),
-    Ack,
-    Garbage(u8),
-}
 
 #[derive(Debug)]
 struct NoNonces;
@@ -176,36 +112,6 @@ struct Model {
     recorded: Vec<(Vec<u8>, usize)>,
     offered: u64,
     handed_over: u64,
-}
-
-fn address(number: u8) -> SocketAddr {
-    let number = number % 6;
-    match number {
-        0 => "[fe80::1%3]:4000".parse().unwrap(),
-        // Nobody can be answered at port 0.
-        1 => SocketAddr::from(([10, 0, 0, 1], 0)),
-        _ => SocketAddr::from(([10, 0, 0, number / 2], 4_000)),
-    }
-}
-
-/// A segment with its payload.
-fn segment(conv: u32, cmd: Command, sn: u32, payload: &[u8]) -> Vec<u8> {
-    let len = payload.len() as u32;
-    let header = SegmentHeader { conv, cmd, frg: 0, wnd: 128, ts: 1, sn, una: 0, len };
-    [&header.to_bytes()[..], payload].concat()
-}
-
-/// `frg` of extension segments.
-const HELLO: u8 = 1;
-const RETRY: u8 = 3;
-const ABORT: u8 = 6;
-const RESET: u8 = 7;
-const PING: u8 = 8;
-
-fn extension(conv: u32, subtype: u8, tag: u32, body: &[u8]) -> Vec<u8> {
-    let (cmd, len) = (Command::Extension, body.len() as u32);
-    let header = SegmentHeader { conv, cmd, frg: subtype, wnd: 128, ts: 1, sn: tag, una: 0, len };
-    [&header.to_bytes()[..], body].concat()
 }
 
 impl Model {
@@ -570,8 +476,15 @@ impl Model {
     }
 }
 
-fuzz_target!(|plan: Plan| {
-    let mut run = Model::new(&plan);
+fuzz_target!(|input: Input| {
+    match input {
+        Input::Static(plan) => run(&plan),
+        Input::Agreements(plan) => agreements::run(&plan),
+    }
+});
+
+fn run(plan: &Plan) {
+    let mut run = Model::new(plan);
     for operation in plan.operations.iter().take(MAX_OPERATIONS) {
         match operation {
             Operation::Batch { source, answers, packets } => {
@@ -613,4 +526,4 @@ fuzz_target!(|plan: Plan| {
         }
         run.check();
     }
-});
+}

@@ -10,23 +10,32 @@
 //!   without progress, unless a session ended by its own rules, and those are checked to have applied;
 //! * once the link is dead instead, a session that has something unacknowledged ends by itself.
 //!
+//! So it is with sessions that have agreed on keys, too, which change meanwhile: nothing of the peer is refused but what comes twice, or
+//! was sent before an end gave its memory of what it has seen away.
+//!
 //! Nothing is corrupted on the way: without a cipher a packet carries no checksum (UDP has one).
 
 #![no_main]
 
+#[path = "two_peers/plan.rs"]
+mod plan;
+#[path = "two_peers/sealed.rs"]
+mod sealed;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use arbitrary::Arbitrary;
 use kcp9::{
-    CongestionControl, KcpConfig, NoDelay, SessionSettings,
+    KcpConfig, SessionSettings,
     fec::AdaptiveFec,
     proto::{
-        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, ReadError, Stats,
-        WriteError,
+        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, PacketError,
+        ReadError, Stats, WriteError, noise,
     },
 };
-use kcp9_simulator::{LinkSettings, Rng, link::Link, payload::Payload};
+use kcp9_simulator::{Rng, link::Link, payload::Payload};
 use libfuzzer_sys::fuzz_target;
+
+use self::plan::{Action, Operation, Plan, fec, fec_flush, mtu, path, sound_path, window};
 
 /// Longest time without progress on a sound link: the longest RTO and the longest probe, one behind the other, and what
 /// a few settings of `interval` add.
@@ -36,188 +45,9 @@ const MAX_SEGMENTS: u64 = 600;
 const MAX_OPERATIONS: usize = 250;
 /// Datagrams one `poll_transmit` loop may produce before it counts as endless.
 const MAX_PACKETS: usize = 50_000;
-
-#[derive(Debug, Arbitrary)]
-struct Plan {
-    seed: u32,
-    /// Whole messages (`send`, `recv`) rather than bytes (either kind of call).
-    messages: bool,
-    /// First sn, counted back from the wrap.
-    before_wrap: u8,
-    /// The link goes dead in the end, rather than sound.
-    dead: bool,
-    configs: [Settings; 2],
-    operations: Vec<Operation>,
-}
-
-#[derive(Debug, Arbitrary)]
-enum Control {
-    BbrLike,
-    Bbr3,
-    Cubic,
-    DelayBased,
-    Kcp,
-}
-
-#[derive(Debug, Arbitrary)]
-struct Settings {
-    mtu: u8,
-    send_window: u8,
-    recv_window: u8,
-    nodelay: Knobs,
-    control: Control,
-    stream: bool,
-    ack_no_delay: bool,
-    write_delay: bool,
-    dead_timeout: u8,
-    dead_link: u8,
-    linger: u8,
-    idle_timeout: u8,
-    fec: u8,
-    fec_adaptive: bool,
-    fec_flush: u8,
-}
-
-#[derive(Debug, Arbitrary, Clone, Copy)]
-struct Knobs {
-    nodelay: bool,
-    interval: u8,
-    resend: u8,
-    nc: bool,
-}
-
-#[derive(Debug, Arbitrary)]
-struct Operation {
-    second: bool,
-    action: Action,
-}
-
-#[derive(Debug, Arbitrary)]
-enum Action {
-    Write(u16),
-    Send(u16),
-    SendDatagram(u16),
-    Read(u16),
-    Recv,
-    RecvDatagrams,
-    /// Runs the link and both sessions for this many milliseconds.
-    Run(u16),
-    /// Runs to the next thing that happens.
-    Step,
-    /// Input without output: an application that is slow to transmit.
-    Wait(u8),
-    Link {
-        loss: u8,
-        duplicate: u8,
-        delay: u8,
-        jitter: u8,
-    },
-    DropNext(u8),
-    Reads(bool),
-    Shutdown,
-    Windows(u8, u8),
-    NoDelay(Knobs),
-    Mtu(u8),
-    Fec(u8),
-    FecAdaptive(bool),
-    FecFlush(u8),
-    Stream(bool),
-    AckNoDelay(bool),
-    WriteDelay(bool),
-    Flush,
-    Trim,
-}
-
-impl Settings {
-    fn config(&self) -> KcpConfig {
-        let seconds = |choice: u8| Duration::from_secs([1, 5, 30, 300][usize::from(choice) % 4]);
-        KcpConfig::builder()
-            .mtu(mtu(self.mtu))
-            .send_window(window(self.send_window))
-            .recv_window(window(self.recv_window))
-            .nodelay(self.nodelay.build())
-            .congestion_control(match self.control {
-                Control::BbrLike => CongestionControl::BbrLike,
-                Control::Bbr3 => CongestionControl::Bbr3,
-                Control::Cubic => CongestionControl::Cubic,
-                Control::DelayBased => CongestionControl::DelayBased,
-                Control::Kcp => CongestionControl::Kcp,
-            })
-            .stream(self.stream)
-            .ack_no_delay(self.ack_no_delay)
-            .write_delay(self.write_delay)
-            .dead_timeout(seconds(self.dead_timeout))
-            .dead_link(if self.dead_link < 192 { 0 } else { u32::from(self.dead_link) - 190 })
-            .linger(seconds(self.linger))
-            .idle_timeout((self.idle_timeout >= 192).then(|| seconds(self.idle_timeout)))
-            .fec(fec(self.fec).0, fec(self.fec).1)
-            .datagram_queue(if self.fec < 128 { 20_000 } else { 0 })
-            .fec_adaptive(self.fec_adaptive.then(AdaptiveFec::default))
-            .fec_flush(fec_flush(self.fec_flush))
-            .build()
-            .expect("settings in range")
-    }
-}
-
-/// Data and parity shards: none as often as some.
-fn fec(choice: u8) -> (usize, usize) {
-    [(0, 0), (10, 3), (0, 0), (1, 1), (0, 0), (3, 2), (0, 0), (2, 5)][usize::from(choice) % 8]
-}
-
-/// No copies as often as some.
-fn fec_flush(choice: u8) -> Option<Duration> {
-    (choice >= 128).then(|| Duration::from_millis(u64::from(choice) - 127))
-}
-
-impl Knobs {
-    fn build(self) -> NoDelay {
-        NoDelay {
-            nodelay: self.nodelay,
-            interval: Duration::from_millis(1 + u64::from(self.interval) % 120),
-            resend: u32::from(self.resend) % 5,
-            nc: self.nc,
-        }
-    }
-}
-
-/// From the smallest there is past a jumbo frame.
-fn mtu(choice: u8) -> usize {
-    match choice {
-        0..128 => 64 + usize::from(choice),
-        128..192 => 1_400,
-        192..240 => 1_500,
-        _ => 9_000,
-    }
-}
-
-fn window(choice: u8) -> u32 {
-    match choice {
-        0..64 => 1 + u32::from(choice) % 8,
-        64..160 => 32,
-        _ => u32::from(choice) * 4,
-    }
-}
-
-/// Of 256 packets, `choice` and one more, if it is not 0.
-fn probability(choice: u8) -> f64 {
-    if choice == 0 { 0.0 } else { (f64::from(choice) + 1.0) / 256.0 }
-}
-
-/// What becomes of packets. Each is late by a time of its own, so the later one often overtakes.
-fn path(loss: u8, duplicate: u8, delay: u8, jitter: u8) -> LinkSettings {
-    LinkSettings {
-        loss: probability(loss),
-        duplicate: probability(duplicate),
-        delay: Duration::from_millis(delay.into()),
-        reorder: if jitter == 0 { 0.0 } else { 1.0 },
-        reorder_delay: Duration::from_millis(jitter.into()),
-        ..LinkSettings::default()
-    }
-}
-
-fn sound_path() -> LinkSettings {
-    path(0, 0, 10, 0)
-}
+/// How long a key is used, and some more: a run does that a few times.
+const PAST_KEYS: Duration = Duration::from_secs(3_700);
+const MAX_KEY_CHANGES: u32 = 3;
 
 struct End {
     connection: Connection,
@@ -248,6 +78,8 @@ impl End {
 
 struct World {
     ends: [End; 2],
+    /// How often it ran for longer than a key is used.
+    key_changes: u32,
     now: Instant,
     sent: u64,
     messages: bool,
@@ -260,32 +92,46 @@ impl World {
     fn new(plan: &Plan) -> Self {
         let first_sn = 0_u32.wrapping_sub(plan.before_wrap.into());
         let mut rng = Rng::new(plan.seed.into());
-        let mut end = |settings: &Settings| {
-            let config = settings.config();
-            End {
-                connection: Connection::starting_at(7, &config, Instant::ZERO, first_sn),
-                config,
-                written: 0,
-                delivered: 0,
-                messages: Vec::new(),
-                messages_read: 0,
-                reads: false,
-                news_at: Instant::ZERO,
-                shut_down_at: None,
-                flushed: false,
-                payload: Payload::new(rng.next()),
-                link: Link::new(sound_path(), rng.fork()),
-                under_way: BTreeMap::new(),
-            }
+        let [one, other] = match plan.noise.map(sealed::noise) {
+            Some([connects, accepts]) => [Some(connects), Some(accepts)],
+            None => [None, None],
         };
+        let configs = [plan.configs[0].config(one), plan.configs[1].config(other)];
+        let connections = if plan.noise.is_some() {
+            sealed::connections(configs.each_ref(), &mut rng)
+        } else {
+            configs.each_ref().map(|config| Connection::starting_at(7, config, Instant::ZERO, first_sn))
+        };
+        let mut end = |connection: Connection, config: KcpConfig| End {
+            connection,
+            config,
+            written: 0,
+            delivered: 0,
+            messages: Vec::new(),
+            messages_read: 0,
+            reads: false,
+            news_at: Instant::ZERO,
+            shut_down_at: None,
+            flushed: false,
+            payload: Payload::new(rng.next()),
+            link: Link::new(sound_path(), rng.fork()),
+            under_way: BTreeMap::new(),
+        };
+        let ([one, other], [config, other_config]) = (connections, configs);
         Self {
-            ends: [end(&plan.configs[0]), end(&plan.configs[1])],
+            ends: [end(one, config), end(other, other_config)],
+            key_changes: 0,
             now: Instant::ZERO,
             sent: 0,
             messages: plan.messages,
             in_batches: plan.seed.is_multiple_of(2),
             buffer: vec![0; 65_536],
         }
+    }
+
+    /// Whether the two have agreed on keys.
+    fn is_sealed(&self) -> bool {
+        self.ends[0].connection.is_sealed()
     }
 
     fn operate(&mut self, operation: &Operation) {
@@ -304,6 +150,12 @@ impl World {
             Action::SendDatagram(len) => self.send_datagram(at, len),
             Action::RecvDatagrams => self.recv_datagrams(at),
             Action::Run(millis) => self.run_for(Duration::from_millis(millis.into())),
+            Action::RunPastKeys => {
+                if self.is_sealed() && self.key_changes < MAX_KEY_CHANGES {
+                    self.key_changes += 1;
+                    self.run_for(PAST_KEYS);
+                }
+            }
             Action::Step => {
                 self.step(now + Duration::from_secs(1));
             }
@@ -366,7 +218,9 @@ impl World {
     fn write(&mut self, at: usize, len: u16, message: bool) {
         let (now, message) = (self.now, message || self.messages);
         let end = &mut self.ends[at];
-        let mss = (end.connection.mtu() - HEADER_LEN) as u64;
+        let is_sealed = end.connection.is_sealed();
+        let around = if is_sealed { noise::HEADER_LEN + noise::TAG_LEN } else { 0 };
+        let mss = (end.connection.mtu() - around - HEADER_LEN) as u64;
         let room = (MAX_SEGMENTS * mss).saturating_sub(end.written);
         let bytes = end.payload.bytes(end.written, u64::from(len).min(room) as usize);
         let count = if message {
@@ -388,7 +242,9 @@ impl World {
             Err(WriteError::EmptyMessage) => assert!(message && bytes.is_empty()),
             Err(WriteError::MessageTooLong { max }) => {
                 // Less an FEC header, where there is one.
-                assert!([255 * mss, 255 * (mss - 8)].contains(&(max as u64)), "{max}");
+                let fits = [255 * mss, 255 * (mss - 8)].contains(&(max as u64));
+                // A session with the extensions begins with packets that nearly every path carries.
+                assert!(fits || is_sealed && (max as u64) < 255 * mss, "{max}");
                 assert!(bytes.len() > max);
             }
             Err(WriteError::ShutDown) => assert!(end.shut_down_at.is_some()),
@@ -453,6 +309,10 @@ impl World {
                 match error {
                     ReadError::Blocked => assert!(!end.closed()),
                     ReadError::Closed(reason) => assert_eq!(end.connection.close_reason(), Some(reason)),
+                    ReadError::Finished => {
+                        assert!(end.connection.is_sealed() && other.shut_down_at.is_some());
+                        assert_eq!(end.delivered, other.written);
+                    }
                     _ => unreachable!(),
                 }
                 false
@@ -499,14 +359,20 @@ impl World {
             let mut bytes = vec![0xee; stride / 2];
             let begin = bytes.len();
             bytes.extend(batch.concat());
-            let block = Arc::new(bytes.into_boxed_slice());
-            let drops = end.connection.handle_batch(self.now, &block, begin..block.len(), stride);
+            let mut block = Arc::new(bytes.into_boxed_slice());
+            let range = begin..block.len();
+            let is_sealed = end.connection.is_sealed();
+            let mut drops = end.connection.handle_sealed_batch(self.now, &mut block, range, stride);
+            if is_sealed {
+                drops.replayed = 0;
+            }
             assert_eq!(drops, BatchDrops::default(), "a packet of the peer's was refused");
             return;
         }
         for packet in batch {
             let outcome = end.connection.handle_packet(self.now, &mut packet.clone());
-            assert_eq!(outcome, Ok(()), "a packet of the peer's was refused");
+            let comes_twice = end.connection.is_sealed() && outcome == Err(PacketError::Replayed);
+            assert!(outcome.is_ok() || comes_twice, "a packet of the peer's was refused: {outcome:?}");
         }
     }
 
@@ -527,7 +393,7 @@ impl World {
             }
         }
         // One of each kind at most, and two of FEC.
-        for _ in 0..7 {
+        for _ in 0..10 {
             match self.ends[at].connection.poll_event() {
                 None => return self.check_gauges(at),
                 Some(Event::Flushed) => {
@@ -558,6 +424,10 @@ impl World {
             }
             CloseReason::IdleTimeout => {
                 assert!(silence >= end.config.idle_timeout().expect("no idle timeout was set"));
+            }
+            CloseReason::Finished => {
+                assert!(self.is_sealed() && self.ends.iter().all(|end| end.shut_down_at.is_some()));
+                assert!(end.connection.is_flushed());
             }
             _ => panic!("closed by {reason:?}"),
         }
