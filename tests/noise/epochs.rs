@@ -251,7 +251,7 @@ fn a_session_goes_on_while_keys_change_and_its_client_moves() {
 }
 
 #[test]
-#[ignore = "1,000 seeds: cargo test -p kcp9-tests --release --test noise -- --ignored many_seeds"]
+#[ignore = "half a minute: cargo test -p kcp9-tests --release --test noise -- --ignored many_seeds"]
 fn a_session_goes_on_while_keys_change_and_its_client_moves_for_many_seeds() {
     (0..1_000).for_each(run);
 }

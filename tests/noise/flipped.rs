@@ -73,7 +73,7 @@ impl Ends {
             if sent == 0 {
                 let timers = server.sessions.values().filter_map(|session| session.poll_timeout());
                 now = timers.chain(client.poll_timeout()).min().unwrap().max(now + ms(1));
-                assert!(now - START < std::time::Duration::from_secs(20), "no session");
+                assert!(now - START < std::time::Duration::from_secs(5), "no session");
             }
         }
         assert_eq!(answer, REQUEST);
@@ -117,7 +117,7 @@ fn a_flipped_bit_of_an_answer_or_a_last_message_of_xx_is_in_nobodys_way() {
 }
 
 #[test]
-#[ignore = "half a minute: cargo test -p kcp9-tests --release --test noise -- --ignored a_flipped_bit"]
+#[ignore = "20 s: cargo test -p kcp9-tests --release --test noise -- --ignored a_flipped_bit"]
 fn a_flipped_bit_of_a_handshake_of_any_pattern_is_in_nobodys_way() {
     for pattern in Pattern::all() {
         Ends::new(pattern).flip(&[HELLO, ANSWER, LAST]);
