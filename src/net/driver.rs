@@ -39,6 +39,8 @@ mod lingering;
 mod openings;
 mod overload;
 mod parcels;
+#[cfg(feature = "noise")]
+mod randomness;
 mod rebind;
 mod receive;
 mod rotation;
@@ -91,10 +93,6 @@ const PACKETS_FOR_A_TIMEOUT: usize = 4;
 const UNREAD_RETRY: Duration = Duration::from_millis(10);
 /// How long what the endpoint may forget is left to its next packet. Only then the driver wakes up for it.
 const FORGET_LATE: Duration = Duration::from_secs(10);
-/// How long the randomness that the keys of a session were drawn from may stay. With an agreement that waited for its peer, it goes when
-/// that is forgotten; one with early data waits for nobody.
-#[cfg(feature = "noise")]
-const RESEED_AFTER: Duration = Duration::from_secs(40);
 /// How often a session that waits for room in the socket's buffer is served, even if the socket reports no room.
 const BLOCKED_RETRY: Duration = Duration::from_millis(50);
 
@@ -370,23 +368,6 @@ impl Driver {
             self.reseed_noise();
             self.plan_forgetting();
         }
-    }
-
-    /// Copies of a machine that was saved while it ran are not to agree on keys with the same secrets for long.
-    #[cfg(feature = "noise")]
-    #[cold]
-    fn reseed_noise(&mut self) {
-        // Without randomness it goes on with what it has.
-        if let Ok(mut random) = entropy::draw::<{ Endpoint::NOISE_RANDOM_BYTES }>() {
-            self.endpoint.reseed_noise(&mut random);
-        }
-    }
-
-    /// A session has keys that were agreed on here.
-    #[cfg(feature = "noise")]
-    #[cold]
-    fn plan_reseeding(&mut self, now: Instant) {
-        self.forget_at = earliest([self.forget_at, Some(now + RESEED_AFTER)]);
     }
 
     fn plan_forgetting(&mut self) {

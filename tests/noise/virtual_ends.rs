@@ -115,16 +115,8 @@ impl Server {
         let mut sent = std::mem::take(&mut self.replies);
         let mut ended = Vec::new();
         for (handle, connection) in &mut self.sessions {
-            let mut bytes = [0; 4_096];
-            while self.echoes {
-                match connection.read(&mut bytes) {
-                    Ok(len) => assert_eq!(connection.write(now, &bytes[..len]), Ok(len)),
-                    Err(ReadError::Finished) => {
-                        connection.shutdown(now);
-                        break;
-                    }
-                    Err(_) => break,
-                }
+            if self.echoes {
+                echo(connection, now);
             }
             let packets = driven_with(connection, now, |event| match event {
                 Event::Validated => self.endpoint.validated(*handle),
@@ -143,6 +135,18 @@ impl Server {
             assert!(self.endpoint.close_sealed(now, handle, record, keys));
         }
         sent
+    }
+}
+
+/// Writes what was read, and ends the stream behind its end.
+fn echo(connection: &mut Connection, now: Instant) {
+    let mut bytes = [0; 4_096];
+    loop {
+        match connection.read(&mut bytes) {
+            Ok(len) => assert_eq!(connection.write(now, &bytes[..len]), Ok(len)),
+            Err(ReadError::Finished) => break connection.shutdown(now),
+            Err(_) => break,
+        }
     }
 }
 
