@@ -209,7 +209,8 @@ pub enum CloseReason {
     /// The local application closed the session, or the listener or endpoint it belongs to.
     Aborted,
     /// As many packets were encrypted as random nonces allow under one key: see
-    /// [`PacketCipher::nonce_limit`](crate::crypto::PacketCipher::nonce_limit).
+    /// [`PacketCipher::nonce_limit`](crate::crypto::PacketCipher::nonce_limit). Or, in a session with keys of its own, 2^33 under one that the peer
+    /// has not followed.
     NonceLimit,
     /// The packet cipher failed to encrypt.
     SealFailed(SealError),
