@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Unstructured};
 use kcp9::{
     CookiePolicy, KcpConfig,
     crypto::{CipherKind, Framing, Key, PacketCrypto},
@@ -47,7 +47,11 @@ pub(crate) struct Plan {
     few: bool,
     one_per_address: bool,
     serves_static: bool,
+    /// Early data of the first client, which is there from the beginning.
+    early: u16,
     operations: Vec<Operation>,
+    /// So many more are drawn by the seed: a plan of few bytes goes far, too.
+    drawn: u8,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -569,9 +573,24 @@ impl World {
     }
 }
 
+/// Operations by the seed. Servers that go are among them now and then only.
+fn drawn(plan: &Plan) -> Vec<Operation> {
+    let mut rng = Rng::new(!u64::from(plan.seed));
+    let mut bytes = [0; 24];
+    let mut draw = || {
+        rng.fill(&mut bytes);
+        let operation = Operation::arbitrary(&mut Unstructured::new(&bytes)).ok()?;
+        let goes = matches!(operation, Operation::Restart | Operation::StopAccepting);
+        (!goes || rng.chance(0.05)).then_some(operation)
+    };
+    (0..plan.drawn % 64).filter_map(|_| draw()).collect()
+}
+
 pub(crate) fn run(plan: &Plan) {
     let mut world = World::new(plan);
-    for operation in plan.operations.iter().take(MAX_OPERATIONS) {
+    world.operate(&Operation::Begin { conv: 0, at: 1, early: plan.early });
+    world.operate(&Operation::Write { client: 0, len: 2_000 });
+    for operation in plan.operations.iter().take(MAX_OPERATIONS).chain(&drawn(plan)) {
         world.operate(operation);
     }
     world.check_that_others_are_served();
