@@ -28,8 +28,8 @@ use kcp9::{
     KcpConfig, SessionSettings,
     fec::AdaptiveFec,
     proto::{
-        BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant, PacketError,
-        ReadError, Stats, WriteError, noise,
+        AbortReason, BatchDrops, CloseReason, Connection, DatagramSendError, Event, HEADER_LEN, Instant,
+        PacketError, ReadError, Stats, WriteError, noise,
     },
 };
 use kcp9_simulator::{Rng, link::Link, payload::Payload};
@@ -418,7 +418,8 @@ impl World {
                 assert!(end.config.dead_link() > 0 || silence >= end.config.dead_timeout());
             }
             CloseReason::LingerTimeout => {
-                assert!(!end.flushed && !end.connection.is_flushed());
+                // With the extensions, the end of the stream wants an answer, too.
+                assert!(!end.flushed && (self.is_sealed() || !end.connection.is_flushed()));
                 let since = end.shut_down_at.expect("a linger without a shutdown");
                 assert!(self.now - since >= end.config.linger());
             }
@@ -428,6 +429,13 @@ impl World {
             CloseReason::Finished => {
                 assert!(self.is_sealed() && self.ends.iter().all(|end| end.shut_down_at.is_some()));
                 assert!(end.connection.is_flushed());
+            }
+            // The other end has ended by such a rule, and says so.
+            CloseReason::AbortedByPeer(AbortReason::TimedOut) => {
+                let other = self.ends[1 - at].connection.close_reason();
+                let rules =
+                    [CloseReason::DeadLink, CloseReason::LingerTimeout, CloseReason::IdleTimeout].map(Some);
+                assert!(self.is_sealed() && rules.contains(&other), "{other:?}");
             }
             _ => panic!("closed by {reason:?}"),
         }
