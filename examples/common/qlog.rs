@@ -201,7 +201,32 @@ fn ms(time: Duration) -> f64 {
 /// A counter of [`Stats`]: its group, its name, and where it is.
 type Counter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-macro_rules! counters {
+/// Hands the groups and names of all counters of a session to another macro.
+macro_rules! with_counters {
+    ($then:ident) => {
+        $then! {
+            udp { packets_sent bytes_sent packets_received bytes_received wrong_conv malformed forged replayed }
+            segments {
+                sent received push_sent push_received acks_sent acks_received window_probes duplicates out_of_window
+            }
+            recovery { fast_resends early_resends timeout_resends fec_flush_copies }
+            stream { bytes_written bytes_read }
+            fec {
+                parity_sent parity_received parity_wasted groups_complete recovered unrecoverable late mismatches
+                peer_changes
+            }
+            datagrams { sent received dropped_unsent dropped_unread unwanted }
+            extensions { sent received dropped wrong_tag malformed unknown moves }
+            ecn {
+                ect0_sent ect0_received ect1_received ce_received reports_sent reports_received ce_reported
+                congestion_events
+            }
+            mtu { black_holes fragmentable }
+        }
+    };
+}
+
+macro_rules! listed {
     ($($group:ident { $($name:ident)* })*) => {
         /// All counters of a session.
         pub(crate) const COUNTERS: &[Counter] =
@@ -209,25 +234,7 @@ macro_rules! counters {
     };
 }
 
-counters! {
-    udp { packets_sent bytes_sent packets_received bytes_received wrong_conv malformed forged replayed }
-    segments {
-        sent received push_sent push_received acks_sent acks_received window_probes duplicates out_of_window
-    }
-    recovery { fast_resends early_resends timeout_resends fec_flush_copies }
-    stream { bytes_written bytes_read }
-    fec {
-        parity_sent parity_received parity_wasted groups_complete recovered unrecoverable late mismatches
-        peer_changes
-    }
-    datagrams { sent received dropped_unsent dropped_unread unwanted }
-    extensions { sent received dropped wrong_tag malformed unknown moves }
-    ecn {
-        ect0_sent ect0_received ect1_received ce_received reports_sent reports_received ce_reported
-        congestion_events
-    }
-    mtu { black_holes fragmentable }
-}
+with_counters!(listed);
 
 // ---- Reading ----
 

@@ -20,6 +20,7 @@ mod processes;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(feature = "metrics")]
+#[macro_use]
 #[path = "../../examples/common/qlog.rs"]
 mod qlog;
 #[cfg(feature = "metrics")]

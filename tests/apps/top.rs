@@ -59,25 +59,7 @@ fn a_session_is_told_by_the_statistics_that_its_fields_name() {
             stats
         }};
     }
-    let mut stats = numbered! {
-        udp { packets_sent bytes_sent packets_received bytes_received wrong_conv malformed forged replayed }
-        segments {
-            sent received push_sent push_received acks_sent acks_received window_probes duplicates out_of_window
-        }
-        recovery { fast_resends early_resends timeout_resends fec_flush_copies }
-        stream { bytes_written bytes_read }
-        fec {
-            parity_sent parity_received parity_wasted groups_complete recovered unrecoverable late mismatches
-            peer_changes
-        }
-        datagrams { sent received dropped_unsent dropped_unread unwanted }
-        extensions { sent received dropped wrong_tag malformed unknown moves }
-        ecn {
-            ect0_sent ect0_received ect1_received ce_received reports_sent reports_received ce_reported
-            congestion_events
-        }
-        mtu { black_holes fragmentable }
-    };
+    let mut stats = with_counters!(numbered);
     let millis = Duration::from_millis;
     (stats.path.rtt, stats.path.rtt_var) = (millis(501), millis(502));
     (stats.path.min_rtt, stats.path.rto) = (millis(503), millis(504));

@@ -54,9 +54,9 @@ impl<T: AsRef<Scheduled>> RunQueue<T> {
     /// When the driver has ended.
     pub(in crate::net) fn schedule(&self, session: &Arc<T>) -> Result<(), DriverEnded> {
         let scheduled = &(**session).as_ref().0;
-        // A writer of small pieces finds it set each time, and a look takes a part of what the swap does. It is as good: the driver clears
-        // it before it takes the session's lock. Who had that lock after the driver finds it cleared; what was changed before, the
-        // driver finds.
+        // A writer of small pieces finds the flag set each time, and reading it costs a part of what a swap does. That is enough, since
+        // sessions are changed under their lock, and the driver clears the flag before it takes that. Who had the lock before the driver
+        // changed what the driver sees; who has it afterwards reads the flag as it was cleared.
         if scheduled.load(Ordering::Acquire) || scheduled.swap(true, Ordering::AcqRel) {
             return Ok(());
         }

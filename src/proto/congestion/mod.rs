@@ -176,10 +176,10 @@ impl ControllerFactory for CongestionControl {
 
 /// Makes the controller of each session.
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
-    /// A controller for a path that nothing has been sent on. It is called when a session begins, and again when
-    /// [`nc`](crate::NoDelay::nc) is turned off while the session lives; segments may then be in flight that the new
-    /// controller was not told of. `now` is then the time at which the peer was heard last. `mtu` is the size of a full
-    /// segment with its header, in bytes.
+    /// A controller for a path that nothing has been sent on. It is called when a session begins; when
+    /// [`nc`](crate::NoDelay::nc) is turned off while the session lives: segments may then be in flight that the new
+    /// controller was not told of, and `now` is the time at which the peer was heard last; and when one that was
+    /// [parked](Controller::park) is needed. `mtu` is the size of a full segment with its header, in bytes.
     fn build(&self, now: Instant, mtu: usize) -> Box<dyn Controller>;
 }
 
@@ -266,20 +266,21 @@ pub trait Controller: fmt::Debug + Send + Sync {
         Metrics::default()
     }
 
-    /// A session that has been idle for a second or more gives back its memory. Where another controller can go on by what this one
-    /// answered last, this says how far it has come, and it is dropped. When the session sends again, or its mtu changes, another is
-    /// [built](ControllerFactory::build) and told to [`resume`](Self::resume). `None`, as by default, and it is kept.
+    /// Whether the controller can be parked: dropped while nothing is in flight, so that its memory is free, as another can go on by what
+    /// it answered last. It is asked when the session begins, and when it gives back its memory because it is idle. How far it has come,
+    /// and it is dropped; when the session sends, or its mtu changes, another is [built](ControllerFactory::build) and told to
+    /// [`resume`](Self::resume). `None`, the default, and it is kept.
     fn park(&self) -> Option<Stage> {
         None
     }
 
-    /// Goes on for a controller that has answered [`park`](Self::park). It is called before anything else.
+    /// Goes on for a controller that was parked. It is called before anything else.
     fn resume(&mut self, now: Instant, parked: &Parked) {
         _ = (now, parked);
     }
 }
 
-/// How far a controller has come when its session becomes idle; see [`Controller::park`].
+/// How far a controller has come; see [`Controller::park`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// It still looks for what the path carries.
@@ -288,7 +289,7 @@ pub enum Stage {
     Steady,
 }
 
-/// Where a controller stood that is gone; see [`Controller::resume`].
+/// What a controller that was parked leaves to the one that goes on for it; see [`Controller::resume`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parked {

@@ -55,12 +55,14 @@ pub(super) struct Path {
     pacer: Pacer,
     timeout_budget: TimeoutBudget,
     delivery_rate: DeliveryRate,
+    /// What controllers are made by.
     control: CongestionControl,
-    /// `None` under `nc`: the peers' windows are the only limit. And where it is parked.
+    /// `None` under `nc`, where the peers' windows are the only limit, and while it is parked.
     controller: Option<Box<dyn Controller>>,
-    /// Where a controller is parked, the next segment makes one anew. `limits` are those that it answered last, and this is the
-    /// delivery rate that it knew.
+    /// How far the parked controller had come. The next segment makes another that goes on for it. Until then `limits` are what the
+    /// parked one answered last.
     parked: Option<Stage>,
+    /// The delivery rate that it knew.
     parked_rate: u64,
     limits: Limits,
     mode: ModeWatch,

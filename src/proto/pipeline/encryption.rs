@@ -19,7 +19,7 @@ use crate::{
 /// Packets that begin a session, remembered until [`take_sent_first`](Encryption::take_sent_first).
 const MAX_SENT_FIRST: usize = 64;
 
-/// Each is in a box of its own: what a session needs of one kind is not kept for one of the other.
+/// Each kind has a box of its own, so that a session with keys of its own does not take the room of a static key's replay windows.
 #[derive(Debug)]
 pub(super) enum Encryption {
     /// A cipher whose key is that of many sessions.
