@@ -87,7 +87,7 @@ pub enum KcpError {
     /// The peer began another session from the same address, and the listener allows only
     /// [one](crate::KcpConfigBuilder::one_session_per_address).
     Replaced,
-    /// The peer had not shown that it hears this end, nothing came from it for a second, and there were too many such sessions:
+    /// The peer had not shown that it hears this end, for ten seconds or with a second of silence, and there were too many such sessions:
     /// see [`max_half_open`](crate::KcpConfigBuilder::max_half_open).
     Evicted,
     /// The socket already has a session with the same peer and conv.

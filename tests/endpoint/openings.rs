@@ -7,7 +7,7 @@ use kcp9::{
 use kcp9_simulator::ms;
 
 use crate::{
-    host::{Host, address, client, first_packet, push},
+    host::{Host, address, client, first_packet, push, segment},
     network::deliver_all,
 };
 
@@ -91,6 +91,79 @@ fn a_client_with_a_slow_path_gets_in_under_a_flood() {
     }
     assert!(host.endpoint.find(client(1), CONV).is_some());
     knock(&mut host, at(now), 1, true);
+}
+
+/// A forger sends something for each session of its own often enough that none is silent for a second, and begins those anew that end.
+struct SlowDrip {
+    sessions: u32,
+    packet: Vec<u8>,
+}
+
+impl SlowDrip {
+    /// What may come each 900 ms: without having read anything, all of it is worth the same.
+    fn all(sessions: u32) -> [Self; 4] {
+        let ack = segment(CONV, Command::Ack, 0);
+        let packets = [segment(CONV, Command::Wins, 0), first_packet(CONV), push(CONV, 1, 0, b"?"), ack];
+        packets.map(|packet| Self { sessions, packet })
+    }
+
+    fn send(&self, host: &mut Host, now: Instant) {
+        for number in 0..self.sessions {
+            let source = client(number);
+            let is_there = host.endpoint.find(source, CONV).is_some();
+            let packet = if is_there { self.packet.clone() } else { first_packet(CONV) };
+            host.receive_one(now, source, &packet);
+        }
+        host.drive(now);
+    }
+}
+
+/// A client of another kind, which is there when the forger has all places and has had its turn.
+#[test]
+fn a_drip_of_packets_for_forged_sessions_holds_their_places_for_ten_seconds() {
+    // The first has a limit for all, the second one for the network that all are of.
+    let limits = [(20, 1_000), (1_000, 20)];
+    for (max, of_network) in limits {
+        for drip in SlowDrip::all(20) {
+            let limits = settings().max_half_open(max).max_half_open_of_network(of_network);
+            let mut host = server(limits);
+            let mut got_in = Vec::new();
+            for round in 0..80 {
+                let now = 900 * round;
+                drip.send(&mut host, at(now));
+                let next = 100 + got_in.len() as u32;
+                knock(&mut host, at(now + 1), next, true);
+                if host.endpoint.find(client(next), CONV).is_some() {
+                    got_in.push(now);
+                }
+            }
+            assert_eq!(got_in.first(), Some(&10_800), "as soon as they are ten seconds old");
+            // And so are those that the forger begins in their places.
+            assert!(got_in.len() > 20, "{got_in:?}");
+            let (stats, len) = (host.stats(), host.endpoint.half_open());
+            assert!(len <= 20, "{len}");
+            assert!(stats.evicted >= got_in.len() as u64, "{stats:?}");
+            for number in 0..got_in.len() as u32 {
+                assert!(host.endpoint.find(client(100 + number), CONV).is_some(), "validated ones stay");
+            }
+        }
+    }
+}
+
+/// Its ACKs are lost for long, and it goes on sending.
+#[test]
+fn who_is_half_open_for_long_stays_while_there_is_room() {
+    for drip in SlowDrip::all(19) {
+        let mut host = server(settings().max_half_open(20).max_half_open_of_network(20));
+        for round in 0..30 {
+            drip.send(&mut host, at(900 * round));
+            // Others come and are validated.
+            knock(&mut host, at(900 * round + 1), 100 + round as u32, true);
+        }
+        assert_eq!((host.endpoint.half_open(), host.stats().evicted, host.stats().accepted), (19, 0, 49));
+        knock(&mut host, at(27_000), 0, true);
+        assert_eq!(host.endpoint.half_open(), 18, "the answer to a question of theirs is proof at any time");
+    }
 }
 
 #[test]

@@ -302,8 +302,8 @@ impl KcpConfigBuilder {
         self
     }
 
-    /// Sessions that a listener has at most: 1 to 16,777,216, default 1,048,576. When there are as many, a session that is half-open
-    /// and idle gives way to a new one; else the new one is refused, and its client tries again. A session takes 3 to 5 KiB while it
+    /// Sessions that a listener has at most: 1 to 16,777,216, default 1,048,576. When there are as many, a session gives way to a new one
+    /// that is half-open and idle, or has been half-open for long; else the new one is refused, and its client tries again. A session takes 3 to 5 KiB while it
     /// is idle.
     pub const fn max_sessions(mut self, sessions: usize) -> Self {
         self.config.max_sessions = sessions;
@@ -312,8 +312,8 @@ impl KcpConfigBuilder {
 
     /// Half-open sessions that a listener has at most: 1 to 16,777,216, default 65,536. A session is *half-open* until its peer has
     /// shown that it receives what is sent to its address, which takes a round trip; anybody can send a first packet in the name of
-    /// somebody else. When there are as many, the oldest gives way from whose peer nothing came for a second; else the new
-    /// session is refused, and its client tries again. Other sessions are never touched.
+    /// somebody else. When there are as many, the oldest gives way from whose peer nothing came for a second, or that
+    /// has been half-open for 10 s; else the new session is refused, and its client tries again. Other sessions are never touched.
     pub const fn max_half_open(mut self, sessions: usize) -> Self {
         self.config.max_half_open = sessions;
         self

@@ -4,8 +4,9 @@
 //! is a limit to them: in all, and for one network, since one host has no more than that. Sessions that were validated do not count.
 //! Many users may stand behind one address, and no attacker takes their place.
 //!
-//! Where a limit is reached, the oldest half-open session gives way, if nothing has come from its peer for [`IDLE`]. Otherwise the new
-//! one is refused, and its peer tries again.
+//! Where a limit is reached, the oldest half-open session gives way from whose peer nothing has come for [`IDLE`], or that has been
+//! half-open for [`PATIENCE`], whatever came: a forger can send as often as it likes, and needs 24 bytes for that. Otherwise the new
+//! one is refused, and its peer tries again. As long as there is room nobody gives way.
 //!
 //! From half of a limit on, the port is *under load*: a peer with our extensions is asked for a cookie (`cookie.rs`), and with it, its
 //! session is not half-open at all. So the other half is left to the peers that know no cookies.
@@ -23,6 +24,9 @@ use crate::proto::Instant;
 
 /// A half-open session does not give way if its peer was heard in this time. Its answer may be on its way.
 const IDLE: Duration = Duration::from_secs(1);
+/// It does if it has been half-open for so long. Until then its peer was asked at least six times to show that it hears this end: by
+/// probes, where there is nothing else to acknowledge (`path::validation`).
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Sessions that are looked at for one that gives way. Those looked at go to the end.
 const LOOKS: usize = 8;
 
@@ -41,8 +45,15 @@ pub(super) struct HalfOpen {
 #[derive(Debug)]
 struct HalfOpenSession {
     network: u64,
+    since: Instant,
     /// When packets came for it last.
     heard_at: Instant,
+}
+
+impl HalfOpenSession {
+    fn gives_way(&self, now: Instant) -> bool {
+        now - self.heard_at >= IDLE || now - self.since >= PATIENCE
+    }
 }
 
 /// Which limit is reached.
@@ -111,23 +122,23 @@ impl HalfOpen {
         if self.count_of(network) >= self.max_of_network {
             // One of this shard, whoever has the others.
             let order = self.networks.get_mut(&network);
-            return order.and_then(|order| order.idle(now, &self.sessions)).map(Some).ok_or(Limit::Network);
+            return order.and_then(|order| order.find(now, &self.sessions)).map(Some).ok_or(Limit::Network);
         }
         if self.count() >= self.max {
-            return self.oldest_idle(now).map(Some).ok_or(Limit::All);
+            return self.find(now).map(Some).ok_or(Limit::All);
         }
         Ok(None)
     }
 
     /// The session that gives way to others, if one does.
-    pub(super) fn oldest_idle(&mut self, now: Instant) -> Option<Handle> {
-        self.order.idle(now, &self.sessions)
+    pub(super) fn find(&mut self, now: Instant) -> Option<Handle> {
+        self.order.find(now, &self.sessions)
     }
 
     /// Adds a session that was accepted.
     pub(super) fn insert(&mut self, now: Instant, handle: Handle, ip: IpAddr) {
         let network = network(ip);
-        self.sessions.insert(handle, HalfOpenSession { network, heard_at: now });
+        self.sessions.insert(handle, HalfOpenSession { network, since: now, heard_at: now });
         if let Some(shard) = &self.shard {
             shard.add(Counted::HalfOpen, usize::MAX);
             shard.add(shard.of_network(network), usize::MAX);
@@ -179,14 +190,14 @@ impl Order {
         }
     }
 
-    /// The oldest session from whose peer nothing has come for a while. Those that are looked at go to the end.
-    fn idle(&mut self, now: Instant, sessions: &Map<Handle, HalfOpenSession>) -> Option<Handle> {
+    /// The oldest session that gives way. Those that are looked at go to the end.
+    fn find(&mut self, now: Instant, sessions: &Map<Handle, HalfOpenSession>) -> Option<Handle> {
         let (mut looks, max) = (0, LOOKS.min(self.count));
         while looks < max {
             let handle = self.handles.pop_front()?;
             let Some(session) = sessions.get(&handle) else { continue };
             self.handles.push_back(handle);
-            if now - session.heard_at >= IDLE {
+            if session.gives_way(now) {
                 return Some(handle);
             }
             looks += 1;
@@ -233,6 +244,20 @@ mod tests {
         assert_eq!(half_open.make_room(NOW + IDLE, ip(9)), Ok(None));
         half_open.insert(NOW + IDLE, handles[3], ip(9));
         assert_eq!(half_open.make_room(NOW + IDLE, ip(9)), Ok(Some(handles[2])));
+    }
+
+    #[test]
+    fn who_is_half_open_for_long_gives_way_whatever_is_heard() {
+        let handles = handles(2);
+        let mut half_open = HalfOpen::new(2, 2, HashKey::for_tests());
+        half_open.insert(NOW, handles[0], ip(0));
+        half_open.insert(NOW + IDLE, handles[1], ip(1));
+        for hundredth in 1..=100 {
+            let now = NOW + PATIENCE * hundredth / 100;
+            handles.iter().for_each(|handle| half_open.note_heard(now, *handle));
+            let expected = if hundredth < 100 { Err(Limit::All) } else { Ok(Some(handles[0])) };
+            assert_eq!(half_open.make_room(now, ip(9)), expected, "{hundredth}");
+        }
     }
 
     #[test]
