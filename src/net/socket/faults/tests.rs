@@ -3,6 +3,7 @@
 mod harness;
 
 use std::{
+    boxed::Box,
     time::{Duration, Instant},
     vec,
     vec::Vec,
@@ -463,4 +464,79 @@ async fn a_shard_whose_socket_fails_takes_no_other_with_it() {
     sockets[2].faults().set(|_| Some(ENETDOWN));
     listener.abort();
     within("all end", listener.wait_idle()).await;
+}
+
+/// Nobody is connected, so nobody has to be told. The listener gets to what has arrived as soon as its socket can be read again.
+#[tokio::test]
+async fn a_listener_without_sessions_waits_for_its_socket() {
+    let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await.unwrap();
+    let socket = listener.socket();
+    let failed = Count::default();
+    let count = failed.clone();
+    socket.faults().set(move |_| {
+        count.add();
+        Some(EBADF)
+    });
+    let mut client = KcpStream::connect(listener.local_addr().unwrap(), KcpConfig::default()).await.unwrap();
+    client.write_u8(7).await.unwrap();
+    let mut accept = Box::pin(listener.accept());
+    assert!(tokio::time::timeout(ms(500), &mut accept).await.is_err(), "it neither fails nor accepts");
+    let stats = socket.stats();
+    assert!((100..2_000).contains(&failed.get()), "{} calls", failed.get());
+    assert!(stats.socket.recv_errors >= 100 && stats.driver.wakeups < 500, "{stats:?}");
+    socket.faults().clear();
+    let (mut server, _) = within("the client is accepted", accept).await.unwrap();
+    assert_eq!(within("what it wrote", server.read_u8()).await.unwrap(), 7);
+}
+
+/// The server has a thread of its own, and so a clock: it goes back and forth by half a second while a megabyte comes and goes.
+#[tokio::test]
+async fn one_end_whose_clock_goes_back_and_forth_loses_nothing() {
+    let (tell, addr) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = KcpListener::bind("127.0.0.1:0", KcpConfig::default()).await.unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            let (mut rng, jumps) = (Rng(3), Count::default());
+            let jumping = async {
+                loop {
+                    jumps::set_ahead(ms(60_000 + rng.next() % 500));
+                    jumps.add();
+                    tokio::time::sleep(ms(2)).await;
+                }
+            };
+            let echo = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (mut reader, mut writer) = stream.into_split();
+                tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+                writer.shutdown().await.unwrap();
+            };
+            tokio::select! {
+                () = jumping => {}
+                () = within("the echo ends", echo) => {}
+            }
+            jumps.get()
+        })
+    });
+    let (sent, mut echoed) = (payload(1, LEN), Vec::new());
+    let client = KcpStream::connect(addr.recv().unwrap(), KcpConfig::default()).await.unwrap();
+    let (mut reader, mut writer) = client.into_split();
+    let transfer = async {
+        tokio::try_join!(
+            async {
+                // So slowly that the clock jumps meanwhile, on any machine.
+                for piece in sent.chunks(LEN / 64) {
+                    writer.write_all(piece).await?;
+                    tokio::time::sleep(ms(4)).await;
+                }
+                writer.shutdown().await
+            },
+            reader.read_to_end(&mut echoed),
+        )
+    };
+    within("everything comes back", transfer).await.unwrap();
+    assert!(echoed == sent, "{} of {LEN} bytes", echoed.len());
+    let jumps = tokio::task::spawn_blocking(|| server.join()).await.unwrap().unwrap();
+    assert!(jumps > 20, "{jumps}");
 }
