@@ -190,6 +190,26 @@ fn who_begins_a_session_where_none_is_accepted_any_more_is_refused_at_once() {
     }
 }
 
+/// Another process on its port may be accepting: half of all that come would be turned away from that one.
+#[test]
+fn who_begins_a_session_at_a_shared_port_is_not_refused() {
+    for config in [config(), encrypted()] {
+        let mut hosts = [server(&config), Host::connecting(client(1))];
+        hosts[0].endpoint.set_resets(false);
+        hosts[0].endpoint.stop_accepting();
+        let peer = hosts[0].address;
+        let handle = hosts[1].connect(NOW, peer, 7, &config);
+        let hello = hosts[1].drive(NOW);
+        assert!(!hello.is_empty());
+        for batch in hello {
+            hosts[0].receive(NOW, client(1), batch.bytes, batch.stride);
+        }
+        assert_eq!((hosts[0].drive(NOW).len(), hosts[0].stats().replies_sent), (0, 0));
+        assert_eq!(hosts[0].stats().dropped_no_session, 1);
+        assert_eq!(hosts[1].connection(handle).close_reason(), None);
+    }
+}
+
 #[test]
 fn an_endpoint_that_never_accepted_does_not_answer_hello() {
     let mut host = Host::connecting(address(1, 1));

@@ -392,7 +392,9 @@ impl Endpoint {
         if let Some(routed) = self.offer(now, conv, bytes, range.clone()) {
             return Some(routed);
         }
-        let refuses = self.admission.as_ref().is_some_and(Admission::refuses);
+        // Where other processes have the port, one of them may be accepting. Shards are all told to stop at the same time.
+        let is_last = self.resets || self.shard.is_some();
+        let refuses = is_last && self.admission.as_ref().is_some_and(Admission::refuses);
         let resets = self.extensions && self.resets;
         let answer = Answer::find(self.batch.payloads(&bytes[range]), resets, refuses)?;
         let allowed = self.limits.take_stateless(now, self.batch.source);
@@ -445,7 +447,8 @@ impl Endpoint {
     }
 
     /// Whether peers of sessions that are not known here are told so, if the extensions are on (default). Turn it off where several
-    /// sockets share a port: the session may be known to another one.
+    /// sockets share a port: the session may be known to another one. An endpoint that has [stopped](Self::stop_accepting) accepting
+    /// then refuses no peer either, unless it is [one of several](Self::accepting_as_shard).
     pub fn set_resets(&mut self, enabled: bool) {
         self.resets = enabled;
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use kcp9::{KcpConfig, KcpEndpoint, KcpError, KcpListener, KcpStream};
+use kcp9_tests::spawn;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -137,6 +138,107 @@ async fn a_second_listener_on_the_port_resets_no_session_of_the_first() {
     for (client, server) in &mut live {
         assert_eq!(within(5, "what was written", server.read_u8()).await.unwrap(), 7);
         assert_alive(client, server).await;
+    }
+}
+
+/// A client of an upgrade: it has one session after the other, each as soon as there is a server. Returns how often one was refused.
+async fn comes_back(mut client: KcpStream, addr: SocketAddr, config: KcpConfig) -> std::io::Result<usize> {
+    let mut said = Vec::new();
+    client.read_to_end(&mut said).await?;
+    assert_eq!(said.len(), 10_000, "all that the old server had written, and then its end");
+    client.shutdown().await?;
+    let mut refused = 0;
+    let mut client = loop {
+        match KcpStream::connect_timeout(addr, config.clone(), Duration::from_secs(10)).await {
+            Ok(client) => break client,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(ms(20)).await;
+    };
+    client.write_u8(7).await?;
+    assert_eq!(client.read_u8().await?, 8);
+    Ok(refused)
+}
+
+/// The order that `docs/security.md` advises.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_that_ends_the_old_listener_first_brings_every_client_back_and_resets_nobody() {
+    const CLIENTS: usize = 24;
+    for shards in [1, 2] {
+        let (old, config) = listen(KcpConfig::builder().shards(shards).keep_alive(Some(ms(200)))).await;
+        let addr = old.local_addr().unwrap();
+        let (mut clients, mut servers) = (Vec::new(), Vec::new());
+        for (client, mut server) in sessions(&old, &config, CLIENTS).await {
+            server.write_all(&[7; 10_000]).await.unwrap();
+            servers.push(server);
+            clients.push(spawn(comes_back(client, addr, config.clone())));
+        }
+        within(10, "the old one has told all", old.shutdown(Duration::from_secs(8))).await.unwrap();
+        drop((servers, old));
+        // A socket of its own is not there for two at a time. The old one answers for a moment what its peers have not heard.
+        let new = within(10, "the port is free", async {
+            loop {
+                match KcpListener::bind(addr, config.clone()).await {
+                    Ok(new) => break new,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse),
+                }
+                tokio::time::sleep(ms(10)).await;
+            }
+        })
+        .await;
+        for _ in 0..CLIENTS {
+            let (mut server, _) = within(10, "a client is back", new.accept()).await.unwrap();
+            assert_eq!(server.read_u8().await.unwrap(), 7);
+            server.write_u8(8).await.unwrap();
+            spawn(async move { server.read_u8().await });
+        }
+        for client in clients {
+            within(5, "it has its answer", client).await.unwrap().unwrap();
+        }
+        let stats = new.endpoint_stats();
+        assert_eq!((stats.driver.accepted, stats.driver.replies), (CLIENTS as u64, 0), "{stats:?}");
+    }
+}
+
+/// Its last sessions go on. Those that come meanwhile and are the new process's are not turned away by the old one: what arrives
+/// there is dropped, and comes to the new one as soon as the old one leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_accepts_no_more_turns_nobody_away_from_another_process_on_its_port() {
+    const CLIENTS: usize = 24;
+    let config = KcpConfig::default();
+    let socket = shared_socket(ANY.parse().unwrap());
+    let addr = socket.local_addr().unwrap();
+    let old = KcpListener::from_socket(socket, config.clone()).unwrap();
+    let live = sessions(&old, &config, 1).await;
+    let new = KcpListener::from_socket(shared_socket(addr), config.clone()).unwrap();
+    old.stop_accepting();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let config = config.clone();
+            spawn(async move {
+                let mut client = KcpStream::connect_timeout(addr, config, Duration::from_secs(20)).await?;
+                client.write_u8(7).await?;
+                client.read_u8().await
+            })
+        })
+        .collect();
+    until(10, "all have come, to either", || {
+        old.endpoint_stats().dropped.no_session > 10 && new.endpoint_stats().state.sessions > 3
+    })
+    .await;
+    tokio::time::sleep(ms(300)).await;
+    assert_eq!(old.endpoint_stats().driver.replies, 0);
+    assert!(new.endpoint_stats().state.sessions < CLIENTS as u64, "the old one has some of them");
+    drop((live, old));
+    for _ in 0..CLIENTS {
+        let (mut server, _) = within(20, "a client", new.accept()).await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap(), 7);
+        server.write_u8(8).await.unwrap();
+        spawn(async move { server.read_u8().await });
+    }
+    for client in clients {
+        assert_eq!(within(5, "its answer", client).await.unwrap().unwrap(), 8);
     }
 }
 
