@@ -128,6 +128,41 @@ fn first_packets(config: &KcpConfigBuilder, len: usize, by_hello: bool, datagram
     packets
 }
 
+/// A message that cannot be cut goes once, within 1,200 bytes, where less came than that is three times of; with what asks its
+/// peer to answer, all is within 1,400. Whatever is sent beside it is counted.
+#[test]
+#[ignore = "seconds: cargo test --release --test endpoint -- --ignored"]
+fn a_forged_beginning_draws_no_more_than_a_message_where_messages_go_whole() {
+    for (what, config) in with_all_kinds_of_layers() {
+        let config = config.stream(false);
+        let datagrams = config.clone().build().unwrap().datagram_queue() > 0;
+        for (len, by_hello) in [(1, false), (100, false), (1_000, false), (1, true), (1_000, true)] {
+            for (datagram, message) in [false, datagrams]
+                .into_iter()
+                .flat_map(|datagram| [1, 500, 1_100, 1_376, 20_000].map(|message| (datagram, message)))
+            {
+                let what = format!(
+                    "{what}, {len} bytes, HELLO {by_hello}, datagram {datagram}, messages of {message} bytes"
+                );
+                let packets = first_packets(&config, len, by_hello, datagram);
+                let mut server = Server::new(config.clone());
+                packets.iter().for_each(|packet| server.host.receive_one(at(0), client(1), packet));
+                assert_eq!(server.host.endpoint.len(), 1, "{what}");
+                let received: usize = packets.iter().map(Vec::len).sum();
+                let message = vec![1; message];
+                server.run(0, 1, Some(&message));
+                let at_once = server.bytes();
+                assert!(at_once <= 1_200.max(3 * received), "{what}: {at_once} at once to {received}");
+                server.run(1, 60_000, Some(&message));
+                let all = server.bytes();
+                assert!(all <= 1_400.max(10 * received), "{what}: {all} to {received}");
+                let lives = server.host.connections().filter(|end| end.close_reason().is_none()).count();
+                assert_eq!(lives, 0, "{what}: it dies");
+            }
+        }
+    }
+}
+
 /// Parity, what encryption adds and datagrams are counted as all that is sent. Nobody but the session's own peer, whose key it
 /// is, can begin an encrypted one; but a packet of it can be sent again from elsewhere.
 #[test]
