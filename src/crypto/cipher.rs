@@ -4,6 +4,7 @@ use alloc::{boxed::Box, sync::Arc};
 use core::{fmt, sync::atomic::Ordering::Relaxed};
 
 use super::error::{OpenError, SealError};
+use crate::proto::trace::tell;
 
 /// Seals and opens packets in place.
 ///
@@ -229,8 +230,11 @@ impl PacketCrypto {
         match self.inner.sealed.reserve(packets) {
             Reservation::Granted => true,
             Reservation::GrantedPastHalf => {
-                if let (Some(warn), Some(budget)) = (&self.inner.warn, self.nonce_budget()) {
-                    warn(budget);
+                if let Some(budget) = self.nonce_budget() {
+                    tell!(nonces_half_used(budget.sealed, budget.limit));
+                    if let Some(warn) = &self.inner.warn {
+                        warn(budget);
+                    }
                 }
                 true
             }

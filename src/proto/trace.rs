@@ -34,7 +34,7 @@ macro_rules! tell {
         }
     };
 }
-pub(in crate::proto) use tell;
+pub(crate) use tell;
 
 /// Defines each function twice: as it is written, and empty for a build without the feature.
 macro_rules! events {
@@ -209,6 +209,13 @@ events! {
     /// A window probe is sent.
     fn window_probe() {
         event!(TRACE, WINDOW, "window_probe", {}, "the peer is asked for its window");
+    }
+
+    // ---- Keys ----
+
+    /// Half of the packets are sealed that may be sealed under one key with random nonces.
+    fn nonces_half_used(sealed: u64, limit: u64) {
+        event!(WARN, ENDPOINT, "nonces_half_used", { sealed, limit }, "a key has sealed half of the packets that it may: it is time for another one");
     }
 
     // ---- Many sessions over one socket ----

@@ -1,11 +1,17 @@
 //! Encrypted sessions over paths that damage, duplicate and lose packets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use kcp9::{
     KcpConfig, KcpConfigBuilder,
-    crypto::{CipherKind, Framing, Key, PacketCrypto},
-    proto::Instant,
+    crypto::{CipherKind, Framing, Key, OpenError, PacketCipher, PacketCrypto, SealError},
+    proto::{CloseReason, Connection, Instant, WriteError},
 };
 
 use kcp9_simulator::{CLIENT, LinkSettings, Nonces, Reader, SERVER, Simulation, Writer, ms};
@@ -172,4 +178,93 @@ fn window_probes_are_not_taken_for_replays() {
             "{cipher:?}"
         );
     }
+}
+
+/// A cipher under whose key few packets may be sealed.
+#[derive(Debug)]
+struct Limited {
+    cipher: Arc<dyn PacketCipher>,
+    limit: u64,
+}
+
+impl PacketCipher for Limited {
+    fn header_len(&self) -> usize {
+        self.cipher.header_len()
+    }
+
+    fn trailer_len(&self) -> usize {
+        self.cipher.trailer_len()
+    }
+
+    fn nonce_len(&self) -> usize {
+        self.cipher.nonce_len()
+    }
+
+    fn nonce_limit(&self) -> Option<u64> {
+        Some(self.limit)
+    }
+
+    fn seal(&self, packet: &mut [u8]) -> Result<(), SealError> {
+        self.cipher.seal(packet)
+    }
+
+    fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
+        self.cipher.open(packet)
+    }
+}
+
+/// One end sends until its key may seal no more. The other one has a key of the same bytes and a count of its own.
+#[test]
+fn a_session_warns_in_the_midst_of_sending_at_half_of_its_nonces_and_ends_when_they_are_used_up() {
+    const LIMIT: u64 = 100;
+    let sealed = || CipherKind::Aes128Gcm.build(&Key::from_bytes(&[7; 16]), Framing::KcpGo).unwrap();
+    let nonces = || Arc::new(Nonces::default());
+    let limited = Arc::new(Limited { cipher: sealed(), limit: LIMIT });
+    let (warnings, warned_at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let crypto = PacketCrypto::new(limited, nonces()).with_warning({
+        let (warnings, warned_at) = (Arc::clone(&warnings), Arc::clone(&warned_at));
+        move |budget| {
+            assert_eq!(budget.limit, LIMIT);
+            warnings.fetch_add(1, Relaxed);
+            warned_at.store(budget.sealed, Relaxed);
+        }
+    });
+    let config = KcpConfig::builder().crypto(crypto.clone()).build().unwrap();
+    let other = KcpConfig::builder().crypto(PacketCrypto::new(sealed(), nonces())).build().unwrap();
+    let mut ends = [&config, &other].map(|config| Connection::new(7, config, Instant::ZERO));
+    // Room for one packet at a time.
+    let (mut buffer, mut sent, mut read) = (vec![0; 1_400], 0, 0);
+    for millis in 0..10_000 {
+        let now = Instant::from_millis(millis);
+        while ends[0].write(now, &[7; 1_000]).is_ok() {}
+        for from in [0, 1] {
+            if ends[from].poll_timeout().is_some_and(|due| due <= now) {
+                ends[from].handle_timeout(now);
+            }
+            while let Some(transmit) = ends[from].poll_transmit(now, &mut buffer) {
+                for packet in buffer[..transmit.len].chunks_mut(transmit.stride) {
+                    sent += u64::from(from == 0);
+                    ends[1 - from].handle_packet(now, packet).unwrap();
+                }
+                if from == 0 && ends[0].close_reason().is_none() {
+                    let warned = u64::from(sent >= LIMIT / 2);
+                    assert_eq!(warnings.load(Relaxed), warned, "once {sent} are sealed");
+                }
+            }
+        }
+        while let Ok(count) = ends[1].read(&mut buffer) {
+            read += count;
+        }
+        if ends[0].close_reason().is_some() {
+            break;
+        }
+    }
+    assert_eq!(ends[0].close_reason(), Some(CloseReason::NonceLimit));
+    assert_eq!(
+        ends[0].write(Instant::from_millis(10_000), b"!"),
+        Err(WriteError::Closed(CloseReason::NonceLimit))
+    );
+    assert_eq!((warnings.load(Relaxed), crypto.nonce_budget().unwrap().sealed), (1, sent));
+    assert_eq!((warned_at.load(Relaxed), sent), (LIMIT / 2, LIMIT));
+    assert!(read > 40_000, "what was sealed has arrived: {read}");
 }

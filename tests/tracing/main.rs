@@ -8,6 +8,7 @@ mod cost;
 mod drops;
 mod endings;
 mod live;
+mod nonces;
 mod path;
 mod secrets;
 mod simulated;

@@ -7,7 +7,7 @@ use std::{
 
 use kcp9_tests::collector::{Recorded, Span};
 
-use crate::{agreements, drops, endings, path, simulated};
+use crate::{agreements, drops, endings, nonces, path, simulated};
 
 const PAGE: &str = include_str!("../../docs/tracing.md");
 
@@ -132,6 +132,7 @@ fn every_event_of_the_table_occurs() {
     all.extend(drops::replays());
     all.extend(drops::a_source_that_nothing_is_accepted_of());
     all.extend(agreements::refusals());
+    all.extend(nonces::used_up());
     all.extend(endings::sessions_over_sockets());
     all.extend(endings::fec_of_one_end());
     all.extend(endings::fec_of_no_code());
