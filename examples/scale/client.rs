@@ -182,6 +182,7 @@ pub(crate) async fn run(options: &Options) -> io::Result<bool> {
         "limits": {
             "max_sessions": config.max_sessions(),
             "max_half_open": config.max_half_open(),
+            "max_half_open_of_network": config.max_half_open_of_network(),
             "accept_backlog": BACKLOG,
         },
     });

@@ -26,7 +26,7 @@
 //! | `server_cpu_us_per_session` | processor time of the server until all are idle |
 //! | `echoes_while_held` | with `--every`, how many there were during `--hold`. Where a tenth of them is missing, this program fails |
 //! | `server_cpu_percent_idle`, `server_wakeups_per_s_idle` | of one core, and of the socket's task, during `--hold` |
-//! | `limits` | what the listener was configured with: `max_sessions`, `max_half_open`, `accept_backlog` |
+//! | `limits` | what the listener was configured with: `max_sessions`, `max_half_open`, `max_half_open_of_network`, `accept_backlog` |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod client;

@@ -25,6 +25,8 @@ mod proxy;
 mod qlog;
 #[cfg(feature = "metrics")]
 mod records;
+#[cfg(feature = "password")]
+mod scale;
 mod support;
 #[cfg(feature = "metrics")]
 mod svg;
