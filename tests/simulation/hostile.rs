@@ -398,6 +398,58 @@ fn a_window_of_65535_without_acks_fills_the_send_window_and_draws_each_segment_o
     assert!(memory.bytes_max < 1 << 20, "{memory:?}");
 }
 
+/// What becomes of a session that is told ten times a second of a window of 65,535, hears nothing else, and is kept full by its
+/// application, which writes bytes or messages of so many: when it ends, if it does within ten minutes, and why.
+fn ends_of_no_acks(config: &KcpConfigBuilder, messages_of: Option<usize>) -> Option<(Duration, CloseReason)> {
+    let mut victim = Victim::new(config);
+    victim.keeps = false;
+    let open = SegmentHeader { wnd: u16::MAX, ..says(Command::Wins) }.to_bytes().to_vec();
+    for tenth in 1..=6_000 {
+        victim.hear(open.clone()).unwrap();
+        match messages_of {
+            None => _ = victim.fill(),
+            Some(len) => while victim.connection.send(victim.now, &vec![7; len]).is_ok() {},
+        }
+        victim.run_until(at(ms(100) * tenth));
+        if let Some(reason) = victim.connection.close_reason() {
+            return Some((ms(100) * tenth, reason));
+        }
+    }
+    None
+}
+
+/// Its packets are of a size that the path may not carry, as far as it can tell: so their dead timeout is that of the path.
+#[test]
+fn a_window_of_65535_without_acks_ends_a_session_with_default_settings_in_some_30_s() {
+    let defaults = KcpConfig::builder();
+    for (what, config) in [
+        ("all defaults", defaults.clone()),
+        ("without extensions", defaults.clone().extensions(Extensions::Off)),
+        ("without keep-alive", defaults.clone().keep_alive(None)),
+        ("without congestion control", defaults.clone().nodelay(NoDelay::NORMAL)),
+        ("packets of 576 bytes", defaults.clone().mtu(576)),
+        ("long messages", defaults.clone().stream(false)),
+    ] {
+        let takes_bytes = config.clone().build().unwrap().stream();
+        let (after, reason) = ends_of_no_acks(&config, (!takes_bytes).then_some(10_000)).unwrap();
+        assert_eq!(reason, CloseReason::DeadLink, "{what}");
+        assert!((DEAD..DEAD + 2 * SECOND).contains(&after), "{what}: {after:?}");
+    }
+}
+
+/// No path is at fault where packets are so short, and something is heard: it lives, unless there is an idle timeout.
+#[test]
+fn a_window_of_65535_without_acks_ends_a_session_of_short_packets_by_the_idle_timeout_only() {
+    let messages = KcpConfig::builder().stream(false);
+    let bytes = KcpConfig::builder().mtu(100);
+    for (config, len) in [(messages, Some(100)), (bytes, None)] {
+        assert_eq!(ends_of_no_acks(&config, len), None);
+        let minute = 60 * SECOND;
+        let ends = ends_of_no_acks(&config.idle_timeout(Some(minute)), len);
+        assert_eq!(ends, Some((minute, CloseReason::IdleTimeout)));
+    }
+}
+
 /// The peer sends as if there were room for everything: in order, then all of the window from its end, in segments of any size.
 #[test]
 fn a_peer_that_takes_our_window_for_65535_fills_our_window_twice_and_the_rest_is_refused() {
