@@ -1,5 +1,7 @@
 //! How many sessions there may be, which of them give way, and when a peer is asked for a cookie.
 
+use std::net::SocketAddr;
+
 use kcp9::{
     CookiePolicy, KcpConfig, KcpConfigBuilder,
     proto::{Command, Extensions, HEADER_LEN, Instant, SegmentHeader},
@@ -186,6 +188,22 @@ fn half_open_sessions_of_one_network_leave_room_for_others() {
         (200, 0),
         "they share an address"
     );
+}
+
+/// Whoever has one address of IPv6 has 64 bits of them.
+#[test]
+fn a_network_of_ipv6_is_64_bits_of_it() {
+    let host_of =
+        |network: u16, host: u16| SocketAddr::from(([0x2001, 0xdb8, 0, network, host, 2, 3, host], 4_000));
+    let mut host = server(settings().max_half_open_of_network(10));
+    for number in 0..50 {
+        host.receive_one(at(0), host_of(1, number), &first_packet(CONV));
+    }
+    assert_eq!((host.endpoint.len(), host.stats().dropped_max_half_open_of_network), (10, 40));
+    for network in 2..52 {
+        host.receive_one(at(0), host_of(network, 1), &first_packet(CONV));
+    }
+    assert_eq!((host.endpoint.len(), host.stats().dropped_max_half_open_of_network), (60, 40));
 }
 
 #[test]
