@@ -57,7 +57,7 @@ local MESSAGES_OF = {
   [HELLO] = { [FIRST_MESSAGE] = true }, [ANSWER] = { [ANSWER_MESSAGE] = true, [REFUSAL] = true },
   [NOISE] = { [LAST_MESSAGE] = true },
 }
--- A sealed packet: `route | masked counter | payload | tag`. The route is the conversation.
+-- A sealed packet: `masked route | masked counter | payload | tag`. The route is the conversation, and cannot be read.
 local SEALED_HEADER_LEN, SEALED_TAG_LEN = 8, 16
 
 local COMMANDS = { [PUSH] = "PUSH", [ACK] = "ACK", [WASK] = "WASK", [WINS] = "WINS", [EXTENSION] = "EXTENSION" }
@@ -105,6 +105,7 @@ field("bytes", "fec.parity", "Parity")
 field("bytes", "datagram", "Datagram", base.NONE, "Out-of-band: beside the stream")
 
 field("none", "sealed", "Sealed packet")
+field("uint32", "sealed.route", "Route, masked", base.HEX)
 field("uint32", "sealed.masked", "Counter and phase, masked", base.HEX)
 field("bytes", "sealed.payload", "Payload, encrypted")
 field("bytes", "sealed.tag", "Tag")
@@ -420,22 +421,20 @@ local function group_of(seqid)
   return seqid % shards, math.floor(seqid / shards), data
 end
 
--- The conversation that a packet is of, if it is a sealed one.
-local function route_of(tvb)
-  return tvb:captured_len() >= 4 and number(tvb, 0, 4) or nil
-end
-
 -- Reads a packet that is said to be KCP. `framing` is that of the packets before it between the same addresses, nil if there was none.
--- `is_agreed` says that the ends have agreed on keys for the conversation that is the packet's route.
-local function read(tvb, framing, is_agreed, is_quoted)
+-- `agreement` is there if the ends have agreed on keys: with the conversation, if there was only one that they have done so for.
+local function read(tvb, framing, agreement, is_quoted)
   -- Of four billion sealed packets less than one reads as whole segments.
   local packet = read_strictly(tvb, framing or 0)
   if packet then return packet end
   local total = tvb:reported_len()
-  if is_agreed and (is_quoted or total >= SEALED_HEADER_LEN + SEALED_TAG_LEN) then
-    return { framing = 0, kind = "sealed", from = 0, to = total, conv = route_of(tvb), cut = is_quoted }
-  end
   packet = read_at(tvb, framing or 0, false, is_quoted)
+  -- Which conversation a sealed packet is of cannot be seen. Where others are between these addresses, all that looks like their parity
+  -- is taken for that, which sealed packets do once in 65,536.
+  local is_parity = framing and packet and packet.kind == "parity"
+  if agreement and not is_parity and (is_quoted or total >= SEALED_HEADER_LEN + SEALED_TAG_LEN) then
+    return { framing = 0, kind = "sealed", from = 0, to = total, conv = agreement.conv, cut = is_quoted }
+  end
   if framing then
     if packet and (packet.kind ~= "segments" or packet.segments[1] or packet.cut) then return packet end
     local problem = packet and packet.problem or { at = 0, text = "too short" }
@@ -459,7 +458,7 @@ local results
 local framings
 -- Conversations by addresses and conv.
 local streams, stream_count
--- Those whose ends agree on keys: which of the two have spoken without keys since.
+-- By addresses, those whose ends agree on keys: which of the two have spoken without keys since.
 local agreed
 
 local function forget()
@@ -487,6 +486,14 @@ end
 
 local function stream_key(pair, conv)
   return string.format("%s|%d", pair, conv)
+end
+
+-- What is known of the sealed packets between two addresses: nil if nobody has agreed on keys there.
+local function agreement_of(pair)
+  local convs = agreed[pair]
+  local conv = convs and next(convs)
+  if not conv then return nil end
+  return { conv = not next(convs, conv) and conv or nil }
 end
 
 local function new_direction()
@@ -649,18 +656,18 @@ end
 local function follow_agreement(pair, way, packet)
   local first = packet.segments and packet.segments[1]
   if not first or not packet.conv then return packet.kind == "sealed" end
-  local key = stream_key(pair, packet.conv)
   local is_alone = packet.kind == "segments" and packet.framing == 0 and not packet.segments[2] and not packet.problem
   if is_alone and first.agrees then
-    agreed[key] = {}
+    agreed[pair] = agreed[pair] or {}
+    agreed[pair][packet.conv] = {}
     return true
   end
-  local speaking = agreed[key]
+  local speaking = agreed[pair] and agreed[pair][packet.conv]
   if not speaking then return false end
   if is_alone and first.cmd == EXTENSION and (first.frg == RETRY or first.frg == ABORT) then return true end
   -- One end alone may be somebody who forges packets. Both are a later session of the same conversation, without keys.
   speaking[way] = true
-  if speaking[3 - way] then agreed[key] = nil end
+  if speaking[3 - way] then agreed[pair][packet.conv] = nil end
   return false
 end
 
@@ -1068,13 +1075,14 @@ local function show_fec(tree, tvb, packet)
   end
 end
 
--- Nothing of it can be read but the conversation. Returns the text of the Info column.
+-- Nothing of it can be read. Its conversation is that of the agreement that was seen. Returns the text of the Info column.
 local function show_sealed(tree, tvb, packet)
   local item = tree:add(f.sealed, range(tvb, 0, packet.to))
   -- What an ICMP message quotes does not say where the packet ends.
   local len = packet.to - SEALED_HEADER_LEN - (packet.cut and 0 or SEALED_TAG_LEN)
   item:set_text(packet.cut and "Sealed packet" or string.format("Sealed packet, %s of payload", counted(len, "byte")))
-  item:add_le(f.conv, tvb(0, 4)):append_text(" (route)")
+  if packet.conv then generated(item, "conv", packet.conv) end
+  if tvb:captured_len() >= 4 then item:add_le(f["sealed.route"], tvb(0, 4)) end
   if tvb:captured_len() >= SEALED_HEADER_LEN then
     item:add_le(f["sealed.masked"], tvb(4, 4))
     local tag_at = show_bytes(item, "sealed.payload", tvb, SEALED_HEADER_LEN, len)
@@ -1142,9 +1150,8 @@ local function dissect(tvb, pinfo, root, packet)
   local key = string.format("%d|%d", pinfo.number, tvb:offset())
   local result = results[key]
   if not result then
-    local route = route_of(tvb)
-    result = { framing = framings[pair], is_agreed = route and agreed[stream_key(pair, route)] ~= nil, found = nil }
-    packet = packet or read(tvb, result.framing, result.is_agreed, pinfo.in_error_pkt)
+    result = { framing = framings[pair], agreement = agreement_of(pair), found = nil }
+    packet = packet or read(tvb, result.framing, result.agreement, pinfo.in_error_pkt)
     -- A packet in an ICMP message was not sent here.
     if packet.kind ~= "opaque" and packet.kind ~= "malformed" and not pinfo.in_error_pkt then
       if not follow_agreement(pair, way, packet) then framings[pair] = packet.framing end
@@ -1153,7 +1160,7 @@ local function dissect(tvb, pinfo, root, packet)
     results[key] = result
   end
   -- A later pass reads the packet with what was known then.
-  packet = packet or read(tvb, result.framing, result.is_agreed, pinfo.in_error_pkt)
+  packet = packet or read(tvb, result.framing, result.agreement, pinfo.in_error_pkt)
   pinfo.cols.protocol:set("KCP")
   local tree = root:add(kcp, tvb())
   local text = show(tree, tvb, packet, result.found)

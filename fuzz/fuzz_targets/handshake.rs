@@ -17,7 +17,7 @@ use kcp9::proto::{
     Instant, Random,
     noise::{
         AnswerNext, HEADER_LEN, Initiator, InitiatorHandshake, KeyPair, NoiseError, Pattern, Psk, Responder,
-        ResponderHandshake, SessionCipher, SessionKeys, TAG_LEN, Trust, route,
+        ResponderHandshake, SessionCipher, SessionKeys, TAG_LEN, Trust,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -184,9 +184,9 @@ impl Run {
                 if bytes != self.answer {
                     assert!(self.initiator.read_answer(&bytes, b"answer").is_err());
                 }
-                let _ = route(&bytes);
+                let route = self.responder.route_key().route(&bytes).unwrap_or(77);
                 if let Some(session) = &mut self.sessions[end] {
-                    assert!(session.open(self.now, &mut bytes.clone()).is_err());
+                    assert!(session.open(self.now, route, &mut bytes.clone()).is_err());
                 }
             }
         }
@@ -201,7 +201,7 @@ impl Run {
         packet[HEADER_LEN] = end as u8;
         packet[HEADER_LEN + 1..][..4].copy_from_slice(&number.to_le_bytes());
         session.seal(self.now, 77, &mut packet).expect("a key");
-        assert_eq!(route(&packet), Some(77));
+        assert_eq!(self.responder.route_key().route(&packet), Some(77));
         self.sealed[end] += 1;
         if self.packets[end].len() < MAX_PACKETS {
             self.packets[end].push(packet);
@@ -219,7 +219,8 @@ impl Run {
         let original = &self.packets[from][usize::from(script.byte()) % count];
         let mut packet = near(script, original);
         let is_true = packet == *original && from != end;
-        if let Ok(payload) = session.open(self.now, &mut packet) {
+        let Some(route) = session.route_key().route(&packet) else { return };
+        if let Ok(payload) = session.open(self.now, route, &mut packet) {
             assert!(is_true && usize::from(payload[0]) == from, "a forged packet opens");
             let number = u32::from_le_bytes(*payload[1..].first_chunk().expect("a number"));
             assert!(self.opened[end].insert(number), "a packet opens twice");

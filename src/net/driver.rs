@@ -231,19 +231,14 @@ impl Driver {
         if session.is_over() {
             return None;
         }
-        let (peer, conv, crypto) = (session.peer(), session.conv, session.crypto());
-        let mut outcome = self.endpoint.connect(peer, conv, crypto.as_ref());
+        let mut outcome = self.connect(&session);
         if outcome.is_err() {
             // Sessions that are over may stand in its way: they may be behind it in the run queue.
-            self.forget_over(peer);
-            outcome = self.endpoint.connect(peer, conv, crypto.as_ref());
+            self.forget_over(session.peer());
+            outcome = self.connect(&session);
         }
         match outcome {
             Ok(handle) => {
-                #[cfg(feature = "noise")]
-                if session.is_sealed() {
-                    self.endpoint.set_sealed(handle);
-                }
                 self.sessions.insert(handle, session, false);
                 self.hold(handle);
                 self.shared.counters.state.sessions.set(self.endpoint.len());
@@ -258,6 +253,15 @@ impl Driver {
                 None
             }
         }
+    }
+
+    /// Has the endpoint route to a session that was begun here.
+    fn connect(&mut self, session: &Session) -> Result<Handle, ConnectError> {
+        #[cfg(feature = "noise")]
+        if let Some(route_key) = session.route_key() {
+            return self.endpoint.connect_sealed(session.peer(), session.conv, &route_key);
+        }
+        self.endpoint.connect(session.peer(), session.conv, session.crypto().as_ref())
     }
 
     /// Forgets the sessions with a peer that are over.

@@ -219,6 +219,12 @@ impl Session {
         self.handover.locked(|state, _| state.connection.is_sealed())
     }
 
+    /// What hides the routes of its packets.
+    #[cfg(feature = "noise")]
+    pub(super) fn route_key(&self) -> Option<crate::proto::noise::RouteKey> {
+        self.handover.locked(|state, _| state.connection.route_key().cloned())
+    }
+
     /// Its keys, once it has ended: it sends and receives nothing more.
     #[cfg(feature = "noise")]
     pub(super) fn take_keys(&self) -> Option<std::boxed::Box<crate::proto::noise::SessionKeys>> {

@@ -78,5 +78,6 @@ pub(crate) fn opened(
     now: Instant,
     packet: &[u8],
 ) -> Result<Vec<u8>, OpenPacketError> {
-    keys.open(now, &mut packet.to_vec()).map(|payload| payload.to_vec())
+    let route = keys.route_key().route(packet).ok_or(OpenPacketError::TooShort)?;
+    keys.open(now, route, &mut packet.to_vec()).map(|payload| payload.to_vec())
 }

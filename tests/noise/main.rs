@@ -13,6 +13,9 @@ mod network;
 mod resets;
 mod restarts;
 mod round_trips;
+mod routes;
+#[cfg(feature = "tokio")]
+mod shared_sockets;
 #[cfg(feature = "tokio")]
 mod streams;
 mod virtual_ends;

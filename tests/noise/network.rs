@@ -10,7 +10,7 @@ use kcp9::proto::{
     Instant,
     noise::{
         AnswerNext, Initiator, InitiatorHandshake, Pattern, Responder, ResponderHandshake, SessionCipher,
-        SessionKeys, route,
+        SessionKeys,
     },
 };
 use kcp9_simulator::Rng;
@@ -153,7 +153,9 @@ impl Server {
     /// What it answers at once.
     fn input(&mut self, now: Instant, packet: &[u8], rng: &mut Rng) -> Option<(u8, Vec<u8>)> {
         let Some((client, own, message)) = parse(packet) else {
-            let entry = self.entries.get_mut((route(packet)? as usize).checked_sub(1_000)?)?;
+            let entry = self
+                .entries
+                .get_mut((self.responder.route_key().route(packet)? as usize).checked_sub(1_000)?)?;
             if let Ok(payload) = opened(entry.session.as_mut()?, now, packet) {
                 entry.received.take(payload, entry.client as u8);
             }

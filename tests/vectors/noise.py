@@ -163,10 +163,16 @@ def siphash_2_4(key, text):
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
+def masked(key, word, sample):
+    """A word of the header as it is seen: `sample` is what follows the header."""
+    return word ^ siphash_2_4(key, sample[:16]) & 0xFFFFFFFF
+
+
 class Direction:
     """The packets that one end seals."""
 
-    def __init__(self, split, handshake_hash, cipher):
+    def __init__(self, split, handshake_hash, cipher, route_key):
+        self.route_key = route_key
         self.secret = derive(split, b"kcp9 secret", handshake_hash)
         self.mask = derive(self.secret, b"kcp9 mask")[:16]
         self.cipher, self.counter, self.epoch = cipher, 0, 0
@@ -180,8 +186,8 @@ class Direction:
         sealed = CIPHERS[self.cipher][1](derive(self.secret, b"kcp9 key")).encrypt(nonce, payload, b"")
         clear = (self.epoch & 1) << 31 | self.counter & 0x7FFFFFFF
         self.counter += 1
-        mask = siphash_2_4(self.mask, sealed[:16]) & 0xFFFFFFFF
-        return struct.pack("<II", route, clear ^ mask) + sealed
+        words = masked(self.route_key, route, sealed), masked(self.mask, clear, sealed)
+        return struct.pack("<II", *words) + sealed
 
 
 def vector(pattern, cipher):
@@ -210,7 +216,8 @@ def vector(pattern, cipher):
     if len(messages) == 3:
         written.append(header(3) + end.write(2, b""))
 
-    directions = [Direction(split, end.h, cipher) for split in end.split()]
+    route_key = derive(psk or bytes(32), b"kcp9 route", public(ends[1]["s"]) if known else b"")[:16]
+    directions = [Direction(split, end.h, cipher, route_key) for split in end.split()]
     packets = []
     for sender, change, route, payload in [
         (0, False, 0x11223344, b"the first"),
@@ -243,7 +250,10 @@ def vector(pattern, cipher):
         # Of the session of 0x11223344 with 192.0.2.1, port 4000 (R120).
         secret = derive(ends[1]["s"], b"kcp9 reset secret")
         peer = bytes(10) + b"\xff\xff" + bytes([192, 0, 2, 1]) + (4000).to_bytes(2, "little")
-        made["reset_key"] = derive(secret, b"kcp9 reset key", peer + (0x11223344).to_bytes(4, "little"))[:16].hex()
+        reset_key = derive(secret, b"kcp9 reset key", peer + (0x11223344).to_bytes(4, "little"))[:16]
+        made["reset_key"] = reset_key.hex()
+        drawn = bytes(range(0x60, 0x60 + 36))
+        made["reset"] = (struct.pack("<I", masked(route_key, 0x11223344, drawn[4:])) + drawn + reset_key).hex()
     if psk:
         made["psk"] = psk.hex()
     return made

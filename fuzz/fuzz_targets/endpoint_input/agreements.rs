@@ -427,9 +427,10 @@ impl World {
         if packet.to_server {
             return self.receive(packet.client, &packet.bytes);
         }
-        let conv = packet.bytes.first_chunk().map(|conv| u32::from_le_bytes(*conv));
+        let said = packet.bytes.first_chunk().map(|conv| u32::from_le_bytes(*conv));
         for client in &mut self.clients {
-            if client.at == packet.client && Some(client.conv) == conv {
+            let hidden = client.connection.route_key().and_then(|key| key.route(&packet.bytes));
+            if client.at == packet.client && [said, hidden].contains(&Some(client.conv)) {
                 let _ = client.connection.handle_packet(self.now, &mut packet.bytes.clone());
             }
         }

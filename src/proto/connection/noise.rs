@@ -15,7 +15,7 @@ use crate::proto::{
     ecn::EcnCodepoint,
     error::{CloseReason, HandshakeError, PacketError},
     extension::SessionSeed,
-    noise::{Noise, NoiseError, NoiseFailure, PublicKey, SessionKeys},
+    noise::{Noise, NoiseError, NoiseFailure, PublicKey, RouteKey, SessionKeys},
     time::{Instant, earliest},
 };
 
@@ -132,6 +132,16 @@ impl Connection {
     #[inline]
     pub fn is_sealed(&self) -> bool {
         self.pipeline.sealed().is_some()
+    }
+
+    /// The key that hides the route of its packets, for [`Endpoint::connect_sealed`](crate::proto::Endpoint::connect_sealed). `None` without
+    /// [`noise`](crate::KcpConfigBuilder::noise), and once its keys were [taken](Self::take_session_keys).
+    #[must_use]
+    pub fn route_key(&self) -> Option<&RouteKey> {
+        match self.agreement.as_deref() {
+            Some(Agreement::Asking(asking)) => Some(asking.route_key()),
+            _ => self.pipeline.sealed()?.route_key(),
+        }
     }
 
     /// Takes the keys of a session that has ended, for [`Endpoint::close_sealed`](crate::proto::Endpoint::close_sealed). The session sends

@@ -10,7 +10,7 @@
 mod table;
 
 use alloc::{boxed::Box, vec};
-use core::{net::SocketAddr, ops::Range, time::Duration};
+use core::{ops::Range, time::Duration};
 
 pub(super) use self::table::Agreements;
 use self::table::{Next, Pending};
@@ -45,7 +45,7 @@ pub(super) fn is_sealed(
     agreements: Option<&Agreements>,
     records: Option<&SealedRecords>,
 ) -> bool {
-    if !routes.any_sealed && agreements.is_none() {
+    if !routes.any_sealed && agreements.is_none() && records.is_none() {
         return false;
     }
     routes.find(route).map_or_else(
@@ -114,31 +114,10 @@ impl Endpoint {
         }
     }
 
-    /// Says that the packets of a session that was [begun here](Self::connect) are opened by its connection: of one made by
-    /// [`Connection::connect_with_noise`](crate::proto::Connection::connect_with_noise).
-    pub fn set_sealed(&mut self, handle: Handle) {
-        self.routes.set_sealed(handle);
-    }
-
     /// How many peers are agreeing on keys and have no session yet.
     #[must_use]
     pub fn agreeing(&self) -> usize {
         self.agreements.as_ref().map_or(0, |agreements| agreements.len())
-    }
-
-    /// Whether the packets of a batch are to be left as they are, although accepted sessions have a cipher: they are opened by their
-    /// sessions, or are in the clear. The first one tells: nobody sends both kinds from one address.
-    pub(super) fn leaves_sealed(&self, source: SocketAddr, bytes: &[u8], stride: usize) -> bool {
-        let Some(agreements) = &self.agreements else { return false };
-        if self.decryptor.accepted().current().is_none() {
-            return false;
-        }
-        let packet = &bytes[..bytes.len().min(stride)];
-        let Some(conv) = packet.first_chunk().map(|conv| u32::from_le_bytes(*conv)) else { return false };
-        let route = (source, conv);
-        is_sealed(&route, &self.routes, Some(agreements), self.sealed_records.as_deref())
-            || self.routes.find(&route).is_none() && self.routes.find_by_tag(conv, SEALED_TAG).is_some()
-            || is_clear(packet) && self.routes.find(&route).is_none()
     }
 
     /// Whether a run of no session here may be of a sealed one of another shard, whose peer has another address now. What is in the clear
@@ -236,7 +215,8 @@ impl Endpoint {
             return None;
         }
         let key = agreements.responder.reset_key(to, conv)?;
-        self.stateless.set_packet(write_reset(&key, conv, cause_len, &mut agreements.random));
+        let (route_key, random) = (agreements.responder.route_key(), &mut agreements.random);
+        self.stateless.set_packet(write_reset(&key, route_key, conv, cause_len, random));
         self.stats.replies_sent += 1;
         Some(Reply { to })
     }

@@ -2,7 +2,8 @@
 //!
 //! The conv of a packet lies behind its encryption, so which session a packet is for is known only once it is decrypted.
 //! What is known before is the address that it came from. Hence one cipher serves all sessions that are accepted (two while it is
-//! being [rotated](super::keys)), and the sessions that were begun here share one cipher for each peer address.
+//! being [rotated](super::keys)), and the sessions that were begun here share one cipher for each peer address. It is the same with the
+//! keys that hide the convs of packets that are decrypted later, by their sessions (`masks`).
 
 use alloc::{collections::VecDeque, vec::Vec};
 use core::{net::SocketAddr, time::Duration};
@@ -16,6 +17,14 @@ use crate::{
     crypto::{OpenError, PacketCrypto},
     proto::Instant,
 };
+
+#[cfg(feature = "noise")]
+pub(super) use crate::proto::noise::RouteKey;
+
+/// No session hides the routes of its packets.
+#[cfg(not(feature = "noise"))]
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RouteKey {}
 
 /// Most ciphers that are kept for peers without sessions. Past it, the oldest go early.
 const MAX_KEPT: usize = 65_536;
@@ -33,11 +42,30 @@ pub(super) struct Decryptor {
     differing: usize,
     /// The peer that was looked up last because ciphers differ, with its cipher. The next batch mostly comes from there, too.
     last: Option<(SocketAddr, Option<PacketCrypto>)>,
+    /// The same of what packets show of their routes.
+    #[cfg(feature = "noise")]
+    last_begun: Option<(SocketAddr, BegunHere)>,
+}
+
+/// What the packets of the sessions show that were begun here with an address.
+#[cfg(feature = "noise")]
+#[derive(Debug, Clone)]
+pub(super) enum BegunHere {
+    /// There are no such sessions.
+    Nothing,
+    /// Routes that this key hides.
+    Masked(RouteKey),
+    /// All.
+    Plain,
+    /// Nothing.
+    Encrypted,
 }
 
 #[derive(Debug)]
 struct Peer {
     crypto: Option<PacketCrypto>,
+    /// What hides the routes of packets.
+    route_key: Option<RouteKey>,
     /// Sessions with the address that were begun here.
     sessions: usize,
     /// Until when the cipher is kept behind the last of them.
@@ -102,6 +130,8 @@ impl Decryptor {
             kept: VecDeque::new(),
             differing: 0,
             last: None,
+            #[cfg(feature = "noise")]
+            last_begun: None,
         }
     }
 
@@ -137,11 +167,16 @@ impl Decryptor {
         self.accepted.find(self.peers.get(&peer)?.crypto.as_ref())
     }
 
-    /// Adds a session that is begun here. Returns whether its cipher is that of the other sessions which were begun with
-    /// this address; if not, it is not added.
-    pub(super) fn add(&mut self, peer: SocketAddr, crypto: Option<&PacketCrypto>) -> bool {
+    /// Adds a session that is begun here. Returns whether its cipher, and what hides its routes, are those of the other sessions which
+    /// were begun with this address; if not, it is not added.
+    pub(super) fn add(
+        &mut self,
+        peer: SocketAddr,
+        crypto: Option<&PacketCrypto>,
+        route_key: Option<&RouteKey>,
+    ) -> bool {
         if let Some(known) = self.peers.get_mut(&peer) {
-            let same = known.crypto.as_ref() == crypto;
+            let same = known.crypto.as_ref() == crypto && known.route_key.as_ref() == route_key;
             if same || known.sessions > 0 {
                 known.sessions += usize::from(same);
                 return same;
@@ -150,8 +185,9 @@ impl Decryptor {
             self.drop_peer(peer);
         }
         self.differing += usize::from(self.accepted.find(crypto).is_none());
-        self.peers.insert(peer, Peer { crypto: crypto.cloned(), sessions: 1, until: Instant::ZERO });
-        self.last = None;
+        let (crypto, route_key) = (crypto.cloned(), route_key.cloned());
+        self.peers.insert(peer, Peer { crypto, route_key, sessions: 1, until: Instant::ZERO });
+        self.forget_last();
         true
     }
 
@@ -165,7 +201,8 @@ impl Decryptor {
         if known.sessions > 0 {
             return;
         }
-        if keep.is_zero() || self.accepted.find(known.crypto.as_ref()).is_some() {
+        let is_as_accepted = known.route_key.is_none() && self.accepted.find(known.crypto.as_ref()).is_some();
+        if keep.is_zero() || is_as_accepted {
             self.drop_peer(peer);
             return;
         }
@@ -202,10 +239,40 @@ impl Decryptor {
     fn drop_peer(&mut self, peer: SocketAddr) {
         let Some(known) = self.peers.remove(&peer) else { return };
         self.differing -= usize::from(self.accepted.find(known.crypto.as_ref()).is_none());
-        self.last = None;
+        self.forget_last();
         if self.peers.is_empty() {
             // Gives the memory of a crowd back.
             self.peers = Map::with_hasher(*self.peers.hasher());
+        }
+    }
+
+    fn forget_last(&mut self) {
+        self.last = None;
+        #[cfg(feature = "noise")]
+        {
+            self.last_begun = None;
+        }
+    }
+
+    /// What packets from `source` show, if they are of sessions that were begun here.
+    #[cfg(feature = "noise")]
+    #[inline]
+    pub(super) fn begun_with(&mut self, source: SocketAddr) -> &BegunHere {
+        if self.peers.is_empty() {
+            return &BegunHere::Nothing;
+        }
+        let last = self.last_begun.take().filter(|(last, _)| *last == source);
+        let begun = last.map_or_else(|| self.look_up(source), |(_, begun)| begun);
+        &self.last_begun.insert((source, begun)).1
+    }
+
+    #[cfg(feature = "noise")]
+    fn look_up(&self, source: SocketAddr) -> BegunHere {
+        match self.peers.get(&source) {
+            None => BegunHere::Nothing,
+            Some(Peer { route_key: Some(key), .. }) => BegunHere::Masked(key.clone()),
+            Some(Peer { crypto: None, .. }) => BegunHere::Plain,
+            Some(_) => BegunHere::Encrypted,
         }
     }
 
@@ -316,14 +383,14 @@ mod tests {
     fn a_cipher_is_kept_for_a_while_and_gives_way_to_another() {
         let (one, other) = (crypto(), crypto());
         let mut decryptor = Decryptor::new(None, HashKey::for_tests());
-        decryptor.add(address(1), Some(&one));
-        decryptor.add(address(2), Some(&one));
+        decryptor.add(address(1), Some(&one), None);
+        decryptor.add(address(2), Some(&one), None);
         for port in [1, 2] {
             decryptor.remove(NOW, address(port), KEEP);
             assert_eq!(cipher_of(&mut decryptor, address(port)), Some(&one));
         }
         // Another session of the first, with its own cipher.
-        assert!(decryptor.add(address(1), Some(&other)));
+        assert!(decryptor.add(address(1), Some(&other), None));
         assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&other));
         assert_eq!(decryptor.differing, 2);
         decryptor.remove(NOW + KEEP / 2, address(1), KEEP);
@@ -341,7 +408,7 @@ mod tests {
         let mut decryptor = Decryptor::new(None, HashKey::for_tests());
         for number in 0..MAX_KEPT as u32 + 10 {
             let peer = SocketAddr::from((number.to_be_bytes(), 1));
-            decryptor.add(peer, Some(&one));
+            decryptor.add(peer, Some(&one), None);
             decryptor.remove(NOW, peer, KEEP);
         }
         assert_eq!((decryptor.kept.len(), decryptor.peers.len()), (MAX_KEPT, MAX_KEPT));
@@ -351,11 +418,11 @@ mod tests {
     fn an_address_has_the_cipher_of_its_connected_sessions_until_the_last_ends() {
         let (accepted, own) = (crypto(), crypto());
         let mut decryptor = Decryptor::new(Some(accepted.clone()), HashKey::for_tests());
-        assert!(decryptor.add(address(1), Some(&own)));
-        assert!(decryptor.add(address(1), Some(&own)));
-        assert!(!decryptor.add(address(1), Some(&accepted)), "another cipher");
-        assert!(!decryptor.add(address(1), None), "no cipher");
-        assert!(decryptor.add(address(2), None));
+        assert!(decryptor.add(address(1), Some(&own), None));
+        assert!(decryptor.add(address(1), Some(&own), None));
+        assert!(!decryptor.add(address(1), Some(&accepted), None), "another cipher");
+        assert!(!decryptor.add(address(1), None, None), "no cipher");
+        assert!(decryptor.add(address(2), None, None));
         for _ in 0..2 {
             assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&own));
             assert_eq!(cipher_of(&mut decryptor, address(2)), None);

@@ -5,7 +5,8 @@
 //! 1. **Share.** While packets are lost because more come than can be received, those of a source that sends too many are dropped
 //!    unseen (`overload`, `rations`, `sources`).
 //! 2. **Decrypt.** The conv lies behind the encryption, so packets are decrypted before they are routed, a whole batch at
-//!    once and in place ([`Endpoint::receive`]; `decryptor`).
+//!    once and in place ([`Endpoint::receive`]; `decryptor`). Those of sessions that agree on keys stay sealed, and show their conv
+//!    from here on (`masks`).
 //! 3. **Route.** A batch is cut into runs of packets of one conversation (`batch`). A session is found by the address of
 //!    its peer and its conv (`routes`). That of the packet before is tried first, without hashing.
 //!    Sessions that follow their peers to another address are found by their tag, too (`moves`). Where the endpoint is one of
@@ -28,6 +29,7 @@ mod admission;
 mod agreements;
 mod asked;
 mod batch;
+mod begun;
 mod cookie;
 mod decryptor;
 mod drop_watch;
@@ -37,6 +39,8 @@ mod hash;
 mod keys;
 mod known;
 mod limit;
+#[cfg(feature = "noise")]
+mod masks;
 mod moves;
 mod offers;
 mod openings;
@@ -89,7 +93,7 @@ pub use self::{
     stats::RoutingStats,
 };
 use super::{ClosedRecord, Connection, CookiePolicy, Extensions, Instant, KcpConfig, Random, time::earliest};
-use crate::{crypto::PacketCrypto, proto::connection::PeerRecord};
+use crate::proto::connection::PeerRecord;
 
 /// Finds the session of each packet that a socket receives, and decides which packets begin one: a state machine without
 /// I/O or clock.
@@ -190,6 +194,9 @@ pub struct Endpoint {
     agreements: Option<Box<Agreements>>,
     #[cfg(feature = "noise")]
     sealed_records: Option<Box<SealedRecords>>,
+    /// Some sessions hide the routes of their packets, or may.
+    #[cfg(feature = "noise")]
+    unmasks: bool,
     /// Where it is one of several behind one port.
     shard: Option<Box<Shard>>,
     stats: RoutingStats,
@@ -224,6 +231,8 @@ impl Endpoint {
         let key = HashKey::new(random);
         let defaults = KcpConfig::default();
         let limits = config.unwrap_or(&defaults);
+        #[cfg(feature = "noise")]
+        let agrees = config.and_then(KcpConfig::noise).is_some_and(super::noise::Noise::accepts);
         Self {
             half_open: HalfOpen::new(limits.max_half_open(), limits.max_half_open_of_network(), key),
             max_sessions: limits.max_sessions(),
@@ -248,6 +257,8 @@ impl Endpoint {
             agreements: config.and_then(|config| Agreements::new(config, key, random)).map(Box::new),
             #[cfg(feature = "noise")]
             sealed_records: None,
+            #[cfg(feature = "noise")]
+            unmasks: agrees,
             shard: None,
             stats: RoutingStats::default(),
             watch: DropWatch::default(),
@@ -256,7 +267,8 @@ impl Endpoint {
 
     // ---- Packets ----
 
-    /// Decrypts the packets from `source` that lie back to back in `bytes`, `stride` bytes each, the last perhaps shorter.
+    /// Decrypts the packets from `source` that lie back to back in `bytes`, `stride` bytes each, the last perhaps shorter. Of those that
+    /// their sessions open, it finds out the convs.
     /// What [`poll_routed`](Self::poll_routed) has not returned of the batch before is dropped.
     pub fn receive(&mut self, source: SocketAddr, bytes: &mut [u8], stride: usize) {
         self.drop_offered();
@@ -274,7 +286,7 @@ impl Endpoint {
             return;
         }
         #[cfg(feature = "noise")]
-        if self.agreements.is_some() && self.leaves_sealed(source, bytes, stride) {
+        if self.unmasks && self.unmask(source, bytes, stride) {
             Decryptor::leave(&mut self.batch.opened);
             self.batch.begin(source, bytes.len(), stride);
             self.batch.raw = true;
@@ -453,42 +465,23 @@ impl Endpoint {
         self.resets = enabled;
     }
 
-    /// Adds a session with `peer` that is begun here. `crypto` is that of its [`Connection`].
-    ///
-    /// # Errors
-    /// [`ConnectError::ConvInUse`] where there is one already, [`ConnectError::OtherCipher`] where the other sessions with
-    /// this peer have another cipher, [`ConnectError::IsShard`] where the endpoint is one of several.
-    pub fn connect(
-        &mut self,
-        peer: SocketAddr,
-        conv: u32,
-        crypto: Option<&PacketCrypto>,
-    ) -> Result<Handle, ConnectError> {
-        if self.shard.is_some() {
-            return Err(ConnectError::IsShard);
-        }
-        let peer = without_flow_label(peer);
-        if let Some(handle) = self.find(peer, conv) {
-            return Err(ConnectError::ConvInUse(handle));
-        }
-        let differs = self.admission.is_some() && self.decryptor.accepted().current() != crypto;
-        if differs && self.routes.of_address(peer).any(|(_, role)| role == Role::Accepted) {
-            return Err(ConnectError::OtherCipher);
-        }
-        if !self.decryptor.add(peer, crypto) {
-            return Err(ConnectError::OtherCipher);
-        }
-        let handle = self.routes.insert((peer, conv), Role::Connected, 0, FirstPush::default());
-        self.routes.set_phase(handle, self.decryptor.accepted().find(crypto).unwrap_or_default());
-        Ok(handle)
-    }
-
     /// Forgets a session; returns whether the endpoint had it.
     ///
     /// `record` is [`Connection::record`] of its connection. With it, the endpoint acknowledges for a minute what the peer
     /// resends because an ACK was lost ([`Routed::Reply`]). Without it, what the peer resends is dropped. Either way it begins
     /// no session. A session that the peer begins anew with the same address and conv is offered after 3 seconds.
     pub fn close(&mut self, now: Instant, handle: Handle, record: Option<ClosedRecord>) -> bool {
+        self.close_keeping(now, handle, record, false)
+    }
+
+    /// As [`close`](Self::close). `keeps_keys`: a record of its own kind is kept of a session that was begun here.
+    fn close_keeping(
+        &mut self,
+        now: Instant,
+        handle: Handle,
+        record: Option<ClosedRecord>,
+        keeps_keys: bool,
+    ) -> bool {
         let Some(Entry { route, role, first_push, half_open, .. }) = self.remove(handle) else {
             return false;
         };
@@ -499,7 +492,8 @@ impl Endpoint {
         let answers = record.is_some_and(|record| record.peer != PeerRecord::Legacy);
         if role == Role::Connected {
             // Where sessions are accepted, the address has their cipher again.
-            let keeps = answers && self.admission.is_none();
+            let keeps = answers && self.admission.is_none()
+                || keeps_keys && self.decryptor.accepted().current().is_none();
             let keep = if keeps { record::LIFETIME } else { Duration::ZERO };
             self.decryptor.remove(now, route.0, keep);
         }

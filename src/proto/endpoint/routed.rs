@@ -126,7 +126,8 @@ impl core::error::Error for MoveError {}
 pub enum ConnectError {
     /// The endpoint has a session of the conversation with the peer.
     ConvInUse(Handle),
-    /// The sessions with the peer have another cipher. Which one a packet needs cannot be told before it is decrypted.
+    /// The sessions with the peer have another cipher, or agree on keys with other keys of their own. Which one a packet needs cannot be
+    /// told before it is decrypted, or its conv is known.
     OtherCipher,
     /// The endpoint is one of several behind one port. What the peer answers may arrive at another one.
     IsShard,

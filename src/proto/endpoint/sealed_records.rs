@@ -93,11 +93,12 @@ impl Endpoint {
         let Some((route, role)) = self.routes.get(handle).map(|entry| (entry.route, entry.role)) else {
             return false;
         };
-        let closed = self.close(now, handle, None);
+        let keys = keys.filter(|keys| keys.is_peer_heard());
+        let closed = self.close_keeping(now, handle, None, keys.is_some());
         if record.may_be_asked() {
             self.asked.on_end(now, core::time::Duration::from_millis(record.resend_millis.into()));
         }
-        if let Some(keys) = keys.filter(|keys| keys.is_peer_heard()) {
+        if let Some(keys) = keys {
             let key = self.key;
             let records = self.sealed_records.get_or_insert_with(|| Box::new(SealedRecords::new(key)));
             records.insert(now, route, role, record, keys);
@@ -118,7 +119,7 @@ impl Endpoint {
         records.expire(now);
         let (keys, _) = records.keys.get_mut(&route)?;
         let mut copy: Vec<u8> = packet.to_vec();
-        let payload: &[u8] = keys.open(now, &mut copy).ok()?;
+        let payload: &[u8] = keys.open(now, conv, &mut copy).ok()?;
         let verdict = records.records.judge(now, &route, core::iter::once(payload));
         self.stats.dropped_recently_closed += 1;
         let Some(Verdict::Answer(answer)) = verdict else { return Some(None) };

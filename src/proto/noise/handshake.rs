@@ -18,6 +18,7 @@ use super::{
     message::MAX_LEN,
     pattern::{Pattern, SessionCipher},
     resolver::Resolver,
+    route::RouteKey,
     session::{Role, SessionKeys},
 };
 use crate::proto::Random;
@@ -29,11 +30,20 @@ struct Credentials {
     keys: Option<KeyPair>,
     psk: Option<Psk>,
     trust: Trust,
+    route_key: RouteKey,
 }
 
 impl Credentials {
-    fn new(pattern: Pattern, keys: Option<KeyPair>, psk: Option<Psk>, trust: Trust) -> Self {
-        Self { pattern, keys, psk, trust }
+    /// `responder`: the key of the end that answers, where the other one knows it before.
+    fn new(
+        pattern: Pattern,
+        keys: Option<KeyPair>,
+        psk: Option<Psk>,
+        trust: Trust,
+        responder: Option<&PublicKey>,
+    ) -> Self {
+        let route_key = RouteKey::new(psk.as_ref(), responder);
+        Self { pattern, keys, psk, trust, route_key }
     }
 
     /// snow's handshake of one session.
@@ -122,9 +132,11 @@ fn finish(
     role: Role,
     cipher: SessionCipher,
     peer: Option<PublicKey>,
+    route_key: &RouteKey,
 ) -> Result<SessionKeys, NoiseError> {
     let hash = state.get_handshake_hash().try_into().map_err(|_| NoiseError::Over)?;
     let (initiator, responder) = state.dangerously_get_raw_split();
     let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
-    SessionKeys::new(&initiator, &responder, &hash, role, cipher, peer).ok_or(NoiseError::Cipher)
+    let route_key = route_key.clone();
+    SessionKeys::new(&initiator, &responder, &hash, role, cipher, peer, route_key).ok_or(NoiseError::Cipher)
 }

@@ -6,7 +6,8 @@
 //!
 //! * [`Initiator`], [`Responder`]: the two ends, with their keys. They make handshakes of two or three messages, one for each session.
 //!   [`Pattern`] says which keys an end needs.
-//! * [`SessionKeys`]: what comes of a handshake. It seals and opens the packets of one session.
+//! * [`SessionKeys`]: what comes of a handshake. It seals and opens the packets of one session. [`RouteKey`] tells of which session a
+//!   packet is.
 //! * [`KeyPair`], [`PublicKey`], [`Psk`], [`Trust`]: the keys, their text, and whose keys are trusted.
 //! * [`NoiseError`]: what does not match, so that a user can be told. [`Refusal`] tells it to the peer's user.
 //!
@@ -29,12 +30,12 @@
 //! UDP loses, doubles, reorders and forges. The caller sends a message again until it has what it waits for, and answers a first message
 //! that comes again by the same answer. A message or packet that is refused is forgotten: the true one may still come.
 //!
-//! How to tell messages from packets is left to the caller. A byte in front will do; or the route 0, which no session then has.
+//! How to tell messages from packets is left to the caller. A byte in front will do.
 //!
 //! ```
 //! use kcp9::proto::{
 //!     Instant, Random,
-//!     noise::{AnswerNext, HEADER_LEN, Initiator, KeyPair, NoiseError, Responder, SessionKeys, TAG_LEN, route},
+//!     noise::{AnswerNext, HEADER_LEN, Initiator, KeyPair, NoiseError, Responder, SessionKeys, TAG_LEN},
 //! };
 //!
 //! struct Entropy;
@@ -49,6 +50,7 @@
 //! let pinned = server_keys.public().to_string();
 //!
 //! let server = Responder::nk(server_keys);
+//! let routes = server.route_key().clone(); // The client has the same one.
 //! let client = Initiator::nk(pinned.parse().expect("the text of a key"));
 //!
 //! // A handshake. What is said beside its messages (here the name of a protocol) must be the same at both ends.
@@ -62,11 +64,12 @@
 //! let mut packet = [0; HEADER_LEN + 5 + TAG_LEN];
 //! packet[HEADER_LEN..][..5].copy_from_slice(b"21.5C");
 //! client.seal(now, 7, &mut packet).expect("a packet with room for both");
-//! assert_eq!(route(&packet), Some(7)); // To find the session that it belongs to.
+//! let route = routes.route(&packet).expect("not too short");
+//! assert_eq!(route, 7); // To find the session that it belongs to.
 //!
 //! let mut again = packet;
-//! assert_eq!(server.open(now, &mut packet).expect("from the client"), b"21.5C");
-//! assert!(server.open(now, &mut again).is_err(), "nothing opens twice");
+//! assert_eq!(server.open(now, route, &mut packet).expect("from the client"), b"21.5C");
+//! assert!(server.open(now, route, &mut again).is_err(), "nothing opens twice");
 //! # Ok::<(), NoiseError>(())
 //! ```
 //!
@@ -87,6 +90,7 @@
 //! session     packets: counters, phases, masks
 //!   schedule  keys of each direction and epoch
 //!   window    which counters were seen
+//! route       what hides the routes of packets
 //! reset       what tells a peer that its session is lost, keys and all
 //! generator   what an end that accepts draws from
 //! keys pattern error config
@@ -104,6 +108,7 @@ mod message;
 mod pattern;
 mod reset;
 mod resolver;
+mod route;
 mod schedule;
 mod session;
 #[cfg(test)]
@@ -120,7 +125,8 @@ pub use self::{
     keys::{KeyPair, KeyTextError, Psk, PublicKey, Trust},
     message::MAX_EARLY_DATA,
     pattern::{Pattern, SessionCipher},
-    session::{SessionKeys, route},
+    route::RouteKey,
+    session::SessionKeys,
 };
 pub(in crate::proto) use self::{
     generator::Generator,

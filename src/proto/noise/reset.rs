@@ -6,7 +6,7 @@
 //! nothing of. Its answer looks like any other packet, and ends with them:
 //!
 //! ```text
-//! route u32 | random bytes | reset key 16
+//! route u32, masked | random bytes | reset key 16
 //! ```
 
 use alloc::vec::Vec;
@@ -15,6 +15,7 @@ use core::{fmt, net::SocketAddr};
 use super::{
     HEADER_LEN, TAG_LEN,
     keys::KeyPair,
+    route::RouteKey,
     schedule::{Secret, derive},
 };
 use crate::proto::{HEADER_LEN as SEGMENT_HEADER_LEN, Random};
@@ -23,7 +24,6 @@ use crate::proto::{HEADER_LEN as SEGMENT_HEADER_LEN, Random};
 pub(in crate::proto) type ResetKey = [u8; RESET_KEY_LEN];
 
 const RESET_KEY_LEN: usize = TAG_LEN;
-const ROUTE_LEN: usize = 4;
 
 /// The shortest packet of a session: a segment without a body.
 const MIN_CAUSE: usize = HEADER_LEN + SEGMENT_HEADER_LEN + TAG_LEN;
@@ -75,6 +75,7 @@ pub(in crate::proto) const fn draws_reset(len: usize) -> bool {
 /// each other.
 pub(in crate::proto) fn write_reset(
     key: &ResetKey,
+    route_key: &RouteKey,
     conv: u32,
     cause_len: usize,
     random: &mut dyn Random,
@@ -83,10 +84,8 @@ pub(in crate::proto) fn write_reset(
     let head = packet.len().saturating_sub(RESET_KEY_LEN);
     let (front, tail) = packet.split_at_mut(head);
     random.fill(front);
-    if let Some(route) = front.first_chunk_mut::<ROUTE_LEN>() {
-        *route = conv.to_le_bytes();
-    }
     tail.copy_from_slice(&key[..tail.len()]);
+    route_key.write(conv, &mut packet);
     packet
 }
 
@@ -134,11 +133,12 @@ mod tests {
     #[test]
     fn an_answer_is_shorter_than_its_cause_and_known_by_its_key_alone() {
         let key = ResetSecret::from_bytes(&[9; 32]).key(addr("192.0.2.1:4000"), 7);
+        let route_key = RouteKey::new(None, None);
         for cause_len in [MIN_CAUSE, MIN_CAUSE + 1, MAX_LEN, MAX_LEN + 1, 1_400] {
             assert!(draws_reset(cause_len));
-            let packet = write_reset(&key, 7, cause_len, &mut Ones);
+            let packet = write_reset(&key, &route_key, 7, cause_len, &mut Ones);
             assert!(packet.len() < cause_len && packet.len() <= MAX_LEN, "{} to {cause_len}", packet.len());
-            assert!(packet.starts_with(&7_u32.to_le_bytes()) && is_reset(&packet, &key));
+            assert!(route_key.route(&packet) == Some(7) && is_reset(&packet, &key));
             for at in packet.len() - RESET_KEY_LEN..packet.len() {
                 let mut other = packet.clone();
                 other[at] ^= 0x10;

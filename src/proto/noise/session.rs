@@ -1,17 +1,16 @@
 //! The packets of a session: sealed under keys of each direction, with counters as nonces.
 //!
 //! ```text
-//! route u32 | counter u32, masked | payload, encrypted | tag 16
+//! route u32, masked | counter u32, masked | payload, encrypted | tag 16
 //! ```
 //!
 //! The counter's top bit on the wire is the phase: the lowest bit of the epoch whose key seals the packet. The other 31 bits are the
 //! lowest ones of a counter of 64 bits that never begins anew. The nonce is the route and the whole counter, so a packet whose clear
-//! part was changed does not open.
+//! part was changed does not open. The route is hidden under a key of the end, the counter under one of the session.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::{fmt, hash::Hasher, time::Duration};
+use core::{fmt, time::Duration};
 
-use siphasher::sip::SipHasher24;
 use zeroize::Zeroizing;
 
 use super::{
@@ -20,6 +19,7 @@ use super::{
     keys::PublicKey,
     pattern::SessionCipher,
     reset::ResetKey,
+    route::{RouteKey, mask},
     schedule::{Chain, EpochKey},
     window::{CounterWindow, Refused},
 };
@@ -67,6 +67,7 @@ pub struct SessionKeys {
     receiving: Receiving,
     peer: Option<PublicKey>,
     handshake_hash: [u8; 32],
+    route_key: RouteKey,
     /// What the peer of a session that was accepted is to be told of first.
     reset_key: Option<Box<ResetKey>>,
     /// A packet of the peer was opened.
@@ -82,6 +83,7 @@ impl SessionKeys {
         role: Role,
         cipher: SessionCipher,
         peer: Option<PublicKey>,
+        route_key: RouteKey,
     ) -> Option<Self> {
         let (own, other) = match role {
             Role::Initiator => (initiator, responder),
@@ -92,6 +94,7 @@ impl SessionKeys {
             receiving: Receiving::new(Chain::new(other, handshake_hash, cipher))?,
             peer,
             handshake_hash: *handshake_hash,
+            route_key,
             reset_key: None,
             heard: false,
         })
@@ -103,7 +106,7 @@ impl SessionKeys {
         [Role::Initiator, Role::Responder].map(|role| {
             let cipher = SessionCipher::ChaCha20Poly1305;
             #[expect(clippy::unwrap_used, reason = "a test")]
-            Self::new(&[1; 32], &[2; 32], &[3; 32], role, cipher, None).unwrap()
+            Self::new(&[1; 32], &[2; 32], &[3; 32], role, cipher, None, RouteKey::new(None, None)).unwrap()
         })
     }
 
@@ -132,6 +135,13 @@ impl SessionKeys {
         self.heard
     }
 
+    /// The key under which the routes of the session's packets are found, at both ends: that of the [`Initiator`](super::Initiator) and
+    /// the [`Responder`](super::Responder) that it is of.
+    #[must_use]
+    pub const fn route_key(&self) -> &RouteKey {
+        &self.route_key
+    }
+
     pub(in crate::proto) fn set_reset_key(&mut self, key: ResetKey) {
         self.reset_key = Some(Box::new(key));
     }
@@ -141,13 +151,13 @@ impl SessionKeys {
     }
 
     /// Seals a packet in place: `8 bytes of header | payload | 16 bytes of tag`. The header and the tag are written, the payload is
-    /// encrypted. `route` is for the peer's routing, and is seen by everybody: [`route`] reads it. What is sent again is sealed
-    /// again, from its payload: a packet opens once.
+    /// encrypted. `route` is for the peer's routing, which finds it by [`RouteKey::route`]. What is sent again is sealed again, from its
+    /// payload: a packet opens once.
     ///
     /// # Errors
     /// [`SealPacketError`]. The packet must not be sent.
     pub fn seal(&mut self, now: Instant, route: u32, packet: &mut [u8]) -> Result<(), SealPacketError> {
-        let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(SealPacketError::TooShort)?;
+        let (_, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(SealPacketError::TooShort)?;
         let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(SealPacketError::TooShort)?;
         if self.receiving.previous.is_some() {
             self.receiving.expire(now);
@@ -165,21 +175,27 @@ impl SessionKeys {
         })?;
         let phase = (self.sending.epoch as u32 & 1) << COUNTER_BITS;
         let clear = phase | (counter & COUNTER_MASK) as u32;
-        header[..4].copy_from_slice(&route.to_le_bytes());
         // A tag is there, so there are 16 bytes behind the header.
         let mask = self.sending.mask.of(&packet[HEADER_LEN..]);
         packet[4..HEADER_LEN].copy_from_slice(&(clear ^ mask).to_le_bytes());
+        self.route_key.write(route, packet);
         Ok(())
     }
 
-    /// Opens a packet in place, and returns its payload. It opens once.
+    /// Opens a packet in place, and returns its payload. It opens once. `route` is what [`RouteKey::route`] has said of it: what stands
+    /// in its place is not read again.
     ///
     /// # Errors
     /// [`OpenPacketError`]. Nothing is remembered of the packet then. What its bytes are is unspecified, but for the last 16, which are as they
     /// were.
-    pub fn open<'a>(&mut self, now: Instant, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+    pub fn open<'a>(
+        &mut self,
+        now: Instant,
+        route: u32,
+        packet: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenPacketError> {
         let is_followed = self.is_followed();
-        let mut parts = self.receiving.take_apart(packet)?;
+        let mut parts = self.receiving.take_apart(route, packet)?;
         self.receiving.open(now, is_followed, &mut parts)?;
         self.heard = true;
         if self.receiving.epoch > self.sending.epoch {
@@ -196,9 +212,9 @@ impl SessionKeys {
     ///
     /// # Errors
     /// [`OpenPacketError`]. A packet under the key before the current one is too old here.
-    pub fn peek<'a>(&mut self, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
+    pub fn peek<'a>(&mut self, route: u32, packet: &'a mut [u8]) -> Result<&'a mut [u8], OpenPacketError> {
         let is_followed = self.is_followed();
-        let mut parts = self.receiving.take_apart(packet)?;
+        let mut parts = self.receiving.take_apart(route, packet)?;
         self.receiving.peek(is_followed, &mut parts)?;
         Ok(parts.payload)
     }
@@ -246,15 +262,6 @@ impl fmt::Debug for SessionKeys {
             .field("key_changes", &self.sending.epoch)
             .finish_non_exhaustive()
     }
-}
-
-/// The route of a sealed packet, before it is known whose it is. `None` for fewer bytes than any packet has.
-#[must_use]
-pub fn route(packet: &[u8]) -> Option<u32> {
-    if packet.len() < HEADER_LEN + TAG_LEN {
-        return None;
-    }
-    packet.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 /// The direction in which this end sends.
@@ -378,18 +385,18 @@ impl Receiving {
 
     /// The parts of a packet whose counter was not seen before.
     #[inline]
-    fn take_apart<'a>(&self, packet: &'a mut [u8]) -> Result<Parts<'a>, OpenPacketError> {
+    fn take_apart<'a>(&self, route: u32, packet: &'a mut [u8]) -> Result<Parts<'a>, OpenPacketError> {
         let (header, rest) = packet.split_first_chunk_mut::<HEADER_LEN>().ok_or(OpenPacketError::TooShort)?;
         let mask = self.mask.of(rest);
         let (payload, tag) = rest.split_last_chunk_mut::<TAG_LEN>().ok_or(OpenPacketError::TooShort)?;
-        let [r0, r1, r2, r3, c0, c1, c2, c3] = *header;
+        let [_, _, _, _, c0, c1, c2, c3] = *header;
         let clear = u32::from_le_bytes([c0, c1, c2, c3]) ^ mask;
         let counter = nearest(u64::from(clear) & COUNTER_MASK, self.window.next());
         self.window.check(counter).map_err(|refused| match refused {
             Refused::Seen => OpenPacketError::Replayed,
             Refused::TooOld => OpenPacketError::TooOld,
         })?;
-        let nonce = nonce(u32::from_le_bytes([r0, r1, r2, r3]), counter);
+        let nonce = nonce(route, counter);
         Ok(Parts { phase: clear >> COUNTER_BITS, counter, cipher: self.chain.cipher(), nonce, payload, tag })
     }
 
@@ -531,17 +538,14 @@ impl Receiving {
 }
 
 /// Hides the counter, so that an observer cannot tell how many packets there were, which were lost, and which follow each other (as RFC
-/// 9001, section 5.4, does). SipHash-2-4 is a pseudo-random function of the sample, and in every build of the crate; that of QUIC's
-/// ciphers would be two more.
+/// 9001, section 5.4, does); nor can who knows the [`RouteKey`].
 struct Mask(Zeroizing<[u8; 16]>);
 
 impl Mask {
     /// The mask of a packet: of the 16 bytes behind its header, which are encrypted.
     #[inline]
     fn of(&self, behind_header: &[u8]) -> u32 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        hasher.write(behind_header.get(..TAG_LEN).unwrap_or_default());
-        hasher.finish() as u32
+        mask(&self.0, behind_header)
     }
 }
 

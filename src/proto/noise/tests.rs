@@ -140,7 +140,14 @@ fn messages_and_packets_equal_the_known_answers() {
         let (initiator, responder) = ends(vector);
         let peer = core::net::SocketAddr::from(([192, 0, 2, 1], 4_000));
         let reset_key = vector.has("reset_key").then(|| vector.bytes("reset_key"));
-        assert_eq!(responder.reset_key(peer, 0x1122_3344).map(|key| key.to_vec()), reset_key, "{name:?}");
+        let made = responder.reset_key(peer, 0x1122_3344);
+        assert_eq!(made.map(|key| key.to_vec()), reset_key, "{name:?}");
+        if let Some(key) = made {
+            let wire = vector.bytes("reset");
+            let mut known = Known(wire[..wire.len() - TAG_LEN].to_vec());
+            let reset = write_reset(&key, responder.route_key(), 0x1122_3344, wire.len() + 1, &mut known);
+            assert_eq!(reset, wire, "{name:?}");
+        }
         let mut known = Known(vector.bytes("initiator_e"));
         let early = vector.bytes("early");
         let begun = initiator.with_cipher(cipher).begin_with_early_data(&context, &early, &mut known);
@@ -178,9 +185,10 @@ fn messages_and_packets_equal_the_known_answers() {
             let mut wire = [&[0; HEADER_LEN], payload.as_slice(), &[0; TAG_LEN]].concat();
             sessions[from].seal(now, packet.number("route"), &mut wire).unwrap();
             assert_eq!(wire, packet.bytes("wire"), "{name:?}, packet {number}");
-            assert_eq!(route(&wire), Some(packet.number("route")));
+            let route = packet.number("route");
+            assert_eq!(sessions[1 - from].route_key().route(&wire), Some(route), "{name:?}, packet {number}");
             assert_eq!(
-                sessions[1 - from].open(now, &mut wire).unwrap(),
+                sessions[1 - from].open(now, route, &mut wire).unwrap(),
                 payload,
                 "{name:?}, packet {number}"
             );

@@ -6,14 +6,17 @@ use crate::{
     crypto::OpenError,
     proto::{
         error::{CloseReason, HandshakeError, PacketError},
-        noise::{NoiseFailure, OpenPacketError, PublicKey, SealPacketError, SessionKeys},
+        noise::{
+            HEADER_LEN, NoiseFailure, OpenPacketError, PublicKey, RouteKey, SealPacketError, SessionKeys,
+            TAG_LEN,
+        },
         time::Instant,
     },
 };
 
 #[derive(Debug)]
 pub(in crate::proto) struct Sealed {
-    /// What stands in front of packets: both ends route by it.
+    /// The route of packets: both ends have it for that.
     conv: u32,
     /// `None` until both ends have agreed on them. Nothing is sent before, nor taken in.
     keys: Option<Box<SessionKeys>>,
@@ -42,6 +45,11 @@ impl Sealed {
     pub(in crate::proto) fn handshake_hash(&self) -> Option<[u8; 32]> {
         let past = || self.past.as_ref().map(|past| past.1);
         self.keys.as_ref().map_or_else(past, |keys| Some(*keys.handshake_hash()))
+    }
+
+    /// What hides the route of packets, if both ends have agreed on keys.
+    pub(in crate::proto) fn route_key(&self) -> Option<&RouteKey> {
+        self.keys.as_ref().map(|keys| keys.route_key())
     }
 
     pub(in crate::proto) fn take_keys(&mut self) -> Option<Box<SessionKeys>> {
@@ -83,14 +91,26 @@ impl Sealed {
 
     /// Opens a packet in place.
     pub(in crate::proto) fn open(&mut self, now: Instant, packet: &mut [u8]) -> Result<(), PacketError> {
-        let keys = self.keys.as_mut().ok_or(PacketError::Open(OpenError::BadTag))?;
-        keys.open(now, packet).map(|_| ()).map_err(packet_error)
+        let conv = self.conv;
+        self.keys_of(packet)?.open(now, conv, packet).map(|_| ()).map_err(packet_error)
     }
 
     /// Opens a packet in place that may be opened once more.
     pub(in crate::proto) fn peek(&mut self, packet: &mut [u8]) -> Result<(), PacketError> {
+        let conv = self.conv;
+        self.keys_of(packet)?.peek(conv, packet).map(|_| ()).map_err(packet_error)
+    }
+
+    /// The keys for a packet of this conversation. One that an [`Endpoint`](crate::proto::Endpoint) has routed shows it; one that was
+    /// handed over as it came has its mask still.
+    #[inline]
+    fn keys_of(&mut self, packet: &[u8]) -> Result<&mut SessionKeys, PacketError> {
         let keys = self.keys.as_mut().ok_or(PacketError::Open(OpenError::BadTag))?;
-        keys.peek(packet).map(|_| ()).map_err(packet_error)
+        if packet.starts_with(&self.conv.to_le_bytes()) || keys.route_key().route(packet) == Some(self.conv) {
+            return Ok(keys);
+        }
+        let is_short = packet.len() < HEADER_LEN + TAG_LEN;
+        Err(PacketError::Open(if is_short { OpenError::TooShort } else { OpenError::BadTag }))
     }
 
     pub(super) fn trim(&mut self) {

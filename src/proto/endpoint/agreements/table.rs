@@ -17,7 +17,7 @@ use crate::proto::{
     Instant, KcpConfig, Random,
     agreement::CONTEXT_LEN,
     extension::SessionId,
-    noise::{Generator, NoiseError, Responder, ResponderHandshake, SessionKeys},
+    noise::{Generator, NoiseError, Responder, ResponderHandshake, RouteKey, SessionKeys},
 };
 
 /// How long keys wait for a packet under them: as long as a peer asks by default.
@@ -138,6 +138,11 @@ impl Agreements {
             computed: Bucket::default(),
             wrong: NetworkLimit::new(Rate::new(WRONG_PER_SECOND, WRONG_PER_SECOND), key),
         })
+    }
+
+    /// What hides the routes of accepted sessions' packets.
+    pub(in super::super) fn route_key(&self) -> &RouteKey {
+        self.responder.route_key()
     }
 
     pub(in super::super) fn reseed(&mut self, random: &mut dyn Random) {
@@ -288,7 +293,7 @@ impl Agreements {
             let Next::Keys(keys) = &mut pending.next else { return false };
             copy.clear();
             copy.extend_from_slice(packet);
-            pending.opened = keys.peek(&mut copy).is_ok();
+            pending.opened = keys.peek(route.1, &mut copy).is_ok();
             pending.opened
         })
     }

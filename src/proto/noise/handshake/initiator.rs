@@ -14,6 +14,7 @@ use crate::proto::{
         keys::{KEY_LEN, KeyPair, Psk, PublicKey, Trust},
         message::{ANSWER, FIRST, LAST, MAX_EARLY_DATA, Terms, context_digest, hint},
         pattern::{Pattern, SessionCipher},
+        route::RouteKey,
         session::SessionKeys,
     },
 };
@@ -34,34 +35,41 @@ impl Initiator {
     /// send its messages back to it, and it has a session with itself.
     #[must_use]
     pub fn nn_psk0(psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::NnPsk0, None, Some(psk), Trust::any()), None)
+        Self::new(Pattern::NnPsk0, None, Some(psk), Trust::any(), None)
     }
 
     /// [`Pattern::Nk`]: the peer is who has the key `responder`. The peer does not learn who this is.
     #[must_use]
     pub fn nk(responder: PublicKey) -> Self {
-        Self::new(Credentials::new(Pattern::Nk, None, None, Trust::any()), Some(responder))
+        Self::new(Pattern::Nk, None, None, Trust::any(), Some(responder))
     }
 
     /// [`Pattern::NkPsk0`]: the peer is who has the key `responder`, and both ends have `psk`.
     #[must_use]
     pub fn nk_psk0(responder: PublicKey, psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::NkPsk0, None, Some(psk), Trust::any()), Some(responder))
+        Self::new(Pattern::NkPsk0, None, Some(psk), Trust::any(), Some(responder))
     }
 
     /// [`Pattern::Xx`]: this end shows `keys`, and the peer a key that `trust` trusts.
     #[must_use]
     pub fn xx(keys: KeyPair, trust: Trust) -> Self {
-        Self::new(Credentials::new(Pattern::Xx, Some(keys), None, trust), None)
+        Self::new(Pattern::Xx, Some(keys), None, trust, None)
     }
 
     /// [`Pattern::XxPsk3`]: as [`xx`](Self::xx), and both ends have `psk`.
     #[must_use]
     pub fn xx_psk3(keys: KeyPair, trust: Trust, psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::XxPsk3, Some(keys), Some(psk), trust), None)
+        Self::new(Pattern::XxPsk3, Some(keys), Some(psk), trust, None)
     }
 
-    fn new(credentials: Credentials, responder: Option<PublicKey>) -> Self {
+    fn new(
+        pattern: Pattern,
+        keys: Option<KeyPair>,
+        psk: Option<Psk>,
+        trust: Trust,
+        responder: Option<PublicKey>,
+    ) -> Self {
+        let credentials = Credentials::new(pattern, keys, psk, trust, responder.as_ref());
         Self { credentials, responder, cipher: SessionCipher::default() }
     }
 
@@ -70,6 +78,12 @@ impl Initiator {
     pub const fn with_cipher(mut self, cipher: SessionCipher) -> Self {
         self.cipher = cipher;
         self
+    }
+
+    /// The key under which the routes of packets are found, of all sessions that this end begins.
+    #[must_use]
+    pub const fn route_key(&self) -> &RouteKey {
+        &self.credentials.route_key
     }
 
     /// Begins a handshake. `context` is what is said in the clear beside the first message, or known to both ends before: it is not
@@ -144,6 +158,12 @@ impl InitiatorHandshake {
         &self.message
     }
 
+    /// That of the [`Initiator`].
+    #[must_use]
+    pub const fn route_key(&self) -> &RouteKey {
+        self.initiator.route_key()
+    }
+
     /// Whether the answer was read: another one is none any more.
     #[must_use]
     pub const fn is_over(&self) -> bool {
@@ -184,7 +204,8 @@ impl InitiatorHandshake {
             let (noise, len) = write(&mut state, &[])?;
             last_message = Some([&self.terms.header(LAST), &noise[..len]].concat());
         }
-        let session = finish(&mut state, Role::Initiator, self.terms.cipher, peer)?;
+        let route_key = self.initiator.route_key();
+        let session = finish(&mut state, Role::Initiator, self.terms.cipher, peer, route_key)?;
         Ok(Established { session, last_message, early_data_taken })
     }
 

@@ -15,6 +15,7 @@ use crate::proto::{
         message::{ANSWER, DIGEST_LEN, FIRST, HINT_LEN, LAST, Terms, context_digest, hint},
         pattern::Pattern,
         reset::{ResetKey, ResetSecret},
+        route::RouteKey,
         session::SessionKeys,
     },
 };
@@ -31,34 +32,36 @@ impl Responder {
     /// [`Pattern::NnPsk0`]: both ends have `psk`, and nothing else.
     #[must_use]
     pub fn nn_psk0(psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::NnPsk0, None, Some(psk), Trust::any()))
+        Self::new(Pattern::NnPsk0, None, Some(psk), Trust::any())
     }
 
     /// [`Pattern::Nk`]: peers know the public key of `keys`.
     #[must_use]
     pub fn nk(keys: KeyPair) -> Self {
-        Self::new(Credentials::new(Pattern::Nk, Some(keys), None, Trust::any()))
+        Self::new(Pattern::Nk, Some(keys), None, Trust::any())
     }
 
     /// [`Pattern::NkPsk0`]: peers know the public key of `keys`, and have `psk`.
     #[must_use]
     pub fn nk_psk0(keys: KeyPair, psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::NkPsk0, Some(keys), Some(psk), Trust::any()))
+        Self::new(Pattern::NkPsk0, Some(keys), Some(psk), Trust::any())
     }
 
     /// [`Pattern::Xx`]: this end shows `keys`, and the peer a key that `trust` trusts.
     #[must_use]
     pub fn xx(keys: KeyPair, trust: Trust) -> Self {
-        Self::new(Credentials::new(Pattern::Xx, Some(keys), None, trust))
+        Self::new(Pattern::Xx, Some(keys), None, trust)
     }
 
     /// [`Pattern::XxPsk3`]: as [`xx`](Self::xx), and both ends have `psk`.
     #[must_use]
     pub fn xx_psk3(keys: KeyPair, trust: Trust, psk: Psk) -> Self {
-        Self::new(Credentials::new(Pattern::XxPsk3, Some(keys), Some(psk), trust))
+        Self::new(Pattern::XxPsk3, Some(keys), Some(psk), trust)
     }
 
-    fn new(credentials: Credentials) -> Self {
+    fn new(pattern: Pattern, keys: Option<KeyPair>, psk: Option<Psk>, trust: Trust) -> Self {
+        let known = keys.as_ref().filter(|_| pattern.knows_responder()).map(|keys| *keys.public());
+        let credentials = Credentials::new(pattern, keys, psk, trust, known.as_ref());
         let reset_secret = credentials.keys.as_ref().map(ResetSecret::of);
         Self { credentials, reset_secret, takes_early_data: false }
     }
@@ -99,6 +102,12 @@ impl Responder {
     pub const fn with_early_data(mut self) -> Self {
         self.takes_early_data = true;
         self
+    }
+
+    /// The key under which the routes of packets are found, of all sessions that this end accepts.
+    #[must_use]
+    pub const fn route_key(&self) -> &RouteKey {
+        &self.credentials.route_key
     }
 
     pub(in crate::proto) const fn takes_early_data(&self) -> bool {
@@ -209,7 +218,13 @@ impl FirstMessage {
         made_of.digest = digest;
         let (message, terms) = (made_of.write(&mut state)?, made_of.terms);
         let next = if state.is_handshake_finished() {
-            AnswerNext::Session(finish(&mut state, Role::Responder, terms.cipher, None)?)
+            AnswerNext::Session(finish(
+                &mut state,
+                Role::Responder,
+                terms.cipher,
+                None,
+                &made_of.credentials.route_key,
+            )?)
         } else {
             AnswerNext::Last(ResponderHandshake { state: State::Waiting(state), made_of, left: MAX_REMADE })
         };
@@ -346,7 +361,7 @@ impl ResponderHandshake {
             return Err(if pattern == Pattern::XxPsk3 { NoiseError::WrongPsk } else { error });
         }
         let peer = credentials.trusted(state);
-        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer));
+        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer, &credentials.route_key));
         self.state = State::Over;
         keys
     }

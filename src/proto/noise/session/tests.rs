@@ -18,7 +18,8 @@ fn sealed(keys: &mut SessionKeys, now: Instant) -> Vec<u8> {
 }
 
 fn open(keys: &mut SessionKeys, now: Instant, packet: &[u8]) -> Result<(), OpenPacketError> {
-    keys.open(now, &mut packet.to_vec()).map(|payload| assert_eq!(payload, b"payload"))
+    let route = keys.route_key.route(packet).ok_or(OpenPacketError::TooShort)?;
+    keys.open(now, route, &mut packet.to_vec()).map(|payload| assert_eq!(payload, b"payload"))
 }
 
 /// Seals at one end and opens at the other.
@@ -225,7 +226,8 @@ fn short_packets_are_not_sealed() {
         assert_eq!(a.seal(NOW, 5, &mut [0; HEADER_LEN + TAG_LEN][..len]), Err(SealPacketError::TooShort));
     }
     assert_eq!(a.sending.counter, 0);
-    assert_eq!(route(&[0; HEADER_LEN + TAG_LEN - 1]), None);
+    assert_eq!(a.route_key.route(&[0; HEADER_LEN + TAG_LEN - 1]), None);
+    assert_eq!(a.open(NOW, 5, &mut [0; HEADER_LEN + TAG_LEN - 1]), Err(OpenPacketError::TooShort));
 }
 
 #[test]
@@ -234,6 +236,7 @@ fn the_same_payload_looks_different_each_time() {
     let packets: Vec<_> = (0..50).map(|_| sealed(&mut a, NOW)).collect();
     for (at, packet) in packets.iter().enumerate() {
         for other in &packets[..at] {
+            assert_ne!(packet[..4], other[..4], "the masked route");
             assert_ne!(packet[4..8], other[4..8], "the masked counter");
             assert_ne!(packet[8..15], other[8..15], "the payload");
         }
@@ -257,7 +260,7 @@ fn a_peer_that_is_two_epochs_ahead_is_heard() {
     let mut forged = first.clone();
     *forged.last_mut().unwrap() ^= 1;
     assert_eq!(open(a, NOW, &forged), Err(OpenPacketError::BadTag));
-    assert_eq!(a.peek(&mut first.clone()).unwrap(), b"payload");
+    assert_eq!(a.peek(5, &mut first.clone()).unwrap(), b"payload");
     assert_eq!(a.receiving.epoch, 0);
     open(a, NOW, &first).unwrap();
     assert_eq!(open(a, NOW, &first), Err(OpenPacketError::Replayed));
@@ -336,7 +339,7 @@ fn a_key_that_was_forged_too_often_opens_nothing_until_the_next_one() {
     b.receiving.forgeries = MAX_KEY_FORGERIES;
     let packet = sealed(a, NOW);
     assert_eq!(open(b, NOW, &packet), Err(OpenPacketError::BadTag));
-    assert!(b.peek(&mut packet.clone()).is_err());
+    assert!(b.peek(5, &mut packet.clone()).is_err());
     a.change_key();
     pass(a, b, NOW);
     pass(a, b, NOW);
