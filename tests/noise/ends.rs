@@ -50,6 +50,15 @@ impl Keys {
         }
     }
 
+    /// A packet of this route that nobody has sealed.
+    pub(crate) fn forged(&self, pattern: Pattern, route: u32) -> Vec<u8> {
+        let mut packet = [&route.to_le_bytes()[..], &[9; 60]].concat();
+        // What shows a hidden route hides one that is shown.
+        let masked = self.responder(pattern).route_key().route(&packet).unwrap();
+        packet[..4].copy_from_slice(&masked.to_le_bytes());
+        packet
+    }
+
     /// Both ends of a session, without a network.
     pub(crate) fn session(&self, pattern: Pattern, rng: &mut Rng) -> [SessionKeys; 2] {
         let mut handshake = self.initiator(pattern).begin(b"", rng).unwrap();

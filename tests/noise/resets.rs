@@ -161,11 +161,7 @@ fn resets_of_another_server_with_the_same_key_end_no_session_that_lives() {
 fn who_has_the_reset_key_ends_no_idle_session_of_a_server_that_lives() {
     let keys = Keys::new(6);
     let (mut server, mut client, mut other) = client_of_one_of_two(&keys);
-    let mut packet = [&CONV.to_le_bytes()[..], &[9; 60]].concat();
-    // What hides a route shows it.
-    let masked = keys.responder(Pattern::Nk).route_key().route(&packet).unwrap();
-    packet[..4].copy_from_slice(&masked.to_le_bytes());
-    other.receive(AT, client_address(1), &packet);
+    other.receive(AT, client_address(1), &keys.forged(Pattern::Nk, CONV));
     let (_, reset) = other.replies.pop().unwrap();
     for seed in 0..4 {
         let mut rng = Rng::new(seed);

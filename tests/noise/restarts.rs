@@ -148,7 +148,7 @@ fn a_record_answers_under_the_keys_of_its_session_and_nothing_that_is_not_sealed
         assert!(!server.drive(at(2_000)).is_empty() && server.sessions.is_empty(), "{pattern}");
 
         // What is not sealed by the client now has no answer.
-        server.receive(at(2_001), client_address(1), &[&7_u32.to_le_bytes()[..], &[9; 60]].concat());
+        server.receive(at(2_001), client_address(1), &keys.forged(pattern, 7));
         last.iter().for_each(|packet| server.receive(at(2_001), client_address(1), packet));
         assert_eq!((&server.replies[..], client.close_reason()), (&[][..], None), "{pattern}");
         let asked = server.endpoint.stats().dropped_recently_closed;
