@@ -136,7 +136,8 @@ impl Subscriber for Handle {
         let metadata = event.metadata();
         let mut state = self.0.lock();
         let mut spans = Vec::new();
-        let mut next = state.innermost();
+        let around = state.innermost().filter(|_| event.is_contextual());
+        let mut next = event.parent().map(Id::into_u64).or(around);
         while let Some((span, _)) = next.and_then(|id| state.spans.get(&id)) {
             spans.insert(0, span.clone());
             next = span.parent;

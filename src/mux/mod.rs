@@ -53,6 +53,9 @@
 //!   all handles of it and of its streams are gone. What streams had received can be read to the end in each of these cases.
 //!   Then comes an error, unless the peer had ended the stream itself: a stream that was cut off does not pass for a whole one.
 //!
+//! With the feature `tracing` a session says when streams begin and end, which limit refuses one, and why it has ended: the page
+//! `docs/tracing.md` has the table.
+//!
 //! # Limits
 //!
 //! * **Version 1 has no windows.** What a reader leaves unread takes room in the session's
@@ -75,6 +78,7 @@
 //!         recv_queue     what waits to be read
 //!       output         what goes to the peer, and whose turn it is
 //!     frame          frames as bytes
+//!     trace          what is told to `tracing`
 //! ```
 //!
 //! A write copies into the one buffer of the session that goes to the transport next, while the one before is written. So the
@@ -99,6 +103,7 @@ mod shared;
 mod state;
 mod stats;
 mod stream;
+mod trace;
 
 pub use self::{
     config::{MuxConfig, MuxConfigBuilder, MuxVersion},

@@ -24,6 +24,8 @@ pub(crate) mod target {
     pub(crate) const FEC: &str = "kcp9::fec";
     pub(crate) const WINDOW: &str = "kcp9::window";
     pub(crate) const ENDPOINT: &str = "kcp9::endpoint";
+    #[cfg(feature = "mux")]
+    pub(crate) const MUX: &str = "kcp9::mux";
 }
 
 /// Calls one of the functions below, in builds with the feature.

@@ -8,6 +8,7 @@ mod cost;
 mod drops;
 mod endings;
 mod live;
+mod mux;
 mod nonces;
 mod path;
 mod secrets;

@@ -7,7 +7,7 @@ use std::{
 
 use kcp9_tests::collector::{Recorded, Span};
 
-use crate::{agreements, drops, endings, nonces, path, simulated};
+use crate::{agreements, drops, endings, mux, nonces, path, simulated};
 
 const PAGE: &str = include_str!("../../docs/tracing.md");
 
@@ -136,6 +136,8 @@ fn every_event_of_the_table_occurs() {
     all.extend(endings::sessions_over_sockets());
     all.extend(endings::fec_of_one_end());
     all.extend(endings::fec_of_no_code());
+    all.extend(mux::over_a_pipe());
+    all.extend(mux::refusals());
     let seen: BTreeSet<&str> = all.iter().map(|event| event.name).collect();
     let rows = table("| event |");
     assert_eq!(seen, rows.keys().map(String::as_str).collect());

@@ -3,8 +3,8 @@
 use bytes::{Buf, Bytes};
 
 use super::{
-    Command, Header, Instant, MuxCore, MuxError, MuxEvent, MuxRole, MuxVersion, Stream, StreamKey,
-    WriteFailure, recv_queue::MIN_SLICE,
+    Command, Header, Instant, MuxCore, MuxError, MuxEvent, MuxRole, MuxVersion, NOT_ACCEPTING, Stream,
+    StreamKey, WriteFailure, recv_queue::MIN_SLICE,
 };
 use crate::mux::{
     error::ProtocolError,
@@ -141,12 +141,21 @@ impl MuxCore {
         if !of_peer || self.streams.find(id).is_some() {
             return Ok(());
         }
-        let full = self.peer_streams >= self.config.max_streams
-            || self.unaccepted.len() >= self.config.accept_backlog
+        let cause = if !self.accepting {
+            Some(NOT_ACCEPTING)
+        } else if self.peer_streams >= self.config.max_streams {
+            Some("max_streams")
+        } else if self.unaccepted.len() >= self.config.accept_backlog {
+            Some("accept_backlog")
+        } else if self.output.is_full(MAX_UNSENT.saturating_add(4 * self.config.send_buffer)) {
             // Each stream that ends here adds a FIN, whether the peer takes what is sent or not.
-            || self.output.is_full(MAX_UNSENT.saturating_add(4 * self.config.send_buffer));
-        if full || !self.accepting {
+            Some("unsent")
+        } else {
+            None
+        };
+        if let Some(cause) = cause {
             self.stats.refused += 1;
+            self.trace.stream_refused(id, cause);
             return self.output.push_refusal(id);
         }
         let key = self.streams.insert(Stream::new(id, true));

@@ -6,7 +6,7 @@ mod recv_queue;
 mod stream;
 
 use core::task::Poll;
-use std::collections::VecDeque;
+use std::{boxed::Box, collections::VecDeque};
 
 use bytes::Bytes;
 
@@ -19,6 +19,7 @@ use self::{
 use super::{
     MuxConfig, MuxError, MuxStats, MuxVersion,
     frame::{Command, Header},
+    trace::MuxTrace,
 };
 use crate::proto::Instant;
 
@@ -105,6 +106,7 @@ pub struct MuxCore {
     blocked: VecDeque<(Instant, StreamKey)>,
     end: Option<MuxError>,
     stats: MuxStats,
+    trace: MuxTrace,
 }
 
 impl MuxCore {
@@ -112,6 +114,7 @@ impl MuxCore {
     #[must_use]
     pub fn new(config: MuxConfig, role: MuxRole, now: Instant) -> Self {
         Self {
+            trace: MuxTrace::new(&config, role),
             config,
             role,
             streams: Streams::default(),
@@ -156,22 +159,32 @@ impl MuxCore {
         let key = self.streams.insert(Stream::new(id, false));
         self.output.push_frame(self.config.version, Command::Syn, id, &[]);
         self.stats.opened += 1;
+        self.trace.stream_opened(id);
         Ok(Some(key))
     }
 
     /// The next of the streams that the peer opened. `None` when there is none: [`MuxEvent::Acceptable`] will say when there is one.
     pub fn accept(&mut self) -> Option<StreamKey> {
-        let key = self.unaccepted.pop_front();
-        self.acceptor_waits = key.is_none();
-        self.stats.accepted += u64::from(key.is_some());
-        key
+        let Some(key) = self.unaccepted.pop_front() else {
+            self.acceptor_waits = true;
+            return None;
+        };
+        self.acceptor_waits = false;
+        self.stats.accepted += 1;
+        if let Some(id) = self.id(key) {
+            self.trace.stream_accepted(id);
+        }
+        Some(key)
     }
 
     /// Refuses the streams that wait to be accepted, and all that come.
     pub fn stop_accepting(&mut self) {
         self.accepting = false;
         for key in std::mem::take(&mut self.unaccepted) {
-            self.release(key);
+            if let Some(stream) = self.forget(key) {
+                self.stats.refused += 1;
+                self.trace.stream_refused(stream.id, NOT_ACCEPTING);
+            }
         }
     }
 
@@ -286,11 +299,19 @@ impl MuxCore {
 
     /// Ends a stream, and forgets it: what was written is still sent, what was received or will be is dropped.
     pub fn release(&mut self, key: StreamKey) {
+        let finished = self.streams.get(key).is_some_and(|stream| stream.finished);
+        if let Some(stream) = self.forget(key) {
+            self.trace.stream_ended(stream.id, finished, stream.ended_by_peer, stream.received.len());
+        }
+    }
+
+    fn forget(&mut self, key: StreamKey) -> Option<Box<Stream>> {
         self.finish(key);
-        let Some(mut stream) = self.streams.remove(key) else { return };
+        let mut stream = self.streams.remove(key)?;
         self.output.give_up_turn(&mut stream);
         self.unread -= stream.received.len();
         self.peer_streams -= usize::from(stream.by_peer);
+        Some(stream)
     }
 
     /// The id of a stream on the wire.
@@ -323,6 +344,7 @@ impl MuxCore {
         if self.end.is_some() {
             return;
         }
+        self.trace.ended(&reason, self.stats());
         self.end = Some(reason);
         self.output.clear();
         self.events.push_back(MuxEvent::Ended);
@@ -465,6 +487,9 @@ fn write_failure(stream: &Stream, end: Option<&MuxError>) -> Option<MuxError> {
         (None, None) => None,
     }
 }
+
+/// Why a stream of the peer is refused, as events say it: the application takes no more.
+const NOT_ACCEPTING: &str = "not_accepting";
 
 #[cfg(test)]
 mod tests {
