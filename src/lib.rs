@@ -139,8 +139,3 @@ pub use proto::{
     SessionSettings, Stats,
 };
 pub use proto::{congestion, fec};
-
-/// The README's example compiles.
-#[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -47,7 +47,8 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// The code in `docs/` compiles and does what the pages say. It needs crates that kcp9's own doctests have not.
+/// The code in the README and in `docs/` compiles and does what the pages say. It needs crates that kcp9's own doctests have not. What
+/// needs `tls`, `tonic` or `websocket` is compiled only with these features, as the step `examples` of `.ci/run` does it.
 #[cfg(all(
     doctest,
     feature = "tokio",
@@ -57,6 +58,10 @@ pub fn program(name: &str) -> PathBuf {
     feature = "password"
 ))]
 mod pages {
+    #[cfg(feature = "axum")]
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+
     #[doc = include_str!("../docs/migration.md")]
     struct Migration;
 
@@ -68,6 +73,13 @@ mod pages {
 
     #[doc = include_str!("../docs/tuning.md")]
     struct Tuning;
+
+    #[doc = include_str!("../docs/extensions.md")]
+    struct Extensions;
+
+    #[cfg(feature = "noise")]
+    #[doc = include_str!("../docs/secure-sessions.md")]
+    struct SecureSessions;
 
     #[cfg(feature = "metrics")]
     #[doc = include_str!("../docs/metrics.md")]
