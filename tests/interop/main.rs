@@ -4,7 +4,8 @@
 //! drops 10 % of all packets each way. A run echoes a payload of some megabytes and compares every byte that comes
 //! back with the byte that was sent. kcp-go is tested with every packet cipher as well ([`ciphers`]), and with
 //! forward error correction ([`fec`]). What they make of extension segments, which none of them knows: [`extension`]; and
-//! what our sessions with extensions make of them: [`legacy`]. How sessions with kcp-go begin, end and die: [`lives`].
+//! what our sessions with extensions make of them: [`legacy`]. How sessions with kcp-go begin, end and die: [`lives`]. The defaults of
+//! the two crates and ours, as the page for those who move states them: [`defaults`].
 //!
 //! Streams in one session, with Go's smux on the other end: [`smux`]. The example `tunnel` with kcptun's programs on the other end:
 //! [`kcptun`].
@@ -23,6 +24,7 @@
 mod c_peer;
 #[cfg(feature = "kcptun-ciphers")]
 mod ciphers;
+mod defaults;
 mod echo;
 mod extension;
 #[cfg(feature = "kcptun-ciphers")]
