@@ -12,6 +12,7 @@ const NOW: Instant = Instant::ZERO;
 const SYN: u8 = 0;
 const FIN: u8 = 1;
 const PSH: u8 = 2;
+const NOP: u8 = 3;
 const UPD: u8 = 4;
 
 fn frame(version: u8, command: u8, id: u32, payload: &[u8]) -> Vec<u8> {
@@ -175,54 +176,84 @@ fn windows_are_taken_at_their_word() {
     assert!(output(&mut core).len() < 10_000);
 }
 
-/// Any bytes, cut anywhere, in both versions: nothing panics, and the memory stays within the limits.
+/// What may wait to be read, and to be sent, in the sessions that get any bytes.
+const BUFFER: usize = 10_000;
+/// The longest frame that comes, and that goes.
+const FRAME: usize = 4_000;
+const STREAMS: usize = 20;
+/// Heap bytes of such a session with what the test has of it. A frame may go beyond the receive buffer; writers have a buffer, twice as
+/// much in turns, and a frame (`send_buffer` says so). A buffer that grows has up to twice what is in it, and for a moment the old one beside it.
+const MOST: usize = 3 * (BUFFER + FRAME) + 3 * (3 * BUFFER + FRAME) + STREAMS * 500 + 10_000;
+
+/// Any bytes, cut anywhere, in both versions: nothing panics, and the memory stays within the limits, also where nobody reads or
+/// the peer takes nothing.
 #[test]
 fn any_bytes_are_survived() {
-    for seed in 0..300 {
-        let mut rng = Rng::new(seed);
-        let version = *rng.choose(&[MuxVersion::V1, MuxVersion::V2]);
-        let config = MuxConfig::builder()
-            .version(version)
-            .receive_buffer(10_000)
-            .stream_buffer(10_000)
-            .max_streams(20);
-        let mut core = server(config.accept_backlog(10));
-        let mut keys = Vec::new();
-        for _ in 0..300 {
-            let command = rng.within(0..=4) as u8;
+    let mut most = 0;
+    for seed in 0..200 {
+        let info = allocation_counter::measure(|| any_bytes(seed));
+        assert_eq!(info.bytes_current, 0, "seed {seed}");
+        most = most.max(usize::try_from(info.bytes_max).unwrap());
+        assert!(most <= MOST, "seed {seed}: {most} bytes, of at most {MOST}");
+    }
+    println!("{most} bytes, of at most {MOST}");
+    assert!(most > 2 * BUFFER, "the buffers were in use");
+}
+
+fn any_bytes(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let version = *rng.choose(&[MuxVersion::V1, MuxVersion::V2]);
+    let (reads, is_taken) = (rng.chance(0.5), rng.chance(0.5));
+    let config = MuxConfig::builder()
+        .version(version)
+        .receive_buffer(BUFFER)
+        .stream_buffer(BUFFER)
+        .send_buffer(BUFFER)
+        .max_frame(FRAME)
+        .max_streams(STREAMS);
+    let mut core = server(config.accept_backlog(10));
+    let mut keys = Vec::new();
+    for _ in 0..2_000 {
+        // As the transport's owner is to do it.
+        if core.wants_input() {
+            // Few streams end, so that there are some to fill.
+            let command = *rng.choose(&[SYN, SYN, FIN, NOP, UPD, UPD, PSH, PSH, PSH, PSH]);
+            let command = if command == FIN && rng.chance(0.9) { PSH } else { command };
             let id = rng.within(0..=60) as u32;
             let payload = match command {
-                PSH => vec![7; rng.magnitude(0..=2_000) as usize],
+                PSH => vec![7; rng.size(0..=FRAME)],
                 UPD => rng.next().to_le_bytes().to_vec(),
                 _ => Vec::new(),
             };
             let mut bytes = frame(version.number(), command, id, &payload);
-            if rng.chance(0.002) {
+            if rng.chance(0.0005) {
                 let at = rng.size(0..=bytes.len() - 1);
                 bytes[at] ^= 1 << rng.within(0..=7);
             }
             let rest = bytes.split_off(rng.size(0..=bytes.len()));
             core.receive(NOW, bytes.into());
             core.receive(NOW, rest.into());
-            keys.extend(core.accept());
-            if !keys.is_empty() {
-                let at = rng.size(0..=keys.len() - 1);
-                match rng.within(0..=4) {
-                    0 => core.release(keys.swap_remove(at)),
-                    1 => core.finish(keys[at]),
-                    2 => drop(core.write(NOW, keys[at], &[1; 5_000])),
-                    _ => drop(core.read(keys[at], 3_000, |_| ())),
-                }
-            }
-            if rng.chance(0.2) {
-                output(&mut core);
-            }
-            let stats = core.stats();
-            assert!(stats.open_streams <= 20, "seed {seed}: {stats:?}");
-            while core.poll_event().is_some() {}
         }
-        keys.into_iter().for_each(|key| core.release(key));
-        core.stop_accepting();
-        assert_eq!(core.stats().unread_bytes, 0, "seed {seed}");
+        keys.extend(core.accept());
+        if !keys.is_empty() {
+            let at = rng.size(0..=keys.len() - 1);
+            match rng.within(0..=99) {
+                0..3 => core.release(keys.swap_remove(at)),
+                3..6 => core.finish(keys[at]),
+                6..50 => drop(core.write(NOW, keys[at], &[1; 5_000])),
+                _ if reads => drop(core.read(keys[at], 3_000, |_| ())),
+                _ => {}
+            }
+        }
+        if is_taken && rng.chance(0.2) {
+            output(&mut core);
+        }
+        let stats = core.stats();
+        assert!(stats.open_streams <= STREAMS, "seed {seed}: {stats:?}");
+        assert!(stats.unread_bytes <= BUFFER + FRAME, "seed {seed}: {stats:?}");
+        while core.poll_event().is_some() {}
     }
+    keys.into_iter().for_each(|key| core.release(key));
+    core.stop_accepting();
+    assert_eq!(core.stats().unread_bytes, 0, "seed {seed}");
 }
