@@ -38,6 +38,8 @@ use kcp9::proto::{
 const CONTEXT: &[u8] = b"kcp9 example keys";
 /// The first byte of a packet of the session. Messages of the handshake begin with their version.
 const SEALED: u8 = 0;
+/// Of all packets: nothing is routed here, as there is one session at a time.
+const ROUTE: u32 = 1;
 const RESEND: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -180,7 +182,7 @@ fn ask(
                 Err(error) => refused = Some(error),
             },
             (Some((session, _)), Some(&SEALED)) => {
-                if let Ok(answer) = session.open(now(), &mut packet[1..]) {
+                if let Ok(answer) = session.open(now(), ROUTE, &mut packet[1..]) {
                     let answer = String::from_utf8_lossy(answer).into_owned();
                     if let (None, Some(key)) = (pinned, session.peer()) {
                         add_known_key(known, server, key)?;
@@ -209,8 +211,7 @@ fn ask(
 /// A packet of the session.
 fn sealed(session: &mut SessionKeys, now: Instant, payload: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut packet = [&[SEALED], &[0; HEADER_LEN][..], payload, &[0; TAG_LEN]].concat();
-    // Nothing is routed here: there is one session at a time.
-    session.seal(now, 1, &mut packet[1..])?;
+    session.seal(now, ROUTE, &mut packet[1..])?;
     Ok(packet)
 }
 
@@ -233,7 +234,7 @@ fn serve(keys: &KeyPair, socket: &UdpSocket, clients: usize) -> Result<(), Box<d
         if packet.first() == Some(&SEALED) {
             let Some((peer, session)) = session.as_mut().filter(|(peer, _)| *peer == from) else { continue };
             let first = !session.is_peer_heard();
-            let Ok(question) = session.open(now(), &mut packet[1..]) else { continue };
+            let Ok(question) = session.open(now(), ROUTE, &mut packet[1..]) else { continue };
             let answer = format!("you have said: {}", String::from_utf8_lossy(question));
             println!("{} at {peer} asks", session.peer().expect("XX shows it"));
             socket.send_to(&sealed(session, now(), answer.as_bytes())?, from)?;
