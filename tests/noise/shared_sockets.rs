@@ -17,6 +17,10 @@ fn config(noise: impl Into<Noise>) -> KcpConfig {
     KcpConfig::builder().noise(noise.into()).build().unwrap()
 }
 
+async fn accepted(endpoint: &KcpEndpoint) -> KcpStream {
+    within(20, "a session", endpoint.accept()).await.unwrap().0
+}
+
 async fn say(stream: &mut KcpStream, text: &[u8]) {
     stream.write_all(text).await.unwrap();
 }
@@ -43,8 +47,8 @@ async fn ends_that_begin_sessions_with_each_other_find_both_kinds() {
         let mut from_there = there.connect(here.local_addr().unwrap(), configs[1].clone()).unwrap();
         say(&mut from_here, b"from here").await;
         say(&mut from_there, b"from there").await;
-        let (mut at_there, _) = there.accept().await.unwrap();
-        let (mut at_here, _) = here.accept().await.unwrap();
+        let mut at_there = accepted(&there).await;
+        let mut at_here = accepted(&here).await;
         for _ in 0..20 {
             hear(&mut at_there, b"from here").await;
             hear(&mut at_here, b"from there").await;
@@ -79,7 +83,7 @@ async fn one_socket_has_peers_with_different_keys() {
     let mut pairs = Vec::new();
     for (mut stream, there) in streams {
         say(&mut stream, b"begin").await;
-        let (accepted, _) = there.accept().await.unwrap();
+        let accepted = accepted(&there).await;
         pairs.push((stream, accepted, there));
     }
     // In turns, as the key of the last packet's address is remembered.
