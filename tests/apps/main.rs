@@ -1,4 +1,4 @@
-//! What people put on a stream: HTTP, gRPC, WebSocket, a proxy, requests and answers over a bad path; and processes that are killed
+//! What people put on a stream: HTTP, gRPC, WebSocket, TLS, a proxy, requests and answers over a bad path; and processes that are killed
 //! and started again. All of it as over TCP, between two peers that know the extensions.
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
@@ -11,6 +11,8 @@ mod exchanges;
 mod grpc;
 #[cfg(feature = "axum")]
 mod http;
+#[cfg(feature = "noise")]
+mod keys;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "metrics")]
@@ -30,6 +32,8 @@ mod scale;
 mod support;
 #[cfg(feature = "metrics")]
 mod svg;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(all(unix, feature = "top"))]
 mod tmux;
 #[cfg(all(unix, feature = "top"))]
