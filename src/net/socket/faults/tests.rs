@@ -1,6 +1,8 @@
 //! Sessions over loopback whose sockets fail: every byte arrives, and the driver recovers, or the session says why it ended.
 
 mod harness;
+#[cfg(feature = "noise")]
+mod keys;
 
 use std::{
     boxed::Box,

@@ -2,6 +2,7 @@
 
 use std::{
     eprintln,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -92,7 +93,13 @@ impl Pair {
     /// A session that has just begun, without any fault.
     pub(super) async fn new(config: KcpConfig) -> Self {
         let listener = KcpListener::bind("127.0.0.1:0", config.clone()).await.unwrap();
-        let mut client = KcpStream::connect(listener.local_addr().unwrap(), config).await.unwrap();
+        let server = listener.local_addr().unwrap();
+        Self::connected_by(server, listener, config).await
+    }
+
+    /// A session that has just begun, whose client reaches its server by another address.
+    pub(super) async fn connected_by(by: SocketAddr, listener: KcpListener, config: KcpConfig) -> Self {
+        let mut client = KcpStream::connect(by, config).await.unwrap();
         client.write_u8(b'!').await.unwrap();
         let (mut server, _) = within("the session is accepted", listener.accept()).await.unwrap();
         assert_eq!(server.read_u8().await.unwrap(), b'!');
