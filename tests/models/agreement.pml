@@ -33,7 +33,6 @@
 #define REFUSALS 3          /* what is refused ends an agreement after so many (R110) */
 #define PATIENCE 4          /* ticks since the first of them: 2 s */
 #define RETRIES 3           /* cookies that are followed by a HELLO at once (R108) */
-#define GIVES_WAY 2         /* ticks until a session that nobody has opened gives way; in the code 5 s (R125) */
 #define DOUBT 2             /* ticks from the second RESET to the end; in the code 3 s (R120) */
 #define ROUNDS 9            /* ticks within which all is well again */
 
@@ -68,7 +67,7 @@ mtype:reason c_told = NotTold;
 
 byte s_live[2];                /* the session: that of this answer */
 bool s_answering[2];           /* early data was taken, and no packet has opened: the stream says may_be_replayed (R123) */
-byte s_age[2];
+bool s_unsure[2];              /* its peer has not shown that it hears S: it is half-open, and gives way to newer keys (R125) */
 byte s_answers;                /* computed so far. Each has an ephemeral key of its own, as S draws one (R121) */
 byte answer_to[ANSWERS + 1];   /* the message that each is for */
 bool answer_at[ANSWERS + 1];   /* and its sender's address */
@@ -81,6 +80,7 @@ bool hello[MESSAGES + 1];
 bool retry;                    /* a true one, for C's message */
 bool last[ANSWERS + 1];        /* C's last message for an answer */
 bool c_sealed[ANSWERS + 1];    /* a packet of C under the keys of an answer */
+bool c_answered[ANSWERS + 1];  /* the same, of a C that has heard S under them: only with S's times or tag is it such a packet (R61) */
 bool s_sealed[ANSWERS + 1];    /* a packet of S under them */
 bool reset;                    /* RESET under the key of C's address and conv. All its sessions have the same (R120) */
 
@@ -105,7 +105,12 @@ hidden byte asks, must_live, must_reset, must_tell;
 inline c_send_hello() { hello[c_m] = true; due_hello = true }
 
 /* Nobody sends what is sealed before it has keys. */
-inline c_seal() { assert(c_n != 0 && has_keys[c_n]); c_sealed[c_n] = true; due_c_sealed = true }
+inline c_seal() {
+  assert(c_n != 0 && has_keys[c_n]);
+  c_sealed[c_n] = true;
+  c_answered[c_n] = c_answered[c_n] || c_heard;
+  due_c_sealed = true
+}
 
 inline c_send_last() { last[c_n] = true; due_last = true }
 
@@ -241,30 +246,38 @@ inline s_know_peer(at) {
   s_answering[at] = false
 }
 
-inline s_begin(at, n) {
+inline s_begin(at, n, unsure) {
   assert(!began[n]);
   began[n] = true;
   s_live[at] = n;
-  s_age[at] = 0
+  s_unsure[at] = unsure
 }
 
-/* `after_accepting_sealed`: whatever waited on the address and conv is gone. */
+/* `after_accepting_sealed`: what waited on the address and conv is gone, but for what is newer than a session whose peer may not be
+   there. */
 inline s_drop_pending(at) {
   for (i : 1 .. s_answers) {
     if
-    :: answer_at[i] == at && pending[i] != Nothing && MUTATION != 3 ->
+    :: answer_at[i] == at && pending[i] != Nothing && MUTATION != 3 && !(s_unsure[at] && i > s_live[at]) ->
        pending[i] = Nothing;
-       lost[i] = lost[i] || s_live[at] != i
+       /* What goes with an older one was promised to somebody. */
+       lost[i] = lost[i] || s_live[at] != i && MUTATION != 17
     :: else
     fi
   }
+}
+
+/* Its peer has heard S, so no recording is what has begun it. */
+inline s_confirm(at) {
+  s_unsure[at] = false;
+  s_drop_pending(at)
 }
 
 inline s_end(at) {
   lost[s_live[at]] = true;
   s_live[at] = 0;
   s_answering[at] = false;
-  s_age[at] = 0
+  s_unsure[at] = false
 }
 
 inline s_send_answer(at, n) {
@@ -285,12 +298,11 @@ inline s_on_hello(at, m, cookie, asks) {
   if
   :: fault == WrongPsk -> s_send_refusal()
      /* The session has it. One whose peer is known opens it in vain. */
-  :: fault != WrongPsk && s_live[at] != 0 ->
-     if
-     :: s_answering[at] && answer_to[s_live[at]] == m -> s_send_answer(at, s_live[at])
-     :: s_answering[at] && answer_to[s_live[at]] != m && s_age[at] == GIVES_WAY && MUTATION != 7 -> s_end(at)
-     :: else
-     fi
+  :: fault != WrongPsk && s_live[at] != 0 && (!s_unsure[at] || MUTATION == 7) ->
+     if :: s_answering[at] && answer_to[s_live[at]] == m -> s_send_answer(at, s_live[at]) :: else fi
+  :: fault != WrongPsk && s_live[at] != 0 && s_answering[at] && answer_to[s_live[at]] == m && MUTATION != 7 ->
+     s_send_answer(at, s_live[at])
+     /* Beside a session whose peer may not be there, too: R125. */
   :: else ->
      s_find_pending(at, m);
      if
@@ -321,9 +333,9 @@ inline s_answer(at, m) {
   answer_to[s_answers] = m;
   answer_at[s_answers] = at;
   if
-  :: MUTATION == 1 -> s_begin(at, s_answers); s_know_peer(at)
-  :: MUTATION != 1 && early && i == 0 && (!remembered[m] || MUTATION == 6) ->
-     s_begin(at, s_answers);
+  :: MUTATION == 1 -> s_begin(at, s_answers, false); s_know_peer(at)
+  :: MUTATION != 1 && early && i == 0 && s_live[at] == 0 && (!remembered[m] || MUTATION == 6) ->
+     s_begin(at, s_answers, true);
      s_answering[at] = true;
      taken[m]++;
      /* A message's early data is taken once, as long as S remembers it (R123). */
@@ -336,44 +348,48 @@ inline s_answer(at, m) {
   s_send_answer(at, s_answers)
 }
 
-/* Of a session it has nobody to be heard by, and of what S does not know neither. */
+/* Whether agreements are heeded: a session that is sure of its peer has nobody else to be heard by. */
+#define S_AGREES(at) (s_live[at] == 0 || s_unsure[at])
+
 inline s_on_last(at, n) {
   if
-  :: s_live[at] == 0 && answer_at[n] == at && pending[n] == Last && fault != UntrustedClient -> pending[n] = Keys
-  :: s_live[at] == 0 && answer_at[n] == at && pending[n] == Last && fault == UntrustedClient ->
+  :: S_AGREES(at) && answer_at[n] == at && pending[n] == Last && fault != UntrustedClient -> pending[n] = Keys
+  :: S_AGREES(at) && answer_at[n] == at && pending[n] == Last && fault == UntrustedClient ->
      pending[n] = Distrusted;
      s_send_refusal()
      /* R110: as often as it comes. */
-  :: s_live[at] == 0 && answer_at[n] == at && pending[n] == Distrusted -> s_send_refusal()
+  :: S_AGREES(at) && answer_at[n] == at && pending[n] == Distrusted -> s_send_refusal()
   :: else
   fi
 }
 
-inline s_on_sealed(at, n) {
+/* `answered`: it shows that its sender has heard S under these keys. */
+inline s_on_sealed(at, n, answered) {
   if
   :: s_live[at] != 0 && s_live[at] == n ->
      s_know_peer(at);
+     if :: answered && s_unsure[at] -> s_confirm(at) :: else fi;
      s_seal(at)
-  :: s_live[at] == 0 && answer_at[n] == at && pending[n] == Keys ->
-     /* R112, R115: only now. */
-     s_begin(at, n);
+  :: s_live[at] != n && S_AGREES(at) && answer_at[n] == at && pending[n] == Keys ->
+     /* R112, R115: only now. R125: a session whose peer was not heard gives way. */
+     if :: s_live[at] != 0 -> s_end(at) :: else fi;
+     s_find_pending(at, ANY);
+     /* Where somebody has agreed since, this one may be a recording. */
+     s_begin(at, n, i > n && MUTATION != 17);
      s_know_peer(at);
      s_drop_pending(at);
      s_seal(at)
   :: s_live[at] == 0 && !(answer_at[n] == at && pending[n] == Keys) ->
-     /* R120: whose keys it does not have, and nobody is agreeing. At another address it has another key. */
+     /* R120: whose keys it does not have, whoever is agreeing beside. At another address it has another key. */
      s_find_pending(at, ANY);
-     reset = reset || i == 0 && at == HERE && MUTATION != 14;
-     due_reset = due_reset || i == 0 && at == HERE && MUTATION != 14
+     reset = reset || at == HERE && MUTATION != 14 && !(MUTATION == 16 && i != 0);
+     due_reset = due_reset || at == HERE && MUTATION != 14 && !(MUTATION == 16 && i != 0)
   :: else
   fi
 }
 
-inline s_tick(at) {
-  if :: s_live[at] != 0 && s_answering[at] && s_age[at] < GIVES_WAY -> s_age[at]++ :: else fi;
-  /* It writes, or asks. */
-  if :: s_live[at] != 0 -> s_seal(at) :: else fi
-}
+/* It writes, or asks. */
+inline s_tick(at) { if :: s_live[at] != 0 -> s_seal(at) :: else fi }
 
 /* R93: 30 s have passed, or others needed the room. */
 inline s_forget(n) { pending[n] = Nothing; lost[n] = true }
@@ -385,8 +401,8 @@ inline s_restart() {
     lost[i] = true
   }
   for (i : 1 .. MESSAGES) { remembered[i] = false }
-  s_live[HERE] = 0; s_answering[HERE] = false; s_age[HERE] = 0;
-  s_live[ELSEWHERE] = 0; s_answering[ELSEWHERE] = false; s_age[ELSEWHERE] = 0;
+  s_live[HERE] = 0; s_answering[HERE] = false; s_unsure[HERE] = false;
+  s_live[ELSEWHERE] = 0; s_answering[ELSEWHERE] = false; s_unsure[ELSEWHERE] = false;
   /* Its cookies are of no use any more. */
   retry = false;
   if :: c_cookie == TrueCookie -> c_cookie = WrongCookie :: else fi;
@@ -418,7 +434,7 @@ inline deliver_due(asks) {
   if
   :: due_hello -> due_hello = false; s_on_hello(HERE, c_m, c_cookie, asks)
   :: !due_hello && due_last -> due_last = false; s_on_last(HERE, c_n)
-  :: !due_hello && !due_last && due_c_sealed -> due_c_sealed = false; s_on_sealed(HERE, c_n)
+  :: !due_hello && !due_last && due_c_sealed -> due_c_sealed = false; s_on_sealed(HERE, c_n, c_answered[c_n])
   :: else ->
      if
      :: due_retry -> due_retry = false; c_on_retry(TrueCookie)
@@ -437,15 +453,14 @@ inline tick() { c_tick(); s_tick(HERE); s_tick(ELSEWHERE) }
 /* The attacker has stopped: what was on its way is lost, and what is sent from here on arrives. */
 inline calm() {
   due_all_gone();
-  s_find_pending(HERE, ANY);
   /* Both ends match, S has lost nothing that C has keys of, and C's patience is not over before it can be heard. C cannot get in
-     where S has a live session with an earlier C of the same address and conv: R120, last paragraph. */
-  must_live = fault == Match && (
-    c_is == Asking && c_refusals < REFUSALS && (s_live[HERE] == 0 || s_answering[HERE]) ||
+     where S has a live session with an earlier C of the same address and conv, which has heard S: R120, last paragraph. */
+  must_live = fault == Match && (s_live[HERE] == c_n || S_AGREES(HERE)) && (
+    c_is == Asking && c_refusals < REFUSALS ||
     c_is == Confirming && !lost[c_n] && answer_at[c_n] == HERE && c_refusals < REFUSALS ||
     c_is == Session && !lost[c_n] && answer_at[c_n] == HERE && (c_resets < 2 || c_doubted + 1 < DOUBT));
-  /* S has lost the session, and has nothing else of the address and conv. */
-  must_reset = c_is == Session && c_heard && lost[c_n] && answer_at[c_n] == HERE && s_live[HERE] == 0 && i == 0;
+  /* S has lost the session, and has no other of the address and conv. Others may be agreeing. */
+  must_reset = c_is == Session && c_heard && lost[c_n] && answer_at[c_n] == HERE && s_live[HERE] == 0;
   must_tell = fault != Match && (c_is == Asking || c_is == Confirming && !lost[c_n] && answer_at[c_n] == HERE);
   for (round : 1 .. ROUNDS) {
     tick();
@@ -471,10 +486,11 @@ inline forget_all() {
   c_m = 1; c_is = Asking; c_n = 0; c_cookie = NoCookie; c_retries = 0; c_refusals = 0; c_waited = 0;
   c_heard = false; c_resets = 0; c_doubted = 0; c_told = NotTold;
   s_answers = 0; retry = false; reset = false; restarts = 0; forged_retries = 0;
-  for (i : 0 .. 1) { s_live[i] = 0; s_answering[i] = false; s_age[i] = 0 }
+  for (i : 0 .. 1) { s_live[i] = 0; s_answering[i] = false; s_unsure[i] = false }
   for (i : 0 .. MESSAGES) { remembered[i] = false; hello[i] = false; taken[i] = 0 }
   for (i : 0 .. ANSWERS) {
-    answer_to[i] = 0; answer_at[i] = 0; pending[i] = Nothing; last[i] = false; c_sealed[i] = false; s_sealed[i] = false;
+    answer_to[i] = 0; answer_at[i] = 0; pending[i] = Nothing; last[i] = false; c_sealed[i] = false; c_answered[i] = false;
+    s_sealed[i] = false;
     has_keys[i] = false; began[i] = false; lost[i] = false
   }
   i = 0; round = 0; asks = false; must_live = false; must_reset = false; must_tell = false
@@ -483,29 +499,26 @@ inline forget_all() {
 /* ======== The attacker ======== */
 
 /*
- * Two things that keep an answer away without dropping it, so that what is made up beside them ends C's agreement:
- *   - to bring C an answer that S has made for another address, before its own comes: C talks under keys then that S has for that
- *     address alone, until `dead_timeout`;
- *   - to send, from C's address and with its conv, a recorded message whose early data S has not seen yet. Its session keeps C out until
- *     it gives way (R125), and that is longer than C's patience.
- * A forger does neither.
+ * One thing keeps an answer away without dropping it, so that what is made up beside it ends C's agreement: to bring C an answer that S
+ * has made for another address, before its own comes. C talks under keys then that S has for that address alone, until `dead_timeout`
+ * (R108). A forger does not do that.
  */
 #ifdef FORGER
 #define CARRIES(n) (answer_at[n] == HERE)
-#define REPEATS(at, m) (at == ELSEWHERE || m == c_m || !early || remembered[m])
 #else
 #define CARRIES(n) true
-#define REPEATS(at, m) true
 #endif
 
 #define SENDS_HELLO(at, m, asks) \
-  :: d_step { hello[m] && REPEATS(at, m) -> limit = ATTACKED_ANSWERS; s_on_hello(at, m, NoCookie, asks); keep_or_drop() }
+  :: d_step { hello[m] -> limit = ATTACKED_ANSWERS; s_on_hello(at, m, NoCookie, asks); keep_or_drop() }
 
 #define SENDS_OF_ANSWER(n) \
   :: d_step { n <= s_answers && CARRIES(n) -> c_on_answer(n); keep_or_drop() } \
   :: d_step { last[n] -> s_on_last(answer_at[n], n); keep_or_drop() } \
-  :: d_step { c_sealed[n] -> s_on_sealed(HERE, n); keep_or_drop() } \
-  :: d_step { c_sealed[n] && answer_at[n] == ELSEWHERE -> s_on_sealed(ELSEWHERE, n); keep_or_drop() } \
+  :: d_step { c_sealed[n] -> s_on_sealed(HERE, n, false); keep_or_drop() } \
+  :: d_step { c_answered[n] -> s_on_sealed(HERE, n, true); keep_or_drop() } \
+  :: d_step { c_sealed[n] && answer_at[n] == ELSEWHERE -> s_on_sealed(ELSEWHERE, n, false); keep_or_drop() } \
+  :: d_step { c_answered[n] && answer_at[n] == ELSEWHERE -> s_on_sealed(ELSEWHERE, n, true); keep_or_drop() } \
   :: d_step { s_sealed[n] -> c_on_sealed(n); keep_or_drop() }
 
 active proctype Attacker() {
@@ -583,7 +596,7 @@ active proctype Attacker() {
  * MUTATION 4: a HELLO that comes again gets another answer, in place of the first (R113)
  * MUTATION 5: C sends its last message once (R111)
  * MUTATION 6: S does not remember whose early data it has taken (R123)
- * MUTATION 7: a session that nobody has opened gives way to nobody (R125)
+ * MUTATION 7 (FORGER): a session whose peer may not be there has other HELLOs wait, for longer than C's patience (R125)
  * MUTATION 8 (FORGER): one RESET ends a session at once (R120)
  * MUTATION 9: a session with early data is taken for one whose peer is there (R123)
  * MUTATION 10: S draws the same ephemeral keys again after a restart (R121)
@@ -592,4 +605,6 @@ active proctype Attacker() {
  * MUTATION 13: a refusal of the last message is not heeded (R110)
  * MUTATION 14: a server that was started again does not say so (R120)
  * MUTATION 15: C sends what was written before it has keys (R109)
+ * MUTATION 16: somebody who is agreeing keeps a server that was started again from saying so (R120)
+ * MUTATION 17: a packet that was kept back begins a session in place of a newer agreement (R112)
  */

@@ -1,6 +1,7 @@
 //! Handshakes and sealed packets by their public interface: what does not match, every bit of each message, and whole handshakes over
 //! a network that an attacker has in hand, on virtual time. A failure of a random test prints its seed.
 
+mod beside;
 mod bits;
 mod downgrade;
 mod early;

@@ -80,6 +80,33 @@ fn a_server_that_was_started_again_ends_the_sessions_that_it_has_lost() {
     }
 }
 
+/// Whoever repeats a client's HELLO has a server that was started again agree with somebody at its address.
+#[test]
+fn who_is_agreeing_keeps_no_server_that_was_started_again_from_saying_so() {
+    let keys = Keys::new(1);
+    for pattern in [Pattern::Nk, Pattern::NkPsk0, Pattern::Xx] {
+        let config = server_config(keys.responder(pattern));
+        let mut server = Server::new(config.clone(), 1);
+        let (mut rng, cipher) = (Rng::new(11), SessionCipher::default());
+        let client = KcpConfig::builder().noise(keys.initiator(pattern).with_cipher(cipher)).build().unwrap();
+        let seed = SessionSeed::new(&mut rng);
+        let mut recorded =
+            Connection::connect_with_noise(CONV, &client, Instant::ZERO, seed, &mut rng).unwrap();
+        let hello = driven(&mut recorded, Instant::ZERO).remove(0);
+        let mut client = begun(&keys, pattern, cipher, &mut server);
+        let mut again = Server::new(config, 2);
+        client.write(AT, b"anybody?").unwrap();
+        let waited = (0..60_000).map(Duration::from_millis).find(|waited| {
+            again.receive(AT + *waited, client_address(1), &hello);
+            assert!(again.endpoint.agreeing() > 0);
+            exchange(AT + *waited, &mut again, &mut client);
+            client.close_reason().is_some()
+        });
+        assert_eq!(client.close_reason(), Some(CloseReason::Reset), "{pattern}");
+        assert!(waited.is_some_and(|waited| waited < SOON), "{pattern}: after {waited:?}");
+    }
+}
+
 #[test]
 fn only_who_has_the_secret_ends_a_session_and_only_at_its_address() {
     let keys = Keys::new(2);

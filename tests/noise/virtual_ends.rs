@@ -42,6 +42,8 @@ pub(super) struct Server {
     pub(super) accepted: usize,
     /// Of these, with early data.
     pub(super) early: usize,
+    /// And without any, but half-open: somebody has agreed on other keys since.
+    pub(super) unsure: usize,
     pub(super) replies: Vec<(SocketAddr, Vec<u8>)>,
 }
 
@@ -58,6 +60,7 @@ impl Server {
             sessions: HashMap::new(),
             accepted: 0,
             early: 0,
+            unsure: 0,
             replies: Vec::new(),
         }
     }
@@ -72,7 +75,8 @@ impl Server {
                 Routed::Incoming(incoming) => {
                     let keys = self.endpoint.take_session_keys().unwrap();
                     let early = self.endpoint.take_early_data();
-                    assert!(incoming.sealed && (incoming.validated || early.is_some()));
+                    assert!(incoming.sealed);
+                    self.unsure += usize::from(!incoming.validated && early.is_none());
                     self.early += usize::from(early.is_some());
                     let seed = SessionSeed::new(&mut self.rng);
                     let mut connection =

@@ -53,6 +53,8 @@ pub(crate) fn connections(configs: [&KcpConfig; 2], rng: &mut Rng) -> [Connectio
                             let (conv, seed) = (incoming.conv, SessionSeed::new(rng));
                             let mut server =
                                 Connection::accept_with_keys(conv, configs[1], now, seed, keys, None);
+                            assert!(incoming.validated);
+                            server.set_validated();
                             let run = endpoint.accept(now).expect("it was offered").run;
                             server.handle_sealed_batch(now, &mut block, run.range, run.stride);
                             assert_eq!(client.handshake_hash(), server.handshake_hash());

@@ -9,7 +9,8 @@ use crate::proto::{extension::SessionId, time::Instant};
 
 /// A peer that begins anew from the same address, with the same conv, has this session give way to it once it is so old. What is there is
 /// a recording, or the peer has given up on it: one that is there has said something in this time, whatever was lost. Anybody can send a
-/// message in the peer's name.
+/// message in the peer's name. That is for a session that began with a cookie: beside one that is half-open the endpoint lets others agree,
+/// and it gives way to what they seal.
 const GIVES_WAY: Duration = Duration::from_secs(5);
 
 /// Data of a session's peer that came with its first message: [`Endpoint::take_early_data`](crate::proto::Endpoint::take_early_data).

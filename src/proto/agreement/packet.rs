@@ -40,6 +40,13 @@ pub(in crate::proto) struct Greeting<'a> {
     pub(in crate::proto) context: [u8; CONTEXT_LEN],
 }
 
+impl Greeting<'_> {
+    /// Of the message's tag: a message that differs in any other bit is none.
+    pub(in crate::proto) fn identity(&self) -> u64 {
+        self.message.last_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
+    }
+}
+
 /// Whether a packet looks like one in the clear. Of 4 billion sealed ones, less than one does.
 pub(in crate::proto) fn is_clear(packet: &[u8]) -> bool {
     // Most are told by these bytes.

@@ -79,7 +79,8 @@ impl Connection {
 
     /// As [`accept`](Self::accept), for a session whose peer has agreed on `keys` with this end:
     /// [`Endpoint::take_session_keys`](crate::proto::Endpoint::take_session_keys) has them, and
-    /// [`Endpoint::take_early_data`](crate::proto::Endpoint::take_early_data) what came with them. `config` is that of the endpoint: with one
+    /// [`Endpoint::take_early_data`](crate::proto::Endpoint::take_early_data) what came with them. Whether it is
+    /// [validated](Self::set_validated) is said by [`Incoming::validated`](crate::proto::Incoming::validated). `config` is that of the endpoint: with one
     /// that has no [`noise`](crate::KcpConfigBuilder::noise) the session is closed from the beginning, and says nothing.
     #[must_use]
     pub fn accept_with_keys(
@@ -100,9 +101,6 @@ impl Connection {
                 if let Some(EarlyData { answering, data }) = early {
                     connection.agreement = Some(Box::new(Agreement::Answering(answering)));
                     connection.arq.push_early_data(&data);
-                } else {
-                    // What was opened came from who has the answer, and that went to this address.
-                    connection.set_validated();
                 }
             }
             None => connection

@@ -68,8 +68,8 @@ enum Fate {
     Replied(Reply),
     /// It was opened, and begins a session.
     Opened,
-    /// It begins one with early data.
-    Early(Box<SessionKeys>, EarlyData, bool),
+    /// It begins one with early data. Its message's identity, and whether it has a cookie.
+    Early(Box<SessionKeys>, EarlyData, u64, bool),
 }
 
 impl Endpoint {
@@ -157,30 +157,8 @@ impl Endpoint {
             }
         }
         let serves_static = self.agreements.as_ref()?.serves_static;
-        let mut is_other = true;
-        for (nth, packet) in bytes[range.clone()].chunks(stride).enumerate() {
-            match self.take_agreement(now, conv, packet) {
-                Fate::Other => continue,
-                Fate::Done => {}
-                Fate::Replied(reply) => return Some(Some(Routed::Reply(reply))),
-                Fate::Opened => {
-                    let range = range.start + nth * stride..range.end;
-                    // It is not half-open: it was heard with what was sent to its address.
-                    return Some(self.offer_sealed(now, conv, range, true));
-                }
-                Fate::Early(keys, data, is_proven) => {
-                    let range = range.start + nth * stride..range.end;
-                    let offered = self.offer_sealed(now, conv, range, is_proven);
-                    if let Some(offer) = self.offered.as_mut().filter(|_| offered.is_some()) {
-                        (offer.early_keys, offer.early_data) = (Some(keys), Some(data));
-                    }
-                    return Some(offered);
-                }
-            }
-            is_other = false;
-        }
-        if !is_other {
-            return Some(None);
+        if let Some(routed) = self.take_agreements(now, conv, bytes, range, None) {
+            return Some(routed);
         }
         let source = self.batch.source;
         let may_be_sealed = self.batch.raw || self.decryptor.accepted().current().is_none();
@@ -197,15 +175,78 @@ impl Endpoint {
         Some(self.reset_sealed(now, conv, range.len().min(stride)).map(Routed::Reply))
     }
 
+    /// What becomes of a run of a half-open session with keys of its own, as far as it is not that session's: its peer may be a recording,
+    /// so others agree beside it, and the first packet under newer keys has the session give way (R125). The run's first packet tells.
+    pub(super) fn route_beside(
+        &mut self,
+        now: Instant,
+        conv: u32,
+        bytes: &[u8],
+        range: &Range<usize>,
+    ) -> Option<Option<Routed>> {
+        let route = (self.batch.source, conv);
+        let handle = self.routes.find(&route)?;
+        let entry = self.routes.get(handle).filter(|entry| entry.sealed && entry.half_open)?;
+        let agreements = self.agreements.as_mut()?;
+        let packet = bytes[range.clone()].chunks(self.batch.stride).next()?;
+        let handle = entry.handle;
+        let is_beside = match parse(packet) {
+            Some(Clear::Hello { greeting, .. }) => {
+                self.half_open.message(handle) != Some(greeting.identity())
+            }
+            Some(Clear::Last { .. }) => true,
+            Some(_) => false,
+            None => agreements.opens(&route, packet),
+        };
+        is_beside.then(|| self.take_agreements(now, conv, bytes, range, Some(handle)).flatten())
+    }
+
+    /// What becomes of a run by the agreements of its route. `None` if it is of none of them. A session begins in the place of `there`.
+    fn take_agreements(
+        &mut self,
+        now: Instant,
+        conv: u32,
+        bytes: &[u8],
+        range: &Range<usize>,
+        there: Option<Handle>,
+    ) -> Option<Option<Routed>> {
+        let stride = self.batch.stride;
+        let mut is_other = true;
+        for (nth, packet) in bytes[range.clone()].chunks(stride).enumerate() {
+            let range = range.start + nth * stride..range.end;
+            match self.take_agreement(now, conv, packet) {
+                Fate::Other => continue,
+                Fate::Done => {}
+                Fate::Replied(reply) => return Some(Some(Routed::Reply(reply))),
+                Fate::Opened => {
+                    // It was heard with what was sent to its address. But where somebody has agreed since, it may have been kept back.
+                    let route = (self.batch.source, conv);
+                    let agreements = self.agreements.as_mut();
+                    let is_newest = agreements.is_some_and(|agreements| agreements.is_newest_opened(&route));
+                    return Some(self.offer_sealed(now, conv, range, is_newest, there));
+                }
+                Fate::Early(keys, data, message, is_proven) => {
+                    let offered = self.offer_sealed(now, conv, range, is_proven, there);
+                    if let Some(offer) = self.offered.as_mut().filter(|_| offered.is_some()) {
+                        (offer.early_keys, offer.early_data) = (Some(keys), Some(data));
+                        offer.early_message = Some(message);
+                    }
+                    return Some(offered);
+                }
+            }
+            is_other = false;
+        }
+        (!is_other).then_some(None)
+    }
+
     /// Tells the peer of a session that is not known here that it is lost (R120): an answer to a packet of `cause_len` bytes, if it may be
     /// one of such a session.
     fn reset_sealed(&mut self, now: Instant, conv: u32, cause_len: usize) -> Option<Reply> {
         let to = self.batch.source;
         let agreements = self.agreements.as_mut()?;
         let route = (to, conv);
-        // Who is agreeing on keys has none that could be lost, and a record answers under those that it has.
-        let is_known = agreements.contains(&route)
-            || self.sealed_records.as_ref().is_some_and(|records| records.contains(&route));
+        // A record answers under the keys that it has. Who is agreeing on some may be somebody else.
+        let is_known = self.sealed_records.as_ref().is_some_and(|records| records.contains(&route));
         let tells = self.extensions && self.resets && agreements.responder.has_reset_secret();
         if is_known || !tells || agreements.serves_static || !draws_reset(cause_len) || to.port() == 0 {
             return None;
@@ -302,6 +343,8 @@ impl Endpoint {
             let (id, answer) = (pending.id, pending.answer.clone());
             return reply(self.send_answer(conv, len, id, echo, &answer));
         }
+        // By a session whose peer may not be there.
+        let is_taken = self.routes.find(&route).is_some();
         let is_proven =
             cookie.is_some_and(|cookie| self.cookies.is_valid(now, cookie, source, conv, greeting.id));
         let is_loaded = || {
@@ -312,7 +355,7 @@ impl Endpoint {
         let is_asked = match self.cookie_policy {
             CookiePolicy::Never => false,
             // A second one for the same session: one of them is a recording, or of a peer that has begun anew.
-            CookiePolicy::UnderLoad => agreements.contains(&route) || is_loaded(),
+            CookiePolicy::UnderLoad => agreements.contains(&route) || is_taken || is_loaded(),
             CookiePolicy::Always => true,
         };
         if is_asked && !is_proven {
@@ -341,7 +384,7 @@ impl Endpoint {
         agreements.random.fill(&mut id);
         let id = SessionId::non_zero(id);
         // Under load, a peer without a cookie was told to come again.
-        let is_first = !agreements.contains(&route);
+        let is_first = !is_taken && !agreements.contains(&route);
         let takes_early =
             is_first && agreements.responder.takes_early_data() && self.live() < self.max_sessions;
         let answered = self.answer_first(greeting, &own_context(conv, id), takes_early);
@@ -357,7 +400,7 @@ impl Endpoint {
         match answered {
             Ok((Answer { message, next: AnswerNext::Session(keys), .. }, data)) if !data.is_empty() => {
                 let answering = Answering::new(now, conv, greeting, echo, id, message.into());
-                Fate::Early(Box::new(keys), EarlyData { answering, data }, is_proven)
+                Fate::Early(Box::new(keys), EarlyData { answering, data }, greeting.identity(), is_proven)
             }
             Ok((answer, _)) => {
                 let next = match answer.next {
@@ -387,11 +430,12 @@ impl Endpoint {
         let message = greeting.message;
         let first = agreements.responder.read_first(message, &greeting.context, &mut agreements.random)?;
         let has_early = agreements.responder.takes_early_data() && !first.early_data().is_empty();
-        // Of the tag: a message that differs in any other bit is none.
-        let identity = message.last_chunk().map_or(0, |tag| u64::from_le_bytes(*tag));
         // What is not taken now comes in the stream, so a recording of it is not taken either.
         let is_new = has_early
-            && self.admission.as_mut().is_some_and(|admission| admission.takes_early_data(identity));
+            && self
+                .admission
+                .as_mut()
+                .is_some_and(|admission| admission.takes_early_data(greeting.identity()));
         if !(is_new && takes_early) {
             return Ok((first.answer(context)?, Box::default()));
         }
@@ -442,6 +486,7 @@ impl Endpoint {
         conv: u32,
         range: Range<usize>,
         validated: bool,
+        there: Option<Handle>,
     ) -> Option<Routed> {
         let source = self.batch.source;
         let packets = range.len().div_ceil(self.batch.stride);
@@ -449,21 +494,45 @@ impl Endpoint {
             self.stats.dropped_no_session += packets as u64;
             return None;
         }
-        let gives_way = self.make_room(now, conv, validated, packets as u64).ok()?;
+        let gives_way = match there {
+            Some(there) => Some(there),
+            None => self.make_room(now, conv, validated, packets as u64).ok()?,
+        };
         self.reserve(&(source, conv), gives_way.is_some(), packets as u64).ok()?;
         let incoming =
             Incoming { source, conv, packets, by_hello: true, validated, retiring_key: false, sealed: true };
         let first_push = FirstPush::default();
+        let (early_keys, early_data, early_message) = (None, None, None);
         self.offered =
-            Some(Offer { incoming, range, first_push, gives_way, early_keys: None, early_data: None });
+            Some(Offer { incoming, range, first_push, gives_way, early_keys, early_data, early_message });
         Some(Routed::Incoming(incoming))
     }
 
-    /// A session was accepted whose peer has agreed on keys.
-    pub(super) fn after_accepting_sealed(&mut self, route: &Route, handle: Handle) {
+    /// A session was accepted whose peer has agreed on keys. If it may not be there, who has agreed since may have the session give way.
+    pub(super) fn after_accepting_sealed(
+        &mut self,
+        route: &Route,
+        handle: Handle,
+        validated: bool,
+        message: Option<u64>,
+    ) {
         self.routes.set_sealed(handle);
-        if let Some(agreements) = &mut self.agreements {
+        if let Some(message) = message {
+            self.half_open.set_message(handle, message);
+        }
+        let Some(agreements) = &mut self.agreements else { return };
+        if validated {
             agreements.remove_if(route, |_| true);
+        } else {
+            agreements.remove_to_opened(route);
+        }
+    }
+
+    /// The peer of a session has shown that it hears this end: nobody else's agreement counts any more.
+    pub(super) fn after_validating_sealed(&mut self, handle: Handle) {
+        let Some(entry) = self.routes.get(handle).filter(|entry| entry.sealed) else { return };
+        if let Some(agreements) = &mut self.agreements {
+            agreements.remove_if(&entry.route, |_| true);
         }
     }
 }

@@ -48,6 +48,9 @@ struct HalfOpenSession {
     since: Instant,
     /// When packets came for it last.
     heard_at: Instant,
+    /// Where it began with early data: what tells the message from others.
+    #[cfg(feature = "noise")]
+    message: Option<u64>,
 }
 
 impl HalfOpenSession {
@@ -138,13 +141,33 @@ impl HalfOpen {
     /// Adds a session that was accepted.
     pub(super) fn insert(&mut self, now: Instant, handle: Handle, ip: IpAddr) {
         let network = network(ip);
-        self.sessions.insert(handle, HalfOpenSession { network, since: now, heard_at: now });
+        let session = HalfOpenSession {
+            network,
+            since: now,
+            heard_at: now,
+            #[cfg(feature = "noise")]
+            message: None,
+        };
+        self.sessions.insert(handle, session);
         if let Some(shard) = &self.shard {
             shard.add(Counted::HalfOpen, usize::MAX);
             shard.add(shard.of_network(network), usize::MAX);
         }
         self.order.push(handle);
         self.networks.entry(network).or_default().push(handle);
+    }
+
+    /// Says which message a session began with.
+    #[cfg(feature = "noise")]
+    pub(super) fn set_message(&mut self, handle: Handle, message: u64) {
+        if let Some(session) = self.sessions.get_mut(&handle) {
+            session.message = Some(message);
+        }
+    }
+
+    #[cfg(feature = "noise")]
+    pub(super) fn message(&self, handle: Handle) -> Option<u64> {
+        self.sessions.get(&handle)?.message
     }
 
     /// Notes that packets came for a session.

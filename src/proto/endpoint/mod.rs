@@ -327,6 +327,15 @@ impl Endpoint {
         }
         while let Some((conv, range)) = self.next_run(bytes) {
             let route = (self.batch.source, conv);
+            #[cfg(feature = "noise")]
+            if self.half_open.len() > 0
+                && let Some(routed) = self.route_beside(now, conv, bytes, &range)
+            {
+                match routed {
+                    Some(routed) => return Some(routed),
+                    None => continue,
+                }
+            }
             if let Some((handle, entry)) = self.routes.find_for_packet(&route) {
                 #[cfg(feature = "noise")]
                 let is_of_other_kind = self.batch.raw && !entry.sealed;

@@ -21,6 +21,9 @@ pub(super) struct Offer {
     pub(super) early_keys: Option<alloc::boxed::Box<crate::proto::noise::SessionKeys>>,
     #[cfg(feature = "noise")]
     pub(super) early_data: Option<crate::proto::EarlyData>,
+    /// And what tells its message from others.
+    #[cfg(feature = "noise")]
+    pub(super) early_message: Option<u64>,
 }
 
 impl Endpoint {
@@ -73,6 +76,8 @@ impl Endpoint {
                     early_keys: None,
                     #[cfg(feature = "noise")]
                     early_data: None,
+                    #[cfg(feature = "noise")]
+                    early_message: None,
                 });
                 Some(Routed::Incoming(incoming))
             }
@@ -104,10 +109,13 @@ impl Endpoint {
     ///
     /// `None` when there is no such session, or it was accepted or refused before.
     pub fn accept(&mut self, now: Instant) -> Option<Accepted> {
-        let Offer { incoming, range, first_push, gives_way, .. } = self.offered.take()?;
+        let offer = self.offered.take()?;
+        #[cfg(feature = "noise")]
+        let message = offer.early_message;
+        let Offer { incoming, range, first_push, gives_way, .. } = offer;
         let route = (incoming.source, incoming.conv);
         let admission = self.admission.as_mut()?;
-        if self.routes.find(&route).is_some() {
+        if self.routes.find(&route).is_some_and(|there| gives_way != Some(there)) {
             // A session was begun here meanwhile.
             self.unreserve(&route);
             self.stats.dropped_no_session += incoming.packets as u64;
@@ -135,7 +143,7 @@ impl Endpoint {
         }
         #[cfg(feature = "noise")]
         if is_sealed {
-            self.after_accepting_sealed(&route, handle);
+            self.after_accepting_sealed(&route, handle, incoming.validated, message);
         }
         Some(Accepted { run: Run { handle, range, stride: self.batch.stride }, replaced, evicted })
     }

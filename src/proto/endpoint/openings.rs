@@ -9,6 +9,8 @@ impl Endpoint {
     pub fn validated(&mut self, handle: Handle) {
         if self.routes.set_half_open(handle, false) {
             self.half_open.remove(handle);
+            #[cfg(feature = "noise")]
+            self.after_validating_sealed(handle);
         }
     }
 

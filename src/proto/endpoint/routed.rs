@@ -59,7 +59,7 @@ pub struct Incoming {
     /// Whether a HELLO of the [extensions](crate::proto::Extensions) is among them. Else it is begun by the first PUSH, as with any
     /// peer; a HELLO may still come.
     pub by_hello: bool,
-    /// Whether the peer has returned a cookie, so that `source` is its own. Then the connection is to be told by
+    /// Whether the peer has returned a cookie, or has agreed on keys with this end, so that `source` is its own. Then the connection is to be told by
     /// [`Connection::set_validated`](crate::proto::Connection::set_validated). Else the session is half-open.
     pub validated: bool,
     /// Whether its packets are under the key that is being replaced: see [`Endpoint::rotate_key`](super::Endpoint::rotate_key). Then
@@ -81,7 +81,8 @@ pub struct Accepted {
     /// [`one_session_per_address`](crate::KcpConfigBuilder::one_session_per_address). The endpoint has forgotten it already.
     pub replaced: Option<Handle>,
     /// The half-open session that gave way to this one, because there were as many as
-    /// [`max_half_open`](crate::KcpConfigBuilder::max_half_open) or another limit allows. The endpoint has forgotten it already.
+    /// [`max_half_open`](crate::KcpConfigBuilder::max_half_open) or another limit allows, or because its peer has agreed on other keys
+    /// since. The endpoint has forgotten it already.
     pub evicted: Option<Handle>,
 }
 

@@ -154,6 +154,7 @@ mod tests {
         keys.use_up_but(2);
         let seed = SessionSeed::new(&mut Constant);
         let mut connection = Connection::accept_with_keys(7, &config, now, seed, Box::new(keys), None);
+        connection.set_validated();
         let mut buffer = vec![0; 65_536];
         for _ in 0..2 {
             connection.write(now, b"one packet").unwrap();

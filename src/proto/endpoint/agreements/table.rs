@@ -289,13 +289,29 @@ impl Agreements {
     /// Whether a packet of this route opens under keys that wait for one. It can be opened once more.
     pub(super) fn opens(&mut self, route: &Route, packet: &[u8]) -> bool {
         let mut copy = Vec::new();
-        self.of_route(route).iter_mut().any(|pending| {
+        let of_route = self.of_route(route);
+        of_route.iter_mut().for_each(|pending| pending.opened = false);
+        of_route.iter_mut().any(|pending| {
             let Next::Keys(keys) = &mut pending.next else { return false };
             copy.clear();
             copy.extend_from_slice(packet);
             pending.opened = keys.peek(route.1, &mut copy).is_ok();
             pending.opened
         })
+    }
+
+    /// Whether nobody has agreed on this route since those whose packet was opened have.
+    pub(super) fn is_newest_opened(&mut self, route: &Route) -> bool {
+        self.of_route(route).last().is_some_and(|pending| pending.opened)
+    }
+
+    /// Forgets those whose packet was opened, and what is older than they are.
+    pub(super) fn remove_to_opened(&mut self, route: &Route) {
+        let of_route = self.of_route(route);
+        let opened = of_route.iter().position(|pending| pending.opened).map_or(0, |at| at + 1);
+        for id in of_route.iter().take(opened).map(|pending| pending.id).collect::<Vec<_>>() {
+            self.remove_if(route, |pending| pending.id == id);
+        }
     }
 
     /// The keys under which a packet was opened.
