@@ -7,6 +7,8 @@
 
 mod browser;
 mod connections;
+#[cfg(target_os = "linux")]
+mod image;
 mod messages;
 mod sessions;
 mod signals;
