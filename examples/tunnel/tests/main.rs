@@ -8,6 +8,8 @@
 mod browser;
 mod connections;
 #[cfg(target_os = "linux")]
+mod flags;
+#[cfg(target_os = "linux")]
 mod image;
 mod messages;
 mod sessions;

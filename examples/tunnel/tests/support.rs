@@ -31,7 +31,13 @@ pub struct Program {
 
 impl Program {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        Self::start_with_key(program, arguments, None)
+    }
+
+    /// With a key in kcptun's environment variable.
+    pub fn start_with_key(program: &Path, arguments: &[impl AsRef<OsStr>], key: Option<&str>) -> Self {
         let mut command = Command::new(program);
+        command.envs(key.map(|key| ("KCPTUN_KEY", key)));
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let said = Arc::default();
