@@ -8,7 +8,8 @@
 //! cargo test --release -p kcp9-tests --test interop -- --ignored kcptun --skip every_combination
 //! ```
 //!
-//! `every_combination_of_flags` has each cipher with each combination of the others, which takes long. CI does without it.
+//! In every run of CI each cipher has one of the combinations of the other flags, in both roles: 26 of 208. The rest takes long:
+//! `every_combination_of_flags` is for releases (`.ci/run kcptun_all`).
 
 #[path = "../../examples/tunnel/tests/support.rs"]
 mod support;
@@ -55,8 +56,10 @@ const COMBINATIONS: [&str; 8] = [
     "-datashard 0 -parityshard 0 -smuxver 2",
     "-datashard 0 -parityshard 0 -smuxver 2 -nocomp",
 ];
-/// Both ends of every run. The windows are those of a server, so that runs are short.
+/// Both ends of nearly every run. The windows are those of a server, so that runs are short.
 const COMMON: &str = "-key of-these-tests -mode fast3 -sndwnd 1024 -rcvwnd 1024";
+/// All else is kcptun's default.
+const DEFAULTS: &str = "-key of-these-tests";
 
 #[derive(Debug, Clone, Copy)]
 enum Ours {
@@ -77,9 +80,9 @@ impl Tunnel {
         let far = SocketAddr::from((unshared(), 4000));
         let fill =
             |addr: SocketAddr| HashMap::from([("TARGET", target.to_string()), ("FAR", addr.to_string())]);
-        let server = words(&format!("server -l FAR -t TARGET {COMMON} {flags}"), &fill(far));
+        let server = words(&format!("server -l FAR -t TARGET {flags}"), &fill(far));
         let relay = Relay::lossy(far, LOSS).unwrap();
-        let client = words(&format!("client -l 127.0.0.1:0 -r FAR {COMMON} {flags}"), &fill(relay.addr()));
+        let client = words(&format!("client -l 127.0.0.1:0 -r FAR {flags}"), &fill(relay.addr()));
         let (server, client) = match ours {
             Ours::Client => {
                 (Program::start(&kcptun("server"), &server[1..]), Program::start(&program("tunnel"), &client))
@@ -196,7 +199,7 @@ fn every_cipher(ours: Ours) -> impl Iterator<Item = (Ours, String)> {
     };
     CIPHERS.iter().enumerate().map(move |(at, cipher)| {
         let flags = COMBINATIONS[(at % COMBINATIONS.len()) ^ opposite];
-        (ours, format!("-crypt {cipher} {flags}"))
+        (ours, format!("{COMMON} -crypt {cipher} {flags}"))
     })
 }
 
@@ -212,17 +215,40 @@ async fn our_server_serves_kcptuns_client() {
     move_all(every_cipher(Ours::Server)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's kcptun and a minute: the head of this file has the command"]
+async fn kcptuns_defaults_work_in_both_roles() {
+    move_all([Ours::Client, Ours::Server].map(|ours| (ours, DEFAULTS.to_owned()))).await;
+}
+
 /// Each cipher with each of the combinations, in both roles: 208 runs. `KCP9_KCPTUN_ONLY` names flags that the runs must have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Debian's kcptun, and with Twofish each run takes a minute: cargo test --release -p kcp9-tests --test interop -- --ignored every_combination"]
+#[ignore = "needs Debian's kcptun and a quarter of an hour: .ci/run kcptun_all"]
 async fn every_combination_of_flags() {
     let only = std::env::var("KCP9_KCPTUN_ONLY").unwrap_or_default();
     let runs = [Ours::Client, Ours::Server].into_iter().flat_map(|ours| {
         CIPHERS.iter().flat_map(move |cipher| {
-            COMBINATIONS.iter().map(move |flags| (ours, format!("-crypt {cipher} {flags}")))
+            COMBINATIONS.iter().map(move |flags| (ours, format!("{COMMON} -crypt {cipher} {flags}")))
         })
     });
     move_all(runs.filter(|(_, flags)| flags.contains(&only))).await;
+}
+
+/// The files that kcptun's package has as examples start a client and a server, and nothing in them is ignored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's kcptun: the head of this file has the command"]
+async fn kcptuns_example_files_are_understood() {
+    let folder = Path::new("/usr/share/doc/kcptun/examples");
+    for (role, name) in [("client", "local.json"), ("server", "server.json")] {
+        let file = folder.join(name).to_str().unwrap().to_owned();
+        let program = Program::start(&program("tunnel"), &[role, "-c", &file]);
+        assert!(program.says("listening on: ").await.ends_with(":2000"), "{}", program.said());
+        // Said last, of what is at work.
+        program.says("mux: smux 1, nocomp: true").await;
+        let said = program.said();
+        assert!(said.contains("crypt: aes-128, mode: fast3, mtu: 1400, shards: 10/3"), "{said}");
+        assert!(!said.contains("ignored") && !said.contains("warning"), "{said}");
+    }
 }
 
 /// What the end that closes first has sent arrives whole, and then the end, whichever end it is.
@@ -248,7 +274,7 @@ async fn no_answer_is_cut_short() {
                 }
             })
             .await;
-            let tunnel = Tunnel::start(ours, target, flags).await;
+            let tunnel = Tunnel::start(ours, target, &format!("{COMMON} {flags}")).await;
 
             let mut stream = TcpStream::connect(tunnel.near).await.unwrap();
             stream.write_all(b"?").await.unwrap();
