@@ -4,6 +4,7 @@
 use std::{
     io::ErrorKind,
     net::{SocketAddr, UdpSocket},
+    sync::Arc,
     time::Duration,
 };
 
@@ -141,24 +142,26 @@ async fn a_second_listener_on_the_port_resets_no_session_of_the_first() {
     }
 }
 
-/// A client of an upgrade: it has one session after the other, each as soon as there is a server. Returns how often one was refused.
-async fn comes_back(mut client: KcpStream, addr: SocketAddr, config: KcpConfig) -> std::io::Result<usize> {
+/// A client of an upgrade: its session ends well, and it tries for another one until it has it.
+async fn comes_back(
+    mut client: KcpStream,
+    addr: SocketAddr,
+    config: KcpConfig,
+) -> std::io::Result<KcpStream> {
     let mut said = Vec::new();
     client.read_to_end(&mut said).await?;
     assert_eq!(said.len(), 10_000, "all that the old server had written, and then its end");
     client.shutdown().await?;
-    let mut refused = 0;
     let mut client = loop {
         match KcpStream::connect_timeout(addr, config.clone(), Duration::from_secs(10)).await {
             Ok(client) => break client,
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => tokio::time::sleep(ms(20)).await,
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(ms(20)).await;
     };
     client.write_u8(7).await?;
     assert_eq!(client.read_u8().await?, 8);
-    Ok(refused)
+    Ok(client)
 }
 
 /// The order that `docs/security.md` advises.
@@ -187,22 +190,33 @@ async fn an_upgrade_that_ends_the_old_listener_first_brings_every_client_back_an
             }
         })
         .await;
-        for _ in 0..CLIENTS {
-            let (mut server, _) = within(10, "a client is back", new.accept()).await.unwrap();
-            assert_eq!(server.read_u8().await.unwrap(), 7);
-            server.write_u8(8).await.unwrap();
-            spawn(async move { server.read_u8().await });
-        }
+        let new = Arc::new(new);
+        let serving = spawn({
+            let new = Arc::clone(&new);
+            async move {
+                while let Ok((mut server, _)) = new.accept().await {
+                    spawn(async move {
+                        // One that was refused may have begun a session here before it heard of that. It comes again.
+                        let Ok(7) = server.read_u8().await else { return };
+                        server.write_u8(8).await.unwrap();
+                        let _ = server.read_u8().await;
+                    });
+                }
+            }
+        });
+        let mut back = Vec::new();
         for client in clients {
-            within(5, "it has its answer", client).await.unwrap().unwrap();
+            back.push(within(15, "it is back and has its answer", client).await.unwrap().unwrap());
         }
         let stats = new.endpoint_stats();
-        assert_eq!((stats.driver.accepted, stats.driver.replies), (CLIENTS as u64, 0), "{stats:?}");
+        // Nothing is answered without a session, but for the last words of those that had been refused.
+        let refused = stats.driver.accepted - CLIENTS as u64;
+        assert!(stats.driver.replies <= 2 * refused, "{stats:?}");
+        serving.abort();
     }
 }
 
-/// Its last sessions go on. Those that come meanwhile and are the new process's are not turned away by the old one: what arrives
-/// there is dropped, and comes to the new one as soon as the old one leaves.
+/// What arrives at the old one is dropped, and comes to the new one as soon as the old one leaves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_accepts_no_more_turns_nobody_away_from_another_process_on_its_port() {
     const CLIENTS: usize = 24;
@@ -210,7 +224,6 @@ async fn a_listener_that_accepts_no_more_turns_nobody_away_from_another_process_
     let socket = shared_socket(ANY.parse().unwrap());
     let addr = socket.local_addr().unwrap();
     let old = KcpListener::from_socket(socket, config.clone()).unwrap();
-    let live = sessions(&old, &config, 1).await;
     let new = KcpListener::from_socket(shared_socket(addr), config.clone()).unwrap();
     old.stop_accepting();
     let clients: Vec<_> = (0..CLIENTS)
@@ -230,7 +243,7 @@ async fn a_listener_that_accepts_no_more_turns_nobody_away_from_another_process_
     tokio::time::sleep(ms(300)).await;
     assert_eq!(old.endpoint_stats().driver.replies, 0);
     assert!(new.endpoint_stats().state.sessions < CLIENTS as u64, "the old one has some of them");
-    drop((live, old));
+    drop(old);
     for _ in 0..CLIENTS {
         let (mut server, _) = within(20, "a client", new.accept()).await.unwrap();
         assert_eq!(server.read_u8().await.unwrap(), 7);
