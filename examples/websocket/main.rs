@@ -22,10 +22,9 @@
 //!
 //! The Autobahn suite (25.10.1) against this server over TCP, `server --tcp --compress --max-message 20000000`: of 517 cases, 512 are as they have
 //! to be, 2 are not strict (6.4.3 and 6.4.4: invalid text is noticed at the end of a frame, not inside it), 3 are for information, none failed.
-//! An opcode that does not exist is answered by the code 1003 where the suite expects 1002, and a close frame that is longer than RFC 6455
-//! allows (7.3.6) is sent back by yawc before it is refused here. `autobahn` is the client for it: the first 333 cases were run by hand
-//! (all without compression, and 32 with it), of which 328 are as they have to be, and the others as with the server. `.ci/run autobahn`
-//! runs all cases in both roles, half an hour, and fails at what is not known (`tests/autobahn/judge.py`): a step for releases.
+//! As a client (`autobahn`) it is the same. An opcode that does not exist is answered by the code 1003 where the suite expects 1002, and a
+//! server's yawc sends a close frame back that is longer than RFC 6455 allows (7.3.6) before it is refused here. `.ci/run autobahn` runs
+//! all cases in both roles, half an hour, and fails at what is not known (`tests/autobahn/judge.py`): a step for releases.
 //!
 //! 10,000 connections beside TCP: benches/README.md.
 //!
