@@ -328,7 +328,8 @@ impl Endpoint {
         while let Some((conv, range)) = self.next_run(bytes) {
             let route = (self.batch.source, conv);
             #[cfg(feature = "noise")]
-            if self.half_open.len() > 0
+            if self.agreements.is_some()
+                && self.half_open.len() > 0
                 && let Some(routed) = self.route_beside(now, conv, bytes, &range)
             {
                 match routed {
