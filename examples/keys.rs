@@ -38,7 +38,7 @@ use kcp9::proto::{
 const CONTEXT: &[u8] = b"kcp9 example keys";
 /// The first byte of a packet of the session. Messages of the handshake begin with their version.
 const SEALED: u8 = 0;
-/// Of all packets: nothing is routed here, as there is one session at a time.
+/// The route of every packet: with one session at a time there is nothing to choose from.
 const ROUTE: u32 = 1;
 const RESEND: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3);

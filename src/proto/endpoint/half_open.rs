@@ -24,8 +24,8 @@ use crate::proto::Instant;
 
 /// A half-open session does not give way if its peer was heard in this time. Its answer may be on its way.
 const IDLE: Duration = Duration::from_secs(1);
-/// It does if it has been half-open for so long. Until then its peer was asked at least six times to show that it hears this end: by
-/// probes, where there is nothing else to acknowledge (`path::validation`).
+/// A session that has been half-open for so long gives way although its peer is heard. By then that was asked at least six times to
+/// show that it hears this end: by probes, where there is nothing else to acknowledge (`path::validation`).
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Sessions that are looked at for one that gives way. Those looked at go to the end.
 const LOOKS: usize = 8;
@@ -54,7 +54,7 @@ struct HalfOpenSession {
 }
 
 impl HalfOpenSession {
-    fn gives_way(&self, now: Instant) -> bool {
+    fn is_evictable(&self, now: Instant) -> bool {
         now - self.heard_at >= IDLE || now - self.since >= PATIENCE
     }
 }
@@ -125,17 +125,20 @@ impl HalfOpen {
         if self.count_of(network) >= self.max_of_network {
             // One of this shard, whoever has the others.
             let order = self.networks.get_mut(&network);
-            return order.and_then(|order| order.find(now, &self.sessions)).map(Some).ok_or(Limit::Network);
+            return order
+                .and_then(|order| order.oldest_evictable(now, &self.sessions))
+                .map(Some)
+                .ok_or(Limit::Network);
         }
         if self.count() >= self.max {
-            return self.find(now).map(Some).ok_or(Limit::All);
+            return self.oldest_evictable(now).map(Some).ok_or(Limit::All);
         }
         Ok(None)
     }
 
     /// The session that gives way to others, if one does.
-    pub(super) fn find(&mut self, now: Instant) -> Option<Handle> {
-        self.order.find(now, &self.sessions)
+    pub(super) fn oldest_evictable(&mut self, now: Instant) -> Option<Handle> {
+        self.order.oldest_evictable(now, &self.sessions)
     }
 
     /// Adds a session that was accepted.
@@ -214,13 +217,13 @@ impl Order {
     }
 
     /// The oldest session that gives way. Those that are looked at go to the end.
-    fn find(&mut self, now: Instant, sessions: &Map<Handle, HalfOpenSession>) -> Option<Handle> {
+    fn oldest_evictable(&mut self, now: Instant, sessions: &Map<Handle, HalfOpenSession>) -> Option<Handle> {
         let (mut looks, max) = (0, LOOKS.min(self.count));
         while looks < max {
             let handle = self.handles.pop_front()?;
             let Some(session) = sessions.get(&handle) else { continue };
             self.handles.push_back(handle);
-            if session.gives_way(now) {
+            if session.is_evictable(now) {
                 return Some(handle);
             }
             looks += 1;

@@ -94,7 +94,7 @@ impl Endpoint {
         if evicted.is_some() || self.live() < self.max_sessions {
             return Ok(evicted);
         }
-        let evicted = self.half_open.find(now);
+        let evicted = self.half_open.oldest_evictable(now);
         evicted.map(Some).ok_or_else(|| {
             self.stats.dropped_max_sessions += packets;
             tell!(refused(self.batch.source, conv, "max_sessions", packets));
