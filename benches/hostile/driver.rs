@@ -1,5 +1,8 @@
 //! What an ordinary packet costs the driver of a real socket: processor time of the thread that receives, in the kernel and outside, for
 //! each packet that it has received over loopback. The reader and the ACKs are in it, and waking up where the driver had to.
+//!
+//! Three drivers: one that wakes for each packet; one that a single transfer keeps busy, whose sender hands the kernel many packets at
+//! once, which stay together up to here; and one that many peers keep busy, as those of a public port do, whose packets come singly.
 
 use std::{
     io,
@@ -14,6 +17,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::{Builder, Runtime},
+    task::JoinSet,
     time::sleep,
 };
 
@@ -25,6 +29,9 @@ const PACED: usize = 4_000;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes of the busy flow.
 const BUSY: usize = 400_000_000;
+/// Peers that send at once, each through a socket of its own, and how many packets each of them sends, one after the other.
+const PEERS: usize = 200;
+const PACKETS_OF_A_PEER: usize = 1_000;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -50,24 +57,50 @@ async fn write(addr: SocketAddr, total: usize, pause: Option<Duration>) -> io::R
     stream.shutdown().await
 }
 
-fn flow(name: &str, total: usize, pause: Option<Duration>) {
+/// Packets of each of `peers`, which write one after the other. They wait for each other at the beginning only.
+async fn write_singly(addr: SocketAddr, peers: usize) -> io::Result<()> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..peers {
+        let mut stream = KcpStream::connect(addr, KcpConfig::default()).await?;
+        tasks.spawn(async move {
+            for _ in 0..PACKETS_OF_A_PEER {
+                stream.write_all(&[7; PACKET]).await?;
+                stream.flush().await?;
+            }
+            stream.shutdown().await
+        });
+    }
+    tasks.join_all().await.into_iter().collect()
+}
+
+async fn read_to_end(mut stream: KcpStream) -> io::Result<()> {
+    let mut buffer = vec![0; 65_536];
+    while stream.read(&mut buffer).await? > 0 {}
+    Ok(())
+}
+
+fn flow<W: Future<Output = io::Result<()>>>(name: &str, peers: usize, write: impl FnOnce(SocketAddr) -> W) {
     let (told, listens) = mpsc::channel();
     let server = thread::spawn(move || {
         runtime().block_on(async {
             let listener = KcpListener::bind((Ipv4Addr::LOCALHOST, 0), KcpConfig::default()).await?;
             told.send(listener.local_addr()?).expect("somebody listens");
-            let (mut stream, _) = listener.accept().await?;
-            let mut buffer = vec![0; 65_536];
-            // Not what it takes to begin.
-            stream.read_exact(&mut buffer[..PACKET]).await?;
+            let mut streams = Vec::with_capacity(peers);
+            for _ in 0..peers {
+                let (mut stream, _) = listener.accept().await?;
+                // Not what it takes to begin.
+                stream.read_exact(&mut [0; PACKET]).await?;
+                streams.push(stream);
+            }
             let (before, begun) = (used(), listener.endpoint_stats());
-            while stream.read(&mut buffer).await? > 0 {}
+            let readers: JoinSet<_> = streams.into_iter().map(read_to_end).collect();
+            readers.join_all().await.into_iter().collect::<io::Result<()>>()?;
             let (after, ended) = (used(), listener.endpoint_stats());
             io::Result::Ok((before, after, begun, ended))
         })
     });
     let addr = listens.recv().expect("it listens");
-    runtime().block_on(write(addr, total, pause)).expect("a transfer");
+    runtime().block_on(write(addr)).expect("a transfer");
     let (before, after, begun, ended) = server.join().expect("no panic").expect("a transfer");
     let of = |get: fn(&EndpointStats) -> u64| get(&ended) - get(&begun);
     let (packets, calls) = (of(|stats| stats.socket.packets_received), of(|stats| stats.socket.recv_calls));
@@ -82,7 +115,8 @@ fn flow(name: &str, total: usize, pause: Option<Duration>) {
 
 pub(crate) fn measure() {
     for _ in 0..3 {
-        flow("one packet at a time", PACED * PACKET, Some(PAUSE));
-        flow("busy", BUSY, None);
+        flow("one packet at a time", 1, |addr| write(addr, PACED * PACKET, Some(PAUSE)));
+        flow("busy, one peer", 1, |addr| write(addr, BUSY, None));
+        flow("busy, many peers", PEERS, |addr| write_singly(addr, PEERS));
     }
 }

@@ -46,10 +46,10 @@ local HINT_LEN, EPHEMERAL_LEN = 8, 32
 -- by early data.
 local PATTERNS = {
   [0] = { name = "NNpsk0", [FIRST_MESSAGE] = 52, [ANSWER_MESSAGE] = 68 },
-  [1] = { name = "NKpsk0", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 68, has_hint = true },
-  [2] = { name = "XXpsk3", [FIRST_MESSAGE] = 52, [ANSWER_MESSAGE] = 116, [LAST_MESSAGE] = 68 },
-  [3] = { name = "NK", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 68, has_hint = true },
-  [4] = { name = "XX", [FIRST_MESSAGE] = 36, [ANSWER_MESSAGE] = 116, [LAST_MESSAGE] = 68 },
+  [1] = { name = "NKpsk0", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 84, has_hint = true },
+  [2] = { name = "XXpsk3", [FIRST_MESSAGE] = 52, [ANSWER_MESSAGE] = 132, [LAST_MESSAGE] = 68 },
+  [3] = { name = "NK", [FIRST_MESSAGE] = 60, [ANSWER_MESSAGE] = 84, has_hint = true },
+  [4] = { name = "XX", [FIRST_MESSAGE] = 36, [ANSWER_MESSAGE] = 132, [LAST_MESSAGE] = 68 },
 }
 local MAX_EARLY_DATA = 1000
 -- Which messages a subtype carries.

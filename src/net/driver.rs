@@ -239,7 +239,13 @@ impl Driver {
         }
         match outcome {
             Ok(handle) => {
+                #[cfg(feature = "noise")]
+                let agrees = session.is_sealed();
                 self.sessions.insert(handle, session, false);
+                #[cfg(feature = "noise")]
+                if let Some(slot) = self.sessions.get_mut(handle) {
+                    slot.agrees = agrees;
+                }
                 self.hold(handle);
                 self.shared.counters.state.sessions.set(self.endpoint.len());
                 Some(handle)
@@ -258,8 +264,8 @@ impl Driver {
     /// Has the endpoint route to a session that was begun here.
     fn connect(&mut self, session: &Session) -> Result<Handle, ConnectError> {
         #[cfg(feature = "noise")]
-        if let Some(route_key) = session.route_key() {
-            return self.endpoint.connect_sealed(session.peer(), session.conv, &route_key);
+        if session.is_sealed() {
+            return self.endpoint.connect_sealed(session.peer(), session.conv);
         }
         self.endpoint.connect(session.peer(), session.conv, session.crypto().as_ref())
     }

@@ -219,7 +219,7 @@ impl Session {
         self.handover.locked(|state, _| state.connection.is_sealed())
     }
 
-    /// What hides the routes of its packets.
+    /// What hides the routes of its packets, once it has agreed on keys.
     #[cfg(feature = "noise")]
     pub(super) fn route_key(&self) -> Option<crate::proto::noise::RouteKey> {
         self.handover.locked(|state, _| state.connection.route_key().cloned())

@@ -261,9 +261,13 @@ fn tshark_names_messages_and_marks_what_is_refused_of_them() {
     let mut add = |subtype: u8, message: &[u8], text: &str, experts: &'static [&'static str]| {
         cases.push((carrying(CONV, subtype, message), text.to_owned(), experts));
     };
-    for (pattern, len, name) in
-        [(0, 52, "NNpsk0"), (1, 60, "NKpsk0"), (2, 52, "XXpsk3"), (3, 60, "NK"), (4, 36, "XX")]
-    {
+    for (pattern, len, answer_len, name) in [
+        (0, 52, 68, "NNpsk0"),
+        (1, 60, 84, "NKpsk0"),
+        (2, 52, 132, "XXpsk3"),
+        (3, 60, 84, "NK"),
+        (4, 36, 132, "XX"),
+    ] {
         let text = format!("HELLO ({name}, first)");
         // Those without a third message have room for early data.
         let has_third = name.starts_with("XX");
@@ -272,7 +276,6 @@ fn tshark_names_messages_and_marks_what_is_refused_of_them() {
         for (len, experts) in lens {
             add(HELLO, &message([1, 1, pattern, 0], len), &text, experts);
         }
-        let answer_len = if has_third { 116 } else { 68 };
         for (len, experts) in [(answer_len, &[][..]), (answer_len + 1, MALFORMED)] {
             add(ANSWER, &message([1, 2, pattern, 1], len), &format!("ANSWER ({name}, answer)"), experts);
         }

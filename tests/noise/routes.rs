@@ -114,6 +114,12 @@ fn no_route_can_be_seen_in_the_packets_of_a_session() {
         watched.go_on(8_000);
         for (sealed, end) in watched.take_sealed().iter().zip(["client", "server"]) {
             assert!(sealed.len() > 4_000, "{pattern}, {end}: {} packets", sealed.len());
+            // Nor by all that others may have: the shared key, the client's keys, the server's public key. A server's secret is missing.
+            if pattern != Pattern::NnPsk0 {
+                let others = Keys { responder: Keys::new(2).responder, ..Keys::new(1) }.responder(pattern);
+                let shown = |packet: &&Vec<u8>| others.route_key().route(packet) == Some(CONV);
+                assert_eq!(sealed.iter().filter(shown).count(), 0, "{pattern}, {end}");
+            }
             for (words, what) in words(sealed).iter().zip(["route", "counter"]) {
                 assert_random(words, &format!("{pattern}, {end}, {what}"));
             }
@@ -238,7 +244,7 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
     let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
     let (mut client, mut now) = (client(&keys, Pattern::Nk), START);
     let mut endpoint = Endpoint::new(&mut Rng::new(3));
-    let handle = endpoint.connect_sealed(address(SERVER), CONV, client.route_key().unwrap()).unwrap();
+    let handle = endpoint.connect_sealed(address(SERVER), CONV).unwrap();
     client.write(now, b"request").unwrap();
     client.shutdown(now);
     // The last word of the client is lost.
@@ -258,6 +264,9 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
             while let Some(routed) = endpoint.poll_routed(now, &packet) {
                 let Routed::Session(run) = routed else { panic!("{routed:?}") };
                 let _ = client.handle_packet(now, &mut packet[run.range]);
+                if let Some(key) = client.route_key() {
+                    endpoint.set_route_key(handle, key);
+                }
             }
         }
         while client.read(&mut [0; 64]).is_ok() {}
@@ -284,28 +293,86 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
     assert_eq!(endpoint.expires_at(), None);
 }
 
+/// A server that was started again with another key pair has another route key. Whoever has sessions from before hears of both.
 #[test]
-fn one_address_has_one_route_key() {
-    let (one, other) = (Keys::new(1), Keys::new(2));
-    let key = |keys: &Keys, pattern| keys.initiator(pattern).route_key().clone();
+fn sessions_with_one_address_may_have_different_route_keys() {
+    let servers: Vec<_> = (1..=5).map(|number| Keys::new(number).responder(Pattern::Nk)).collect();
     let mut endpoint = Endpoint::new(&mut Rng::new(3));
     let peer = address(SERVER);
-    let psk = key(&one, Pattern::NnPsk0);
-    let first = endpoint.connect_sealed(peer, 1, &psk).unwrap();
-    let second = endpoint.connect_sealed(peer, 2, &psk).unwrap();
-    for another in [key(&other, Pattern::NnPsk0), key(&one, Pattern::NkPsk0), key(&one, Pattern::Nk)] {
-        assert_ne!(another, psk);
-        assert_eq!(endpoint.connect_sealed(peer, 3, &another), Err(ConnectError::OtherCipher));
+    let handles: Vec<_> = (1..=5).map(|conv| endpoint.connect_sealed(peer, conv).unwrap()).collect();
+    assert_eq!(endpoint.connect(peer, 9, None), Err(ConnectError::OtherCipher), "it agrees on no keys");
+    // Whether a packet under the key of a server finds its session.
+    let is_found = |endpoint: &mut Endpoint, server: usize| {
+        let conv = server as u32 + 1;
+        let mut packet = [&conv.to_le_bytes()[..], &[9; 60]].concat();
+        // What shows a hidden route hides one that is shown.
+        let masked = servers[server].route_key().route(&packet).unwrap();
+        packet[..4].copy_from_slice(&masked.to_le_bytes());
+        let stride = packet.len();
+        endpoint.receive(peer, &mut packet, stride);
+        let routed = endpoint.poll_routed(START, &packet);
+        match routed {
+            None => false,
+            Some(Routed::Session(run)) => {
+                assert_eq!((run.handle, &packet[..4]), (handles[server], &conv.to_le_bytes()[..]));
+                true
+            }
+            Some(other) => panic!("{other:?}"),
+        }
+    };
+    for server in 0..5 {
+        assert!(!is_found(&mut endpoint, server), "it is not known yet");
+        for _ in 0..2 {
+            endpoint.set_route_key(handles[server], servers[server].route_key());
+        }
+        let found: Vec<_> = (0..5).filter(|known| is_found(&mut endpoint, *known)).collect();
+        // The last four are known.
+        let expected: Vec<_> = (server.saturating_sub(3)..=server).collect();
+        assert_eq!(found, expected);
     }
-    assert_eq!(endpoint.connect(peer, 3, None), Err(ConnectError::OtherCipher), "nothing hides its route");
-    assert!(endpoint.connect_sealed(client_address(1), 1, &key(&other, Pattern::NnPsk0)).is_ok());
-    // Its pattern has the same secrets.
-    assert_eq!(key(&one, Pattern::XxPsk3), psk);
-    let third = endpoint.connect_sealed(peer, 3, &key(&one, Pattern::XxPsk3)).unwrap();
-    for handle in [first, second, third] {
-        assert!(endpoint.close(START, handle, None));
+    for handle in &handles {
+        assert!(endpoint.close(START, *handle, None));
+        endpoint.set_route_key(*handle, servers[0].route_key());
     }
-    assert!(endpoint.connect_sealed(peer, 1, &key(&other, Pattern::Nk)).is_ok());
+    assert!(endpoint.connect(peer, 1, None).is_ok(), "what is left of them is nothing");
+    assert!(!is_found(&mut endpoint, 0));
+}
+
+/// The answer is the only packet that says it, so what comes before is not found; what comes right behind it is.
+#[test]
+fn what_comes_behind_the_answer_finds_its_session() {
+    for pattern in Pattern::all() {
+        let keys = Keys::new(1);
+        let mut server = Server::new(config(keys.responder(pattern)), 1);
+        let (mut client, mut now) = (client(&keys, pattern), START);
+        let mut endpoint = Endpoint::new(&mut Rng::new(3));
+        let handle = endpoint.connect_sealed(address(SERVER), CONV).unwrap();
+        client.write(now, b"request").unwrap();
+        let mut read = Vec::new();
+        while read != b"request" {
+            now += ms(1);
+            for packet in driven(&mut client, now) {
+                server.receive(now, client_address(1), &packet);
+            }
+            for (_, mut packet) in server.drive(now) {
+                let stride = packet.len();
+                endpoint.receive(address(SERVER), &mut packet, stride);
+                let Some(Routed::Session(run)) = endpoint.poll_routed(now, &packet) else {
+                    panic!("{pattern}: of no session")
+                };
+                client.handle_packet(now, &mut packet[run.range]).unwrap();
+                if let Some(key) = client.route_key() {
+                    assert_eq!(key, keys.responder(pattern).route_key(), "{pattern}");
+                    endpoint.set_route_key(handle, key);
+                }
+            }
+            let mut bytes = [0; 64];
+            while let Ok(len) = client.read(&mut bytes) {
+                read.extend_from_slice(&bytes[..len]);
+            }
+            assert!(now < START + Duration::from_secs(2), "{pattern}");
+        }
+    }
 }
 
 /// With another shared key the server cannot even read the routes.

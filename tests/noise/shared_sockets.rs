@@ -35,7 +35,7 @@ async fn hear(stream: &mut KcpStream, text: &[u8]) {
 #[tokio::test]
 async fn ends_that_begin_sessions_with_each_other_find_both_kinds() {
     let (one, other) = (Keys::new(1), Keys::new(2));
-    for pattern in [Pattern::Nk, Pattern::NnPsk0, Pattern::XxPsk3] {
+    for pattern in Pattern::all() {
         let end = |own: &Keys, peer: &Keys| {
             let noise = Noise::from(own.responder(pattern)).with_initiator(peer.initiator(pattern));
             KcpConfig::builder().noise(noise).build().unwrap()

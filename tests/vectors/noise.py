@@ -212,11 +212,12 @@ def vector(pattern, cipher):
     early = b"early data" if len(messages) == 2 and cipher == "chacha20-poly1305" else b""
     label = b"kcp9 answer to early data" if early else b"kcp9 answer"
     written[0] += end.write(0, early)
-    written.append(header(2) + end.write(1, digest(label, answer_context)[:16]))
+    route_secret = derive(ends[1]["s"], b"kcp9 route secret")[:16] if "s" in ends[1] else b""
+    written.append(header(2) + end.write(1, digest(label, answer_context)[:16] + route_secret))
     if len(messages) == 3:
         written.append(header(3) + end.write(2, b""))
 
-    route_key = derive(psk or bytes(32), b"kcp9 route", public(ends[1]["s"]) if known else b"")[:16]
+    route_key = derive(psk or bytes(32), b"kcp9 route", route_secret)[:16]
     directions = [Direction(split, end.h, cipher, route_key) for split in end.split()]
     packets = []
     for sender, change, route, payload in [

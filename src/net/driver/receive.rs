@@ -9,7 +9,7 @@ use std::{
 
 use super::Driver;
 #[cfg(feature = "noise")]
-use crate::proto::{Endpoint, KcpConfig, SessionSeed};
+use crate::proto::{Endpoint, Handle, KcpConfig, SessionSeed};
 use crate::{
     net::{
         accept_queue::Admission,
@@ -166,10 +166,25 @@ impl Driver {
             };
             let Some(slot) = self.sessions.get(run.handle) else { continue };
             slot.session.receive(now, received.block, run.range, run.stride, received.ecn);
+            #[cfg(feature = "noise")]
+            if slot.agrees {
+                self.learn_route_key(run.handle);
+            }
             self.sessions.mark_dirty(run.handle);
         }
         // Not of a packet without bytes.
         known == received.len && known > 0
+    }
+
+    /// A session that was begun here has received something, which may be its peer's answer. What comes right behind it is sealed.
+    #[cfg(feature = "noise")]
+    #[cold]
+    fn learn_route_key(&mut self, handle: Handle) {
+        let Some(slot) = self.sessions.get_mut(handle) else { return };
+        if let Some(key) = slot.session.route_key() {
+            slot.agrees = false;
+            self.endpoint.set_route_key(handle, &key);
+        }
     }
 
     /// Sends an answer of the endpoint. While the socket is full it is left out, as if it were lost: whoever asked asks again.

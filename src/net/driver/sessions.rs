@@ -31,6 +31,9 @@ pub(super) struct Slot {
     pub(super) half_open: bool,
     /// How far it has come in its opening, if this end connects it.
     pub(super) opening: Opening,
+    /// Whether it agrees on keys, and the endpoint does not know yet what hides the routes of its packets.
+    #[cfg(feature = "noise")]
+    pub(super) agrees: bool,
     pub(super) rest: Rest,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
@@ -50,6 +53,8 @@ impl Sessions {
             may_move: false,
             half_open,
             opening: Opening::Over,
+            #[cfg(feature = "noise")]
+            agrees: false,
             rest: Rest::NONE,
             lingering: None,
         };

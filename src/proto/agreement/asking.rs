@@ -10,7 +10,7 @@ use super::{
 use crate::proto::{
     Random,
     extension::SessionId,
-    noise::{Established, Initiator, InitiatorHandshake, NoiseError, RouteKey, SessionKeys},
+    noise::{Established, Initiator, InitiatorHandshake, NoiseError, SessionKeys},
     time::{Instant, earliest},
 };
 
@@ -90,11 +90,6 @@ impl Asking {
             failing: Failing::default(),
             refused: false,
         })
-    }
-
-    /// What hides the route of the session's packets.
-    pub(in crate::proto) const fn route_key(&self) -> &RouteKey {
-        self.handshake.route_key()
     }
 
     /// Writes a HELLO of at most `out.len()` bytes, if one is due.

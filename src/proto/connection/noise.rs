@@ -132,14 +132,12 @@ impl Connection {
         self.pipeline.sealed().is_some()
     }
 
-    /// The key that hides the route of its packets, for [`Endpoint::connect_sealed`](crate::proto::Endpoint::connect_sealed). `None` without
-    /// [`noise`](crate::KcpConfigBuilder::noise), and once its keys were [taken](Self::take_session_keys).
+    /// The key that hides the route of its packets, for [`Endpoint::set_route_key`](crate::proto::Endpoint::set_route_key). `None` without
+    /// [`noise`](crate::KcpConfigBuilder::noise), before a packet has brought the peer's answer, and once the session's keys were
+    /// [taken](Self::take_session_keys).
     #[must_use]
     pub fn route_key(&self) -> Option<&RouteKey> {
-        match self.agreement.as_deref() {
-            Some(Agreement::Asking(asking)) => Some(asking.route_key()),
-            _ => self.pipeline.sealed()?.route_key(),
-        }
+        self.pipeline.sealed()?.route_key()
     }
 
     /// Takes the keys of a session that has ended, for [`Endpoint::close_sealed`](crate::proto::Endpoint::close_sealed). The session sends

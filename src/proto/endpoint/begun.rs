@@ -4,11 +4,12 @@ use core::net::SocketAddr;
 
 use super::{
     ConnectError, Endpoint, Handle,
-    decryptor::RouteKey,
     record::FirstPush,
     routes::{Role, without_flow_label},
 };
 use crate::crypto::PacketCrypto;
+#[cfg(feature = "noise")]
+use crate::proto::noise::RouteKey;
 
 impl Endpoint {
     /// Adds a session with `peer` that is begun here. `crypto` is that of its
@@ -23,26 +24,30 @@ impl Endpoint {
         conv: u32,
         crypto: Option<&PacketCrypto>,
     ) -> Result<Handle, ConnectError> {
-        self.connect_with(peer, conv, crypto, None)
+        self.connect_with(peer, conv, crypto, false)
     }
 
     /// As [`connect`](Self::connect), for a session that agrees on keys: its packets are opened by its connection, and have no cipher
-    /// besides. `route_key` is [`Connection::route_key`](crate::proto::Connection::route_key), which finds them.
+    /// besides. What its peer says in the clear is found at once, and its packets after [`set_route_key`](Self::set_route_key).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect). A cipher is another one, too, where the other sessions with this peer have another route key, or
-    /// none.
+    /// As [`connect`](Self::connect), where the other sessions with this peer are those that agree on no keys.
     #[cfg(feature = "noise")]
-    pub fn connect_sealed(
-        &mut self,
-        peer: SocketAddr,
-        conv: u32,
-        route_key: &RouteKey,
-    ) -> Result<Handle, ConnectError> {
-        let handle = self.connect_with(peer, conv, None, Some(route_key))?;
+    pub fn connect_sealed(&mut self, peer: SocketAddr, conv: u32) -> Result<Handle, ConnectError> {
+        let handle = self.connect_with(peer, conv, None, true)?;
         self.routes.set_sealed(handle);
         self.unmasks = true;
         Ok(handle)
+    }
+
+    /// Tells the key under which the packets of a session are found that was begun by [`connect_sealed`](Self::connect_sealed):
+    /// [`Connection::route_key`](crate::proto::Connection::route_key), as soon as a packet has brought it. All sessions with a peer
+    /// have the same one, mostly: a peer that was started again with other keys has another. The last four are tried.
+    #[cfg(feature = "noise")]
+    pub fn set_route_key(&mut self, handle: Handle, key: &RouteKey) {
+        if let Some(entry) = self.routes.get(handle).filter(|entry| entry.role == Role::Connected) {
+            self.decryptor.learn_route_key(entry.route.0, key);
+        }
     }
 
     fn connect_with(
@@ -50,7 +55,7 @@ impl Endpoint {
         peer: SocketAddr,
         conv: u32,
         crypto: Option<&PacketCrypto>,
-        route_key: Option<&RouteKey>,
+        is_sealed: bool,
     ) -> Result<Handle, ConnectError> {
         if self.shard.is_some() {
             return Err(ConnectError::IsShard);
@@ -63,7 +68,7 @@ impl Endpoint {
         if differs && self.routes.of_address(peer).any(|(_, role)| role == Role::Accepted) {
             return Err(ConnectError::OtherCipher);
         }
-        if !self.decryptor.add(peer, crypto, route_key) {
+        if !self.decryptor.add(peer, crypto, is_sealed) {
             return Err(ConnectError::OtherCipher);
         }
         let handle = self.routes.insert((peer, conv), Role::Connected, 0, FirstPush::default());

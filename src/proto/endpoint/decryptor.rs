@@ -2,9 +2,11 @@
 //!
 //! The conv of a packet lies behind its encryption, so which session a packet is for is known only once it is decrypted.
 //! What is known before is the address that it came from. Hence one cipher serves all sessions that are accepted (two while it is
-//! being [rotated](super::keys)), and the sessions that were begun here share one cipher for each peer address. It is the same with the
-//! keys that hide the convs of packets that are decrypted later, by their sessions (`masks`).
+//! being [rotated](super::keys)), and the sessions that were begun here share one cipher for each peer address. The keys that hide the
+//! convs of packets that are decrypted later, by their sessions, are known by the address, too (`masks`).
 
+#[cfg(feature = "noise")]
+use alloc::sync::Arc;
 use alloc::{collections::VecDeque, vec::Vec};
 use core::{net::SocketAddr, time::Duration};
 
@@ -19,15 +21,13 @@ use crate::{
 };
 
 #[cfg(feature = "noise")]
-pub(super) use crate::proto::noise::RouteKey;
-
-/// No session hides the routes of its packets.
-#[cfg(not(feature = "noise"))]
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum RouteKey {}
+use crate::proto::noise::RouteKey;
 
 /// Most ciphers that are kept for peers without sessions. Past it, the oldest go early.
 const MAX_KEPT: usize = 65_536;
+/// Most route keys of one peer. It has one, and another one when it was started again with other keys.
+#[cfg(feature = "noise")]
+const MAX_ROUTE_KEYS: usize = 4;
 
 /// The ciphers of an endpoint.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(super) struct Decryptor {
 pub(super) enum BegunHere {
     /// There are no such sessions.
     Nothing,
-    /// Routes that this key hides.
-    Masked(RouteKey),
+    /// Routes that one of these keys hides, the last one first. There is none before a session has agreed on keys.
+    Masked(Arc<[RouteKey]>),
     /// All.
     Plain,
     /// Nothing.
@@ -64,8 +64,11 @@ pub(super) enum BegunHere {
 #[derive(Debug)]
 struct Peer {
     crypto: Option<PacketCrypto>,
-    /// What hides the routes of packets.
-    route_key: Option<RouteKey>,
+    /// Sessions agree on keys.
+    sealed: bool,
+    /// What hides the routes of their packets, as far as it is known. The last one comes first.
+    #[cfg(feature = "noise")]
+    route_keys: Arc<[RouteKey]>,
     /// Sessions with the address that were begun here.
     sessions: usize,
     /// Until when the cipher is kept behind the last of them.
@@ -167,16 +170,11 @@ impl Decryptor {
         self.accepted.find(self.peers.get(&peer)?.crypto.as_ref())
     }
 
-    /// Adds a session that is begun here. Returns whether its cipher, and what hides its routes, are those of the other sessions which
+    /// Adds a session that is begun here. Returns whether its cipher, and whether it agrees on keys, is that of the other sessions which
     /// were begun with this address; if not, it is not added.
-    pub(super) fn add(
-        &mut self,
-        peer: SocketAddr,
-        crypto: Option<&PacketCrypto>,
-        route_key: Option<&RouteKey>,
-    ) -> bool {
+    pub(super) fn add(&mut self, peer: SocketAddr, crypto: Option<&PacketCrypto>, sealed: bool) -> bool {
         if let Some(known) = self.peers.get_mut(&peer) {
-            let same = known.crypto.as_ref() == crypto && known.route_key.as_ref() == route_key;
+            let same = known.crypto.as_ref() == crypto && known.sealed == sealed;
             if same || known.sessions > 0 {
                 known.sessions += usize::from(same);
                 return same;
@@ -185,10 +183,28 @@ impl Decryptor {
             self.drop_peer(peer);
         }
         self.differing += usize::from(self.accepted.find(crypto).is_none());
-        let (crypto, route_key) = (crypto.cloned(), route_key.cloned());
-        self.peers.insert(peer, Peer { crypto, route_key, sessions: 1, until: Instant::ZERO });
+        let known = Peer {
+            crypto: crypto.cloned(),
+            sealed,
+            #[cfg(feature = "noise")]
+            route_keys: Arc::default(),
+            sessions: 1,
+            until: Instant::ZERO,
+        };
+        self.peers.insert(peer, known);
         self.forget_last();
         true
+    }
+
+    /// A session that was begun here has agreed on keys, and this one hides the routes of its packets.
+    #[cfg(feature = "noise")]
+    pub(super) fn learn_route_key(&mut self, peer: SocketAddr, key: &RouteKey) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        if known.sealed && !known.route_keys.contains(key) {
+            let before = known.route_keys.iter().take(MAX_ROUTE_KEYS - 1);
+            known.route_keys = core::iter::once(key).chain(before).cloned().collect();
+            self.forget_last();
+        }
     }
 
     /// Removes a session that [`add`](Self::add) took. The cipher of the address is kept for `keep` where that is more than
@@ -201,7 +217,7 @@ impl Decryptor {
         if known.sessions > 0 {
             return;
         }
-        let is_as_accepted = known.route_key.is_none() && self.accepted.find(known.crypto.as_ref()).is_some();
+        let is_as_accepted = !known.sealed && self.accepted.find(known.crypto.as_ref()).is_some();
         if keep.is_zero() || is_as_accepted {
             self.drop_peer(peer);
             return;
@@ -270,7 +286,7 @@ impl Decryptor {
     fn look_up(&self, source: SocketAddr) -> BegunHere {
         match self.peers.get(&source) {
             None => BegunHere::Nothing,
-            Some(Peer { route_key: Some(key), .. }) => BegunHere::Masked(key.clone()),
+            Some(Peer { sealed: true, route_keys, .. }) => BegunHere::Masked(Arc::clone(route_keys)),
             Some(Peer { crypto: None, .. }) => BegunHere::Plain,
             Some(_) => BegunHere::Encrypted,
         }
@@ -383,14 +399,14 @@ mod tests {
     fn a_cipher_is_kept_for_a_while_and_gives_way_to_another() {
         let (one, other) = (crypto(), crypto());
         let mut decryptor = Decryptor::new(None, HashKey::for_tests());
-        decryptor.add(address(1), Some(&one), None);
-        decryptor.add(address(2), Some(&one), None);
+        decryptor.add(address(1), Some(&one), false);
+        decryptor.add(address(2), Some(&one), false);
         for port in [1, 2] {
             decryptor.remove(NOW, address(port), KEEP);
             assert_eq!(cipher_of(&mut decryptor, address(port)), Some(&one));
         }
         // Another session of the first, with its own cipher.
-        assert!(decryptor.add(address(1), Some(&other), None));
+        assert!(decryptor.add(address(1), Some(&other), false));
         assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&other));
         assert_eq!(decryptor.differing, 2);
         decryptor.remove(NOW + KEEP / 2, address(1), KEEP);
@@ -408,7 +424,7 @@ mod tests {
         let mut decryptor = Decryptor::new(None, HashKey::for_tests());
         for number in 0..MAX_KEPT as u32 + 10 {
             let peer = SocketAddr::from((number.to_be_bytes(), 1));
-            decryptor.add(peer, Some(&one), None);
+            decryptor.add(peer, Some(&one), false);
             decryptor.remove(NOW, peer, KEEP);
         }
         assert_eq!((decryptor.kept.len(), decryptor.peers.len()), (MAX_KEPT, MAX_KEPT));
@@ -418,11 +434,11 @@ mod tests {
     fn an_address_has_the_cipher_of_its_connected_sessions_until_the_last_ends() {
         let (accepted, own) = (crypto(), crypto());
         let mut decryptor = Decryptor::new(Some(accepted.clone()), HashKey::for_tests());
-        assert!(decryptor.add(address(1), Some(&own), None));
-        assert!(decryptor.add(address(1), Some(&own), None));
-        assert!(!decryptor.add(address(1), Some(&accepted), None), "another cipher");
-        assert!(!decryptor.add(address(1), None, None), "no cipher");
-        assert!(decryptor.add(address(2), None, None));
+        assert!(decryptor.add(address(1), Some(&own), false));
+        assert!(decryptor.add(address(1), Some(&own), false));
+        assert!(!decryptor.add(address(1), Some(&accepted), false), "another cipher");
+        assert!(!decryptor.add(address(1), None, false), "no cipher");
+        assert!(decryptor.add(address(2), None, false));
         for _ in 0..2 {
             assert_eq!(cipher_of(&mut decryptor, address(1)), Some(&own));
             assert_eq!(cipher_of(&mut decryptor, address(2)), None);

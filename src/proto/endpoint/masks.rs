@@ -1,8 +1,8 @@
 //! Routes of sealed packets, which are hidden (R98 of `docs/secure-sessions.md`): the mask is taken off as soon as packets are received,
 //! in place. From there on such a packet begins with its conv, for all that looks at it afterwards, also in other shards.
 //!
-//! The key is known by the address that a packet comes from: that of the sessions which were begun with it here, else that of the
-//! sessions that are accepted. What is in the clear has no mask.
+//! The key is known by the address that a packet comes from: that which the peer of the sessions has said that were begun with it here,
+//! else that of the sessions that are accepted. What is in the clear has no mask.
 
 use core::net::SocketAddr;
 
@@ -24,13 +24,19 @@ impl Endpoint {
         let (agreements, records) = (agreements.as_deref(), sealed_records.as_deref());
         let has_cipher = decryptor.accepted().current().is_some();
         match (decryptor.begun_with(source), agreements) {
-            (BegunHere::Masked(key), None) => unmask_all(key, bytes, stride),
-            (BegunHere::Masked(key), Some(of_accepted)) => {
-                for packet in masked(bytes, stride) {
-                    let is_begun = is_begun_here((source, key.route(packet)), routes, records);
-                    if is_begun { key } else { of_accepted.route_key() }.unmask(packet);
+            (BegunHere::Masked(keys), of_accepted) => match (&**keys, of_accepted.map(Agreements::route_key))
+            {
+                ([key], None) => unmask_all(key, bytes, stride),
+                (keys, of_accepted) => {
+                    for packet in masked(bytes, stride) {
+                        let is_begun =
+                            |key: &&RouteKey| is_begun_here((source, key.route(packet)), routes, records);
+                        if let Some(key) = keys.iter().find(is_begun).or(of_accepted) {
+                            key.unmask(packet);
+                        }
+                    }
                 }
-            }
+            },
             (BegunHere::Nothing, Some(of_accepted)) => {
                 if has_cipher && !is_agreed(source, bytes, stride, of_accepted, routes, records) {
                     return false;

@@ -18,7 +18,7 @@ use super::{
     message::MAX_LEN,
     pattern::{Pattern, SessionCipher},
     resolver::Resolver,
-    route::RouteKey,
+    route::{RouteKey, RouteSecret},
     session::{Role, SessionKeys},
 };
 use crate::proto::Random;
@@ -30,20 +30,12 @@ struct Credentials {
     keys: Option<KeyPair>,
     psk: Option<Psk>,
     trust: Trust,
-    route_key: RouteKey,
 }
 
 impl Credentials {
-    /// `responder`: the key of the end that answers, where the other one knows it before.
-    fn new(
-        pattern: Pattern,
-        keys: Option<KeyPair>,
-        psk: Option<Psk>,
-        trust: Trust,
-        responder: Option<&PublicKey>,
-    ) -> Self {
-        let route_key = RouteKey::new(psk.as_ref(), responder);
-        Self { pattern, keys, psk, trust, route_key }
+    /// The key of the routes of sessions with the responder that has said `secret`.
+    fn route_key(&self, secret: Option<&RouteSecret>) -> RouteKey {
+        RouteKey::new(self.psk.as_ref(), secret)
     }
 
     /// snow's handshake of one session.
@@ -132,11 +124,10 @@ fn finish(
     role: Role,
     cipher: SessionCipher,
     peer: Option<PublicKey>,
-    route_key: &RouteKey,
+    route_key: RouteKey,
 ) -> Result<SessionKeys, NoiseError> {
     let hash = state.get_handshake_hash().try_into().map_err(|_| NoiseError::Over)?;
     let (initiator, responder) = state.dangerously_get_raw_split();
     let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
-    let route_key = route_key.clone();
     SessionKeys::new(&initiator, &responder, &hash, role, cipher, peer, route_key).ok_or(NoiseError::Cipher)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first    version u8 | 1 | pattern u8 | cipher u8 | hint 8 (NK and NKpsk0) | e 32 | tag 16 (all but XX)
-//! answer   version u8 | 2 | pattern u8 | cipher u8 | e 32 | s 32 + tag 16 (XX and XXpsk3) | digest 16 | tag 16
+//! answer   version u8 | 2 | pattern u8 | cipher u8 | e 32 | s 32 + tag 16 (XX and XXpsk3) | digest 16 | route secret 16 (all but NNpsk0) | tag 16
 //! last     version u8 | 3 | pattern u8 | cipher u8 | s 32 + tag 16 | tag 16                (XX and XXpsk3 only)
 //! refusal  version u8 | 255 | reason u8 | 0
 //! ```
@@ -12,6 +12,7 @@ use super::{
     error::NoiseError,
     keys::PublicKey,
     pattern::{Pattern, SessionCipher},
+    route::RouteSecret,
     schedule::{derive, digest},
 };
 
@@ -50,10 +51,11 @@ impl Terms {
         let static_len = if self.pattern.sends_keys() { PUBLIC_LEN + TAG_LEN } else { 0 };
         // Nothing is shared before the first message of XX, not even the ephemeral key is mixed in.
         let first_tag_len = if matches!(self.pattern, Pattern::Xx) { 0 } else { TAG_LEN };
+        let route_secret_len = if self.pattern.responder_has_key() { RouteSecret::LEN } else { 0 };
         HEADER_LEN
             + match number {
                 FIRST => hint_len + PUBLIC_LEN + first_tag_len,
-                ANSWER => PUBLIC_LEN + static_len + DIGEST_LEN + TAG_LEN,
+                ANSWER => PUBLIC_LEN + static_len + DIGEST_LEN + route_secret_len + TAG_LEN,
                 _ => static_len + TAG_LEN,
             }
     }
@@ -125,10 +127,10 @@ mod tests {
             [FIRST, ANSWER, LAST].map(|number| terms.len(number))
         };
         assert_eq!(lens(Pattern::NnPsk0)[..2], [52, 68]);
-        assert_eq!(lens(Pattern::NkPsk0)[..2], [60, 68]);
-        assert_eq!(lens(Pattern::Nk)[..2], [60, 68]);
-        assert_eq!(lens(Pattern::Xx), [36, 116, 68]);
-        assert_eq!(lens(Pattern::XxPsk3), [52, 116, 68]);
+        assert_eq!(lens(Pattern::NkPsk0)[..2], [60, 84]);
+        assert_eq!(lens(Pattern::Nk)[..2], [60, 84]);
+        assert_eq!(lens(Pattern::Xx), [36, 132, 68]);
+        assert_eq!(lens(Pattern::XxPsk3), [52, 132, 68]);
         assert_eq!(MAX_LEN, 60 + MAX_EARLY_DATA);
     }
 

@@ -70,6 +70,11 @@ impl Pattern {
         matches!(self, Self::Nk | Self::NkPsk0)
     }
 
+    /// Whether the responder has a static key, and so a secret that others do not have.
+    pub(super) const fn responder_has_key(self) -> bool {
+        self.knows_responder() || self.sends_keys()
+    }
+
     /// Whether both ends send their static keys, which takes a third message.
     pub(super) const fn sends_keys(self) -> bool {
         matches!(self, Self::Xx | Self::XxPsk3)

@@ -1,9 +1,8 @@
 //! What hides the route of packets: R98 and R99 of `docs/secure-sessions.md`.
 //!
-//! The receiver needs the route before it knows the session, so what hides it is a key that belongs to the end and to no session: it is
-//! made of what both ends have before they meet.
+//! The receiver needs the route before it knows the session, so what hides it is a key that belongs to the end and to no session. The end
+//! that accepts has it before, and tells the other one in its answer what it is made of, where nobody else reads it.
 
-use alloc::sync::Arc;
 use core::fmt;
 
 use siphasher::sip::SipHasher24;
@@ -11,30 +10,58 @@ use zeroize::Zeroizing;
 
 use super::{
     HEADER_LEN, TAG_LEN,
-    keys::{KEY_LEN, Psk, PublicKey},
+    keys::{KEY_LEN, KeyPair, Psk},
     schedule::derive,
 };
 
 const ROUTE_LEN: usize = 4;
 
-/// The key under which an end finds the routes of the packets that it receives, before it is known whose they are:
-/// [`Responder::route_key`](super::Responder::route_key), [`Initiator::route_key`](super::Initiator::route_key). Both ends of a session
-/// have the same one, and so do all sessions of that end. It is made of the shared key, and of the responder's public key where the
-/// initiator knows it before. Who has none of these cannot tell which packets are of one session. In [`Pattern::Xx`](super::Pattern::Xx)
-/// there is nothing that both ends know before, and the key is one that everybody has.
-///
-/// Clones are cheap.
+/// What a responder tells in its answers, so that initiators have its route key. It follows from its static key pair, and is the same for
+/// all of them, and after a restart.
 #[derive(Clone)]
-pub struct RouteKey(Arc<Zeroizing<[u8; 16]>>);
+pub(super) struct RouteSecret(Zeroizing<[u8; Self::LEN]>);
+
+impl RouteSecret {
+    pub(super) const LEN: usize = 16;
+
+    pub(super) fn of(keys: &KeyPair) -> Self {
+        let mut secret = Zeroizing::new([0; Self::LEN]);
+        secret.copy_from_slice(&derive(keys.secret(), b"kcp9 route secret", &[])[..Self::LEN]);
+        Self(secret)
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        Self(Zeroizing::new(*bytes))
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RouteSecret {
+    /// No secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RouteSecret")
+    }
+}
+
+/// The key under which an end finds the routes of the packets that it receives, before it is known whose they are:
+/// [`Responder::route_key`](super::Responder::route_key), [`SessionKeys::route_key`](super::SessionKeys::route_key). Both ends of a session
+/// have the same one, and so do all sessions of that responder. It is made of the shared key, and of a secret of the responder, which its
+/// answer says under encryption; without static keys, as in [`Pattern::NnPsk0`](super::Pattern::NnPsk0), of the shared key alone. Who
+/// watches the two cannot tell which packets are of one session. Who begins a handshake with that responder can, if he has the shared key,
+/// where there is one.
+#[derive(Clone)]
+pub struct RouteKey(Zeroizing<[u8; 16]>);
 
 impl RouteKey {
-    /// `responder`: the key of the end that accepts, where the other one knows it before the handshake.
-    pub(super) fn new(psk: Option<&Psk>, responder: Option<&PublicKey>) -> Self {
+    pub(super) fn new(psk: Option<&Psk>, secret: Option<&RouteSecret>) -> Self {
         let psk = psk.map_or(&[0; KEY_LEN], Psk::as_bytes);
-        let context = responder.map_or(&[][..], |responder| responder.as_bytes());
+        let context = secret.map_or(&[][..], |secret| secret.as_bytes());
         let mut key = Zeroizing::new([0; 16]);
         key.copy_from_slice(&derive(psk, b"kcp9 route", context)[..16]);
-        Self(Arc::new(key))
+        Self(key)
     }
 
     /// The route of a sealed packet, for [`SessionKeys::open`](super::SessionKeys::open). `None` for fewer bytes than any packet has.
@@ -79,7 +106,7 @@ impl fmt::Debug for RouteKey {
 
 impl PartialEq for RouteKey {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || *self.0 == *other.0
+        *self.0 == *other.0
     }
 }
 
@@ -95,22 +122,27 @@ pub(super) fn mask(key: &[u8; 16], behind_header: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::noise::KeyPair;
 
     #[test]
-    fn a_key_is_of_all_that_both_ends_know_before() {
-        let (psk, public) = (Psk::from_bytes(&[1; 32]), *KeyPair::from_secret_bytes(&[2; 32]).public());
+    fn a_key_is_of_the_shared_key_and_the_responders_secret() {
+        let secret = |byte| RouteSecret::of(&KeyPair::from_secret_bytes(&[byte; 32]));
+        let psk = |byte| Psk::from_bytes(&[byte; 32]);
         let keys = [
-            RouteKey::new(Some(&psk), None),
-            RouteKey::new(Some(&Psk::from_bytes(&[2; 32])), None),
-            RouteKey::new(None, Some(&public)),
-            RouteKey::new(Some(&psk), Some(&public)),
+            RouteKey::new(Some(&psk(1)), None),
+            RouteKey::new(Some(&psk(2)), None),
+            RouteKey::new(None, Some(&secret(2))),
+            RouteKey::new(None, Some(&secret(3))),
+            RouteKey::new(Some(&psk(1)), Some(&secret(2))),
             RouteKey::new(None, None),
         ];
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key), "{at}");
         }
-        assert_eq!(keys[0], RouteKey::new(Some(&psk), None));
+        assert_eq!(keys[0], RouteKey::new(Some(&psk(1)), None));
+        assert_eq!(
+            keys[4],
+            RouteKey::new(Some(&psk(1)), Some(&RouteSecret::from_bytes(secret(2).as_bytes())))
+        );
     }
 
     #[test]

@@ -135,8 +135,8 @@ impl SessionKeys {
         self.heard
     }
 
-    /// The key under which the routes of the session's packets are found, at both ends: that of the [`Initiator`](super::Initiator) and
-    /// the [`Responder`](super::Responder) that it is of.
+    /// The key under which the routes of the session's packets are found, at both ends:
+    /// [that of the responder](super::Responder::route_key).
     #[must_use]
     pub const fn route_key(&self) -> &RouteKey {
         &self.route_key
@@ -249,7 +249,7 @@ impl SessionKeys {
         self.sending.key.park();
         self.receiving.key.park();
         self.receiving.window.park();
-        (self.receiving.next, self.receiving.second) = (None, None);
+        self.receiving.later = None;
     }
 }
 
@@ -356,12 +356,18 @@ struct Receiving {
     first: u64,
     /// The key before, and until when it opens packets.
     previous: Option<Box<(EpochKey, Instant)>>,
-    /// The key after, once something may have been sealed under it. It is kept, so that forgeries do not have it made again and again.
-    next: Option<Box<EpochKey>>,
-    /// The key after that one, as long as the peer may be two epochs ahead.
-    second: Option<Box<EpochKey>>,
+    /// The keys after, once something may have been sealed under them. They are kept, so that forgeries do not have them made again and
+    /// again.
+    later: Option<Box<Later>>,
     /// Packets with a wrong tag, in this epoch.
     forgeries: u64,
+}
+
+/// The keys of epochs that have not begun.
+struct Later {
+    next: EpochKey,
+    /// The one after the next, as long as the peer may be two epochs ahead.
+    second: Option<EpochKey>,
 }
 
 impl Receiving {
@@ -377,8 +383,7 @@ impl Receiving {
             epoch: 0,
             first: 0,
             previous: None,
-            next: None,
-            second: None,
+            later: None,
             forgeries: 0,
         })
     }
@@ -400,12 +405,12 @@ impl Receiving {
         Ok(Parts { phase: clear >> COUNTER_BITS, counter, cipher: self.chain.cipher(), nonce, payload, tag })
     }
 
-    /// The key of the next epoch, which is made where it is not there.
-    fn next(&mut self) -> Option<&mut EpochKey> {
-        if self.next.is_none() {
-            self.next = self.chain.peek().map(Box::new);
+    /// The key of the next epoch, and what else there is behind it. It is made where it is not there.
+    fn later(&mut self) -> Option<&mut Later> {
+        if self.later.is_none() {
+            self.later = self.chain.peek().map(|next| Box::new(Later { next, second: None }));
         }
-        self.next.as_deref_mut()
+        self.later.as_deref_mut()
     }
 
     /// Whether nothing more is to be opened under the key of this epoch: an end that does not seal, or whose peer does not follow, has
@@ -435,8 +440,8 @@ impl Receiving {
         } else if parts.counter < self.first {
             return Err(OpenPacketError::TooOld);
         } else {
-            let next = self.next().ok_or(OpenPacketError::BadTag)?;
-            parts.open(next)
+            let later = self.later().ok_or(OpenPacketError::BadTag)?;
+            parts.open(&mut later.next)
         };
         opened.map_err(|_| {
             self.forgeries += 1;
@@ -485,10 +490,10 @@ impl Receiving {
             let previous = self.previous.as_mut().ok_or(OpenPacketError::TooOld)?;
             return Ok(parts.open(&mut previous.0));
         }
-        let Some(next) = self.next() else { return Ok(Err(OpenError::BadTag)) };
-        let opened = parts.open(next);
-        if let (Ok(()), Some(next)) = (opened, self.next.take_if(|_| opened.is_ok())) {
-            let old = core::mem::replace(&mut self.key, *next);
+        let Some(later) = self.later() else { return Ok(Err(OpenError::BadTag)) };
+        let opened = parts.open(&mut later.next);
+        if let Some(later) = self.later.take_if(|_| opened.is_ok()) {
+            let old = core::mem::replace(&mut self.key, later.next);
             self.begin_epoch(now, 1, old, parts.counter);
         }
         Ok(opened)
@@ -502,10 +507,9 @@ impl Receiving {
             return Ok(());
         }
         self.try_second(copy, parts)?;
-        self.next();
-        let previous = self.next.take().ok_or(OpenError::BadTag)?;
-        self.key = *self.second.take().ok_or(OpenError::BadTag)?;
-        self.begin_epoch(now, 2, *previous, parts.counter);
+        let Later { next, second } = *self.later.take().ok_or(OpenError::BadTag)?;
+        self.key = second.ok_or(OpenError::BadTag)?;
+        self.begin_epoch(now, 2, next, parts.counter);
         Ok(())
     }
 
@@ -514,10 +518,11 @@ impl Receiving {
         if parts.counter < self.window.next() {
             return Err(OpenError::BadTag);
         }
-        if self.second.is_none() {
-            self.second = self.chain.peek_second().map(Box::new);
+        if self.later().ok_or(OpenError::BadTag)?.second.is_none() {
+            let second = self.chain.peek_second();
+            self.later().ok_or(OpenError::BadTag)?.second = second;
         }
-        let second = self.second.as_mut().ok_or(OpenError::BadTag)?;
+        let second = self.later().and_then(|later| later.second.as_mut()).ok_or(OpenError::BadTag)?;
         let opened = second.open(parts.cipher, &parts.nonce, &mut copy, parts.tag);
         opened.map(|()| parts.payload.copy_from_slice(&copy))
     }
@@ -527,7 +532,7 @@ impl Receiving {
         (0..steps).for_each(|_| self.chain.advance());
         self.epoch += steps;
         self.previous = Some(Box::new((previous, now + OLD_KEY_LIFETIME)));
-        (self.next, self.second) = (None, None);
+        self.later = None;
         (self.first, self.forgeries) = (first, 0);
     }
 

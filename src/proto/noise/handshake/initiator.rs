@@ -14,7 +14,7 @@ use crate::proto::{
         keys::{KEY_LEN, KeyPair, Psk, PublicKey, Trust},
         message::{ANSWER, FIRST, LAST, MAX_EARLY_DATA, Terms, context_digest, hint},
         pattern::{Pattern, SessionCipher},
-        route::RouteKey,
+        route::RouteSecret,
         session::SessionKeys,
     },
 };
@@ -69,7 +69,7 @@ impl Initiator {
         trust: Trust,
         responder: Option<PublicKey>,
     ) -> Self {
-        let credentials = Credentials::new(pattern, keys, psk, trust, responder.as_ref());
+        let credentials = Credentials { pattern, keys, psk, trust };
         Self { credentials, responder, cipher: SessionCipher::default() }
     }
 
@@ -78,12 +78,6 @@ impl Initiator {
     pub const fn with_cipher(mut self, cipher: SessionCipher) -> Self {
         self.cipher = cipher;
         self
-    }
-
-    /// The key under which the routes of packets are found, of all sessions that this end begins.
-    #[must_use]
-    pub const fn route_key(&self) -> &RouteKey {
-        &self.credentials.route_key
     }
 
     /// Begins a handshake. `context` is what is said in the clear beside the first message, or known to both ends before: it is not
@@ -158,12 +152,6 @@ impl InitiatorHandshake {
         &self.message
     }
 
-    /// That of the [`Initiator`].
-    #[must_use]
-    pub const fn route_key(&self) -> &RouteKey {
-        self.initiator.route_key()
-    }
-
     /// Whether the answer was read: another one is none any more.
     #[must_use]
     pub const fn is_over(&self) -> bool {
@@ -181,10 +169,12 @@ impl InitiatorHandshake {
         }
         let noise = self.terms.body(ANSWER, answer)?;
         let state = self.state.as_mut().ok_or(NoiseError::Over)?;
-        let (digest, len) = read(state, noise, NoiseError::Forged)?;
+        let (payload, len) = read(state, noise, NoiseError::Forged)?;
+        let payload = Zeroizing::new(payload);
+        let (digest, route_secret) = payload[..len].split_first_chunk().ok_or(NoiseError::Malformed)?;
         // A responder has made it. Whether it is the one that is meant, with what it has said beside it, is not known yet.
         let mut state = self.state.take().ok_or(NoiseError::Over)?;
-        let says = |early_data_taken| digest[..len] == context_digest(context, early_data_taken);
+        let says = |early_data_taken| *digest == context_digest(context, early_data_taken);
         let early_data_taken = !self.early.is_empty() && says(true);
         let peer = if early_data_taken || says(false) {
             self.initiator.credentials.trusted(&state)
@@ -204,7 +194,8 @@ impl InitiatorHandshake {
             let (noise, len) = write(&mut state, &[])?;
             last_message = Some([&self.terms.header(LAST), &noise[..len]].concat());
         }
-        let route_key = self.initiator.route_key();
+        let route_secret = route_secret.try_into().ok().map(RouteSecret::from_bytes);
+        let route_key = self.initiator.credentials.route_key(route_secret.as_ref());
         let session = finish(&mut state, Role::Initiator, self.terms.cipher, peer, route_key)?;
         Ok(Established { session, last_message, early_data_taken })
     }

@@ -15,7 +15,7 @@ use crate::proto::{
         message::{ANSWER, DIGEST_LEN, FIRST, HINT_LEN, LAST, Terms, context_digest, hint},
         pattern::Pattern,
         reset::{ResetKey, ResetSecret},
-        route::RouteKey,
+        route::{RouteKey, RouteSecret},
         session::SessionKeys,
     },
 };
@@ -24,6 +24,8 @@ use crate::proto::{
 #[derive(Debug, Clone)]
 pub struct Responder {
     credentials: Credentials,
+    route_secret: Option<RouteSecret>,
+    route_key: RouteKey,
     reset_secret: Option<ResetSecret>,
     takes_early_data: bool,
 }
@@ -60,10 +62,11 @@ impl Responder {
     }
 
     fn new(pattern: Pattern, keys: Option<KeyPair>, psk: Option<Psk>, trust: Trust) -> Self {
-        let known = keys.as_ref().filter(|_| pattern.knows_responder()).map(|keys| *keys.public());
-        let credentials = Credentials::new(pattern, keys, psk, trust, known.as_ref());
-        let reset_secret = credentials.keys.as_ref().map(ResetSecret::of);
-        Self { credentials, reset_secret, takes_early_data: false }
+        let route_secret = keys.as_ref().map(RouteSecret::of);
+        let reset_secret = keys.as_ref().map(ResetSecret::of);
+        let credentials = Credentials { pattern, keys, psk, trust };
+        let route_key = credentials.route_key(route_secret.as_ref());
+        Self { credentials, route_secret, route_key, reset_secret, takes_early_data: false }
     }
 
     /// Has this end tell the peers of sessions that it has lost, since it was started again, by `secret`: 32 random bytes that are the
@@ -107,7 +110,7 @@ impl Responder {
     /// The key under which the routes of packets are found, of all sessions that this end accepts.
     #[must_use]
     pub const fn route_key(&self) -> &RouteKey {
-        &self.credentials.route_key
+        &self.route_key
     }
 
     pub(in crate::proto) const fn takes_early_data(&self) -> bool {
@@ -174,6 +177,7 @@ impl Responder {
             prologue: terms.prologue(context),
             first: noise.to_vec(),
             digest: [0; DIGEST_LEN],
+            route_secret: self.route_secret.clone(),
         };
         let wrong = if pattern.psk_position() == Some(0) { NoiseError::WrongPsk } else { NoiseError::Forged };
         let (state, early) = made_of.read(wrong)?;
@@ -218,13 +222,8 @@ impl FirstMessage {
         made_of.digest = digest;
         let (message, terms) = (made_of.write(&mut state)?, made_of.terms);
         let next = if state.is_handshake_finished() {
-            AnswerNext::Session(finish(
-                &mut state,
-                Role::Responder,
-                terms.cipher,
-                None,
-                &made_of.credentials.route_key,
-            )?)
+            let route_key = made_of.route_key();
+            AnswerNext::Session(finish(&mut state, Role::Responder, terms.cipher, None, route_key)?)
         } else {
             AnswerNext::Last(ResponderHandshake { state: State::Waiting(state), made_of, left: MAX_REMADE })
         };
@@ -287,6 +286,7 @@ struct MadeOf {
     /// The first message, without what is around it.
     first: Vec<u8>,
     digest: [u8; DIGEST_LEN],
+    route_secret: Option<RouteSecret>,
 }
 
 impl MadeOf {
@@ -300,8 +300,14 @@ impl MadeOf {
 
     /// The answer.
     fn write(&self, state: &mut HandshakeState) -> Result<Vec<u8>, NoiseError> {
-        let (noise, len) = write(state, &self.digest)?;
+        let route_secret = self.route_secret.as_ref().map_or(&[][..], |secret| secret.as_bytes());
+        let payload = Zeroizing::new([&self.digest, route_secret].concat());
+        let (noise, len) = write(state, &payload)?;
         Ok([&self.terms.header(ANSWER), &noise[..len]].concat())
+    }
+
+    fn route_key(&self) -> RouteKey {
+        self.credentials.route_key(self.route_secret.as_ref())
     }
 
     /// The handshake after the answer.
@@ -361,7 +367,8 @@ impl ResponderHandshake {
             return Err(if pattern == Pattern::XxPsk3 { NoiseError::WrongPsk } else { error });
         }
         let peer = credentials.trusted(state);
-        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer, &credentials.route_key));
+        let route_key = self.made_of.route_key();
+        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer, route_key));
         self.state = State::Over;
         keys
     }

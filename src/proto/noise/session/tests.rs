@@ -153,9 +153,9 @@ fn forged_phases_make_one_key_and_change_nothing() {
         packet[7] ^= 0x80;
         assert_eq!(open(b, NOW, &packet), Err(OpenPacketError::BadTag), "the phase");
     }
-    assert!(b.receiving.next.is_some() && b.receiving.previous.is_none() && b.receiving.epoch == 0);
+    assert!(b.receiving.later.is_some() && b.receiving.previous.is_none() && b.receiving.epoch == 0);
     b.trim(NOW);
-    assert!(b.receiving.next.is_none());
+    assert!(b.receiving.later.is_none());
     a.change_key();
     pass(b, a, NOW);
     pass(a, b, NOW);
