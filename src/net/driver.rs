@@ -240,11 +240,11 @@ impl Driver {
         match outcome {
             Ok(handle) => {
                 #[cfg(feature = "noise")]
-                let agrees = session.is_sealed();
+                let awaits_route_key = session.is_sealed();
                 self.sessions.insert(handle, session, false);
                 #[cfg(feature = "noise")]
                 if let Some(slot) = self.sessions.get_mut(handle) {
-                    slot.agrees = agrees;
+                    slot.awaits_route_key = awaits_route_key;
                 }
                 self.hold(handle);
                 self.shared.counters.state.sessions.set(self.endpoint.len());

@@ -13,7 +13,7 @@ use kcp9_simulator::{Rng, ms};
 
 use crate::{
     ends::Keys,
-    virtual_ends::{SERVER, Server, address, client_address, driven, exchange},
+    virtual_ends::{Client, SERVER, Server, address, client_address, driven, exchange},
 };
 
 const CONV: u32 = 7;
@@ -240,11 +240,22 @@ fn a_server_with_another_route_key_is_silent() {
 /// What is sent once more to an end that has closed its session, and has begun it: its record knows the route key.
 #[test]
 fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
+    a_record_finds_packets(false);
+}
+
+/// There is another session with that address, with another key. Which of both a packet is under, its session or record tells.
+#[test]
+fn a_record_finds_the_packets_of_its_peer_where_an_address_has_two_keys() {
+    a_record_finds_packets(true);
+}
+
+fn a_record_finds_packets(has_two_keys: bool) {
     let keys = Keys::new(1);
     let mut server = Server::new(config(keys.responder(Pattern::Nk)), 1);
     let (mut client, mut now) = (client(&keys, Pattern::Nk), START);
     let mut endpoint = Endpoint::new(&mut Rng::new(3));
     let handle = endpoint.connect_sealed(address(SERVER), CONV).unwrap();
+    let other = endpoint.connect_sealed(address(SERVER), CONV + 1).unwrap();
     client.write(now, b"request").unwrap();
     client.shutdown(now);
     // The last word of the client is lost.
@@ -274,6 +285,11 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
     }
     let (record, session_keys) = (client.record(), client.take_session_keys());
     assert!(endpoint.close_sealed(now, handle, record, session_keys));
+    if has_two_keys {
+        endpoint.set_route_key(other, Keys::new(2).responder(Pattern::Nk).route_key());
+    } else {
+        endpoint.close(now, other, None);
+    }
     let closed = now;
     while !server.sessions.is_empty() {
         now += ms(1);
@@ -289,6 +305,7 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
         assert!(now - closed < Duration::from_secs(5), "nobody has answered, {lost} packets were lost");
     }
     // It is forgotten with the record.
+    endpoint.close(now, other, None);
     endpoint.forget_expired(now + Duration::from_secs(61));
     assert_eq!(endpoint.expires_at(), None);
 }
@@ -296,11 +313,11 @@ fn the_record_of_a_session_that_was_begun_here_finds_the_packets_of_its_peer() {
 /// A server that was started again with another key pair has another route key. Whoever has sessions from before hears of both.
 #[test]
 fn sessions_with_one_address_may_have_different_route_keys() {
-    let servers: Vec<_> = (1..=5).map(|number| Keys::new(number).responder(Pattern::Nk)).collect();
+    let servers: Vec<_> = (1..=9).map(|number| Keys::new(number).responder(Pattern::Nk)).collect();
     let mut endpoint = Endpoint::new(&mut Rng::new(3));
     let peer = address(SERVER);
-    let handles: Vec<_> = (1..=5).map(|conv| endpoint.connect_sealed(peer, conv).unwrap()).collect();
-    assert_eq!(endpoint.connect(peer, 9, None), Err(ConnectError::OtherCipher), "it agrees on no keys");
+    let handles: Vec<_> = (1..=9).map(|conv| endpoint.connect_sealed(peer, conv).unwrap()).collect();
+    assert_eq!(endpoint.connect(peer, 10, None), Err(ConnectError::OtherCipher), "it agrees on no keys");
     // Whether a packet under the key of a server finds its session.
     let is_found = |endpoint: &mut Endpoint, server: usize| {
         let conv = server as u32 + 1;
@@ -320,58 +337,74 @@ fn sessions_with_one_address_may_have_different_route_keys() {
             Some(other) => panic!("{other:?}"),
         }
     };
-    for server in 0..5 {
-        assert!(!is_found(&mut endpoint, server), "it is not known yet");
-        for _ in 0..2 {
-            endpoint.set_route_key(handles[server], servers[server].route_key());
-        }
-        let found: Vec<_> = (0..5).filter(|known| is_found(&mut endpoint, *known)).collect();
-        // The last four are known.
-        let expected: Vec<_> = (server.saturating_sub(3)..=server).collect();
-        assert_eq!(found, expected);
+    let learn = |endpoint: &mut Endpoint, server: usize| {
+        endpoint.set_route_key(handles[server], servers[server].route_key());
+        (0..9).filter(|server| is_found(endpoint, *server)).collect::<Vec<_>>()
+    };
+    for server in 0..8 {
+        assert_eq!(learn(&mut endpoint, server), (0..=server).collect::<Vec<_>>());
     }
+    // A new session under a key that is known: it is not the oldest any more.
+    assert_eq!(learn(&mut endpoint, 0), (0..8).collect::<Vec<_>>());
+    // Eight are remembered.
+    assert_eq!(learn(&mut endpoint, 8), [0, 2, 3, 4, 5, 6, 7, 8]);
     for handle in &handles {
         assert!(endpoint.close(START, *handle, None));
         endpoint.set_route_key(*handle, servers[0].route_key());
     }
     assert!(endpoint.connect(peer, 1, None).is_ok(), "what is left of them is nothing");
-    assert!(!is_found(&mut endpoint, 0));
 }
 
-/// The answer is the only packet that says it, so what comes before is not found; what comes right behind it is.
+/// The answer is what says it. What lies in one batch with it, behind it, finds its session, too: the kernel joins packets of one peer.
 #[test]
-fn what_comes_behind_the_answer_finds_its_session() {
-    for pattern in Pattern::all() {
+fn what_comes_in_one_batch_with_the_answer_finds_its_session() {
+    for pattern in Pattern::all().filter(|pattern| pattern.takes_early_data()) {
         let keys = Keys::new(1);
-        let mut server = Server::new(config(keys.responder(pattern)), 1);
-        let (mut client, mut now) = (client(&keys, pattern), START);
+        let mut server = Server::new(config(keys.responder(pattern).with_early_data()), 1);
+        let of_client = config(keys.initiator(pattern));
+        let mut client =
+            Client::with_early_data(&of_client, START, CONV, 300, 300, &mut Rng::new(2)).connection;
+        for packet in driven(&mut client, START) {
+            server.receive(START, client_address(1), &packet);
+        }
+        let (answer, mut behind) = server
+            .drive(START)
+            .into_iter()
+            .map(|(_, packet)| packet)
+            .partition::<Vec<_>, _>(|packet| is_clear(packet));
+        // One that is no longer than the answer.
+        let session = server.sessions.values_mut().next().unwrap();
+        session.write(START, b"short").unwrap();
+        behind.extend(driven(session, START));
+        behind.retain(|packet| packet.len() <= answer[0].len());
+        assert!(!behind.is_empty(), "{pattern}");
+
         let mut endpoint = Endpoint::new(&mut Rng::new(3));
         let handle = endpoint.connect_sealed(address(SERVER), CONV).unwrap();
-        client.write(now, b"request").unwrap();
-        let mut read = Vec::new();
-        while read != b"request" {
-            now += ms(1);
-            for packet in driven(&mut client, now) {
-                server.receive(now, client_address(1), &packet);
-            }
-            for (_, mut packet) in server.drive(now) {
-                let stride = packet.len();
-                endpoint.receive(address(SERVER), &mut packet, stride);
-                let Some(Routed::Session(run)) = endpoint.poll_routed(now, &packet) else {
-                    panic!("{pattern}: of no session")
-                };
-                client.handle_packet(now, &mut packet[run.range]).unwrap();
+        let deliver = |endpoint: &mut Endpoint, client: &mut Connection, mut batch: Vec<u8>, stride| {
+            let mut taken = 0;
+            endpoint.receive(address(SERVER), &mut batch, stride);
+            while let Some(routed) = endpoint.poll_routed(START, &batch) {
+                let Routed::Session(run) = routed else { panic!("{pattern}: {routed:?}") };
+                assert_eq!(run.handle, handle);
+                taken += usize::from(client.handle_packet(START, &mut batch[run.range]).is_ok());
                 if let Some(key) = client.route_key() {
                     assert_eq!(key, keys.responder(pattern).route_key(), "{pattern}");
                     endpoint.set_route_key(handle, key);
                 }
             }
-            let mut bytes = [0; 64];
-            while let Ok(len) = client.read(&mut bytes) {
-                read.extend_from_slice(&bytes[..len]);
-            }
-            assert!(now < START + Duration::from_secs(2), "{pattern}");
-        }
+            taken
+        };
+        let stride = behind[0].len();
+        let (batch, stride_of_both) = ([&answer[0][..], &behind[0]].concat(), answer[0].len());
+        assert_eq!(
+            deliver(&mut endpoint, &mut client, behind[0].clone(), stride),
+            0,
+            "{pattern}: in front of it"
+        );
+        assert_eq!(deliver(&mut endpoint, &mut client, batch, stride_of_both), 2, "{pattern}");
+        assert_eq!(deliver(&mut endpoint, &mut client, behind[0].clone(), stride), 0, "{pattern}: once more");
+        assert_eq!(client.stats().udp.replayed, 1, "{pattern}: it was opened");
     }
 }
 

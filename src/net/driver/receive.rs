@@ -167,7 +167,7 @@ impl Driver {
             let Some(slot) = self.sessions.get(run.handle) else { continue };
             slot.session.receive(now, received.block, run.range, run.stride, received.ecn);
             #[cfg(feature = "noise")]
-            if slot.agrees {
+            if slot.awaits_route_key {
                 self.learn_route_key(run.handle);
             }
             self.sessions.mark_dirty(run.handle);
@@ -182,7 +182,7 @@ impl Driver {
     fn learn_route_key(&mut self, handle: Handle) {
         let Some(slot) = self.sessions.get_mut(handle) else { return };
         if let Some(key) = slot.session.route_key() {
-            slot.agrees = false;
+            slot.awaits_route_key = false;
             self.endpoint.set_route_key(handle, &key);
         }
     }

@@ -31,9 +31,9 @@ pub(super) struct Slot {
     pub(super) half_open: bool,
     /// How far it has come in its opening, if this end connects it.
     pub(super) opening: Opening,
-    /// Whether it agrees on keys, and the endpoint does not know yet what hides the routes of its packets.
+    /// Whether it was begun here and agrees on keys: it has none yet, and the endpoint no key of its routes.
     #[cfg(feature = "noise")]
-    pub(super) agrees: bool,
+    pub(super) awaits_route_key: bool,
     pub(super) rest: Rest,
     /// What it costs that it lingers, if it does: see [`Lingering`](super::lingering::Lingering).
     pub(super) lingering: Option<usize>,
@@ -54,7 +54,7 @@ impl Sessions {
             half_open,
             opening: Opening::Over,
             #[cfg(feature = "noise")]
-            agrees: false,
+            awaits_route_key: false,
             rest: Rest::NONE,
             lingering: None,
         };

@@ -23,6 +23,9 @@ pub(super) struct Batch {
     /// It was left as it came, though accepted sessions have a cipher: its packets are of sessions that open them.
     #[cfg(feature = "noise")]
     pub(super) raw: bool,
+    /// A session has learned since the batch came what hides the routes of packets from its source.
+    #[cfg(feature = "noise")]
+    pub(super) learned: bool,
     /// Bytes of all packets together.
     len: usize,
     /// Where the next packet begins.
@@ -39,6 +42,8 @@ impl Default for Batch {
             handed_over: false,
             #[cfg(feature = "noise")]
             raw: false,
+            #[cfg(feature = "noise")]
+            learned: false,
             len: 0,
             at: 0,
         }
@@ -53,7 +58,7 @@ impl Batch {
         self.handed_over = false;
         #[cfg(feature = "noise")]
         {
-            self.raw = false;
+            (self.raw, self.learned) = (false, false);
         }
         self.len = len;
         self.at = 0;

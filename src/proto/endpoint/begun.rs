@@ -31,7 +31,7 @@ impl Endpoint {
     /// besides. What its peer says in the clear is found at once, and its packets after [`set_route_key`](Self::set_route_key).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), where the other sessions with this peer are those that agree on no keys.
+    /// Those of [`connect`](Self::connect). [`ConnectError::OtherCipher`] means that the other sessions with this peer agree on no keys.
     #[cfg(feature = "noise")]
     pub fn connect_sealed(&mut self, peer: SocketAddr, conv: u32) -> Result<Handle, ConnectError> {
         let handle = self.connect_with(peer, conv, None, true)?;
@@ -41,12 +41,17 @@ impl Endpoint {
     }
 
     /// Tells the key under which the packets of a session are found that was begun by [`connect_sealed`](Self::connect_sealed):
-    /// [`Connection::route_key`](crate::proto::Connection::route_key), as soon as a packet has brought it. All sessions with a peer
-    /// have the same one, mostly: a peer that was started again with other keys has another. The last four are tried.
+    /// [`Connection::route_key`](crate::proto::Connection::route_key), as soon as a packet has brought it. To be called before anything
+    /// else is polled, as what lies behind that packet may be sealed; without it, the session hears nothing. Calls for other sessions have no effect.
+    ///
+    /// Mostly all sessions with a peer have one key. One that was started again with other keys has another: the last eight are tried.
     #[cfg(feature = "noise")]
     pub fn set_route_key(&mut self, handle: Handle, key: &RouteKey) {
-        if let Some(entry) = self.routes.get(handle).filter(|entry| entry.role == Role::Connected) {
-            self.decryptor.learn_route_key(entry.route.0, key);
+        let Some(entry) = self.routes.get(handle) else { return };
+        if entry.role == Role::Connected && entry.sealed {
+            let source = entry.route.0;
+            self.decryptor.learn_route_key(source, key);
+            self.batch.learned |= self.batch.source == source;
         }
     }
 

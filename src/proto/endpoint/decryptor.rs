@@ -25,9 +25,10 @@ use crate::proto::noise::RouteKey;
 
 /// Most ciphers that are kept for peers without sessions. Past it, the oldest go early.
 const MAX_KEPT: usize = 65_536;
-/// Most route keys of one peer. It has one, and another one when it was started again with other keys.
+/// Most route keys of one peer. It has one, and another one when it was started again with other keys, or where several servers with keys
+/// of their own stand behind one address. Past it, the one goes that a new session has brought the longest time ago.
 #[cfg(feature = "noise")]
-const MAX_ROUTE_KEYS: usize = 4;
+const MAX_ROUTE_KEYS: usize = 8;
 
 /// The ciphers of an endpoint.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(super) struct Decryptor {
 pub(super) enum BegunHere {
     /// There are no such sessions.
     Nothing,
-    /// Routes that one of these keys hides, the last one first. There is none before a session has agreed on keys.
+    /// Routes that one of these keys hides, the last one that was learned first. There is none before a session has agreed on keys.
     Masked(Arc<[RouteKey]>),
     /// All.
     Plain,
@@ -66,7 +67,7 @@ struct Peer {
     crypto: Option<PacketCrypto>,
     /// Sessions agree on keys.
     sealed: bool,
-    /// What hides the routes of their packets, as far as it is known. The last one comes first.
+    /// What hides the routes of their packets, as far as it is known: the last one that was learned comes first.
     #[cfg(feature = "noise")]
     route_keys: Arc<[RouteKey]>,
     /// Sessions with the address that were begun here.
@@ -200,9 +201,9 @@ impl Decryptor {
     #[cfg(feature = "noise")]
     pub(super) fn learn_route_key(&mut self, peer: SocketAddr, key: &RouteKey) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
-        if known.sealed && !known.route_keys.contains(key) {
-            let before = known.route_keys.iter().take(MAX_ROUTE_KEYS - 1);
-            known.route_keys = core::iter::once(key).chain(before).cloned().collect();
+        if known.route_keys.first() != Some(key) {
+            let others = known.route_keys.iter().filter(|other| *other != key).take(MAX_ROUTE_KEYS - 1);
+            known.route_keys = core::iter::once(key).chain(others).cloned().collect();
             self.forget_last();
         }
     }
@@ -214,18 +215,20 @@ impl Decryptor {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.sessions -= 1;
         known.until = known.until.max(now + keep);
+        let until = known.until;
         if known.sessions > 0 {
             return;
         }
         let is_as_accepted = !known.sealed && self.accepted.find(known.crypto.as_ref()).is_some();
-        if keep.is_zero() || is_as_accepted {
+        // A session before it may have left something for which the cipher is kept.
+        if known.until <= now || is_as_accepted {
             self.drop_peer(peer);
             return;
         }
         if self.kept.len() == MAX_KEPT {
             self.expire_oldest(now);
         }
-        self.kept.push_back((now + keep, peer));
+        self.kept.push_back((until, peer));
     }
 
     /// Until when the cipher is kept that is kept the shortest.

@@ -1,8 +1,9 @@
 //! Routes of sealed packets, which are hidden (R98 of `docs/secure-sessions.md`): the mask is taken off as soon as packets are received,
 //! in place. From there on such a packet begins with its conv, for all that looks at it afterwards, also in other shards.
 //!
-//! The key is known by the address that a packet comes from: that which the peer of the sessions has said that were begun with it here,
-//! else that of the sessions that are accepted. What is in the clear has no mask.
+//! The key is known by the address that a packet comes from: that of the peer's answer, where sessions were begun with it here, else that
+//! of the sessions that are accepted. What is in the clear has no mask. What lies in one batch with the answer, behind it, keeps its mask:
+//! its session takes it off. (Where this end accepts sessions as well, such a packet is lost, and comes again.)
 
 use core::net::SocketAddr;
 
@@ -10,7 +11,7 @@ use super::{
     Endpoint,
     agreements::{Agreements, is_sealed},
     decryptor::BegunHere,
-    routes::{Routes, SEALED_TAG},
+    routes::{Handle, Routes, SEALED_TAG},
     sealed_records::SealedRecords,
 };
 use crate::proto::{agreement::is_clear, noise::RouteKey};
@@ -53,6 +54,14 @@ impl Endpoint {
             (BegunHere::Nothing | BegunHere::Plain | BegunHere::Encrypted, _) => return false,
         }
         has_cipher
+    }
+
+    /// The session of a packet that came in one batch with the answer which has brought the key of its route.
+    pub(super) fn find_masked(&mut self, packet: &[u8]) -> Option<Handle> {
+        let source = self.batch.source;
+        let BegunHere::Masked(keys) = self.decryptor.begun_with(source) else { return None };
+        let mut convs = keys.iter().filter_map(|key| key.route(packet));
+        convs.find_map(|conv| self.routes.find(&(source, conv)))
     }
 }
 

@@ -104,7 +104,8 @@ use crate::proto::connection::PeerRecord;
 /// 1. [`receive`](Self::receive) decrypts a batch of packets from one address.
 /// 2. [`poll_routed`](Self::poll_routed), until it returns `None`, tells what the batch holds. A [`Routed::Session`] is to
 ///    be handed to its [`Connection`]. A [`Routed::Incoming`] is to be answered by [`accept`](Self::accept) or
-///    [`refuse`](Self::refuse). For a [`Routed::Reply`], send [`reply`](Self::reply). A [`Routed::FromElsewhere`] comes only of
+///    [`refuse`](Self::refuse). Where sessions agree on keys, [`set_route_key`](Self::set_route_key) belongs behind the packet that has
+///    brought them. For a [`Routed::Reply`], send [`reply`](Self::reply). A [`Routed::FromElsewhere`] comes only of
 ///    sessions given to [`follow`](Self::follow).
 ///
 /// A session that has ended, or that nobody wants any more, is to be [closed](Self::close): until then the endpoint knows
@@ -383,6 +384,12 @@ impl Endpoint {
         range: Range<usize>,
     ) -> Option<Routed> {
         self.decryptor.expire(now);
+        #[cfg(feature = "noise")]
+        if self.batch.learned
+            && let Some(handle) = self.find_masked(&bytes[range.clone()])
+        {
+            return Some(Routed::Session(Run { handle, range, stride: self.batch.stride }));
+        }
         if let Some(packets) = self.for_other_shard(conv, bytes, &range) {
             return Some(Routed::OtherShard(Box::new(packets)));
         }

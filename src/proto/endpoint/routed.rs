@@ -127,8 +127,8 @@ impl core::error::Error for MoveError {}
 pub enum ConnectError {
     /// The endpoint has a session of the conversation with the peer.
     ConvInUse(Handle),
-    /// The sessions with the peer have another cipher, or agree on keys with other keys of their own. Which one a packet needs cannot be
-    /// told before it is decrypted, or its conv is known.
+    /// The sessions with the peer have another cipher, or either they agree on keys or this one. Which one a packet needs cannot be
+    /// told before it is decrypted.
     OtherCipher,
     /// The endpoint is one of several behind one port. What the peer answers may arrive at another one.
     IsShard,
@@ -138,7 +138,9 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ConvInUse(_) => "the conversation number is in use with this peer",
-            Self::OtherCipher => "other sessions with this peer have another cipher",
+            Self::OtherCipher => {
+                "other sessions with this peer have another cipher, or differ in whether they agree on keys"
+            }
             Self::IsShard => "the endpoint is one of several behind one port",
         })
     }

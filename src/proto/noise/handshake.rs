@@ -108,9 +108,9 @@ fn read(
     state: &mut HandshakeState,
     message: &[u8],
     wrong: NoiseError,
-) -> Result<([u8; MAX_LEN], usize), NoiseError> {
-    let mut payload = [0; MAX_LEN];
-    match state.read_message(message, &mut payload) {
+) -> Result<(Zeroizing<[u8; MAX_LEN]>, usize), NoiseError> {
+    let mut payload = Zeroizing::new([0; MAX_LEN]);
+    match state.read_message(message, &mut *payload) {
         Ok(len) => Ok((payload, len.min(MAX_LEN))),
         Err(Error::Decrypt) => Err(wrong),
         Err(Error::Dh) => Err(NoiseError::WeakKey),

@@ -50,7 +50,7 @@
 //! let pinned = server_keys.public().to_string();
 //!
 //! let server = Responder::nk(server_keys);
-//! let routes = server.route_key().clone(); // The client has the same one.
+//! let routes = server.route_key().clone(); // The client has the same one, from the answer on.
 //! let client = Initiator::nk(pinned.parse().expect("the text of a key"));
 //!
 //! // A handshake. What is said beside its messages (here the name of a protocol) must be the same at both ends.

@@ -50,8 +50,8 @@ impl fmt::Debug for RouteSecret {
 /// [`Responder::route_key`](super::Responder::route_key), [`SessionKeys::route_key`](super::SessionKeys::route_key). Both ends of a session
 /// have the same one, and so do all sessions of that responder. It is made of the shared key, and of a secret of the responder, which its
 /// answer says under encryption; without static keys, as in [`Pattern::NnPsk0`](super::Pattern::NnPsk0), of the shared key alone. Who
-/// watches the two cannot tell which packets are of one session. Who begins a handshake with that responder can, if he has the shared key,
-/// where there is one.
+/// only watches the two, and does not have the shared key, cannot tell which packets are of one session. Who begins a handshake with that
+/// responder himself can: with a shared key who has that, else anybody, in [`Pattern::Nk`](super::Pattern::Nk) who knows the public key.
 #[derive(Clone)]
 pub struct RouteKey(Zeroizing<[u8; 16]>);
 
@@ -143,6 +143,24 @@ mod tests {
             keys[4],
             RouteKey::new(Some(&psk(1)), Some(&RouteSecret::from_bytes(secret(2).as_bytes())))
         );
+    }
+
+    /// Also somebody who has the shared key has to be told the secret.
+    #[test]
+    fn nothing_that_is_public_makes_the_key() {
+        let (keys, psk) = (KeyPair::from_secret_bytes(&[2; 32]), Psk::from_bytes(&[1; 32]));
+        let (secret, public) = (RouteSecret::of(&keys), keys.public().as_bytes());
+        for psk in [None, Some(&psk)] {
+            let key = RouteKey::new(psk, Some(&secret));
+            let bytes = psk.map_or(&[0; KEY_LEN], Psk::as_bytes);
+            for context in [&public[..], &public[..16], &public[16..], &[]] {
+                assert_ne!(key.0[..], derive(bytes, b"kcp9 route", context)[..16]);
+            }
+            for label in [&b"kcp9 route"[..], b"kcp9 route secret"] {
+                assert_ne!(secret.as_bytes()[..], derive(public, label, &[])[..16]);
+                assert_ne!(secret.as_bytes()[..], derive(bytes, label, public)[..16]);
+            }
+        }
     }
 
     #[test]

@@ -518,11 +518,12 @@ impl Receiving {
         if parts.counter < self.window.next() {
             return Err(OpenError::BadTag);
         }
-        if self.later().ok_or(OpenError::BadTag)?.second.is_none() {
-            let second = self.chain.peek_second();
-            self.later().ok_or(OpenError::BadTag)?.second = second;
+        self.later();
+        let Self { later: Some(later), chain, .. } = self else { return Err(OpenError::BadTag) };
+        if later.second.is_none() {
+            later.second = chain.peek_second();
         }
-        let second = self.later().and_then(|later| later.second.as_mut()).ok_or(OpenError::BadTag)?;
+        let second = later.second.as_mut().ok_or(OpenError::BadTag)?;
         let opened = second.open(parts.cipher, &parts.nonce, &mut copy, parts.tag);
         opened.map(|()| parts.payload.copy_from_slice(&copy))
     }

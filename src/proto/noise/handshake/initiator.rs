@@ -170,8 +170,8 @@ impl InitiatorHandshake {
         let noise = self.terms.body(ANSWER, answer)?;
         let state = self.state.as_mut().ok_or(NoiseError::Over)?;
         let (payload, len) = read(state, noise, NoiseError::Forged)?;
-        let payload = Zeroizing::new(payload);
-        let (digest, route_secret) = payload[..len].split_first_chunk().ok_or(NoiseError::Malformed)?;
+        let (digest, rest) = payload[..len].split_first_chunk().ok_or(NoiseError::Malformed)?;
+        let route_secret = rest.first_chunk().map(RouteSecret::from_bytes);
         // A responder has made it. Whether it is the one that is meant, with what it has said beside it, is not known yet.
         let mut state = self.state.take().ok_or(NoiseError::Over)?;
         let says = |early_data_taken| *digest == context_digest(context, early_data_taken);
@@ -194,7 +194,6 @@ impl InitiatorHandshake {
             let (noise, len) = write(&mut state, &[])?;
             last_message = Some([&self.terms.header(LAST), &noise[..len]].concat());
         }
-        let route_secret = route_secret.try_into().ok().map(RouteSecret::from_bytes);
         let route_key = self.initiator.credentials.route_key(route_secret.as_ref());
         let session = finish(&mut state, Role::Initiator, self.terms.cipher, peer, route_key)?;
         Ok(Established { session, last_message, early_data_taken })

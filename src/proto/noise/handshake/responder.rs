@@ -171,13 +171,12 @@ impl Responder {
             noise = rest;
         }
         let made_of = MadeOf {
-            credentials: self.credentials.clone(),
+            responder: self.clone(),
             terms,
             ephemeral: draw(random),
             prologue: terms.prologue(context),
             first: noise.to_vec(),
             digest: [0; DIGEST_LEN],
-            route_secret: self.route_secret.clone(),
         };
         let wrong = if pattern.psk_position() == Some(0) { NoiseError::WrongPsk } else { NoiseError::Forged };
         let (state, early) = made_of.read(wrong)?;
@@ -222,7 +221,7 @@ impl FirstMessage {
         made_of.digest = digest;
         let (message, terms) = (made_of.write(&mut state)?, made_of.terms);
         let next = if state.is_handshake_finished() {
-            let route_key = made_of.route_key();
+            let route_key = made_of.responder.route_key.clone();
             AnswerNext::Session(finish(&mut state, Role::Responder, terms.cipher, None, route_key)?)
         } else {
             AnswerNext::Last(ResponderHandshake { state: State::Waiting(state), made_of, left: MAX_REMADE })
@@ -278,7 +277,7 @@ const MAX_REMADE: u8 = 8;
 
 /// All that a responder's handshake depends on until it has answered.
 struct MadeOf {
-    credentials: Credentials,
+    responder: Responder,
     terms: Terms,
     /// The secret of the ephemeral key.
     ephemeral: Zeroizing<[u8; KEY_LEN]>,
@@ -286,28 +285,23 @@ struct MadeOf {
     /// The first message, without what is around it.
     first: Vec<u8>,
     digest: [u8; DIGEST_LEN],
-    route_secret: Option<RouteSecret>,
 }
 
 impl MadeOf {
     /// The handshake after the first message, and its early data. `wrong` is what a wrong tag means.
     fn read(&self, wrong: NoiseError) -> Result<(Box<HandshakeState>, Box<[u8]>), NoiseError> {
         let ephemeral = self.ephemeral.clone();
-        let mut state = self.credentials.begin(&self.prologue, Role::Responder, None, ephemeral)?;
+        let mut state = self.responder.credentials.begin(&self.prologue, Role::Responder, None, ephemeral)?;
         let (early, len) = read(&mut state, &self.first, wrong)?;
         Ok((Box::new(state), early[..len].into()))
     }
 
     /// The answer.
     fn write(&self, state: &mut HandshakeState) -> Result<Vec<u8>, NoiseError> {
-        let route_secret = self.route_secret.as_ref().map_or(&[][..], |secret| secret.as_bytes());
+        let route_secret = self.responder.route_secret.as_ref().map_or(&[][..], |secret| secret.as_bytes());
         let payload = Zeroizing::new([&self.digest, route_secret].concat());
         let (noise, len) = write(state, &payload)?;
         Ok([&self.terms.header(ANSWER), &noise[..len]].concat())
-    }
-
-    fn route_key(&self) -> RouteKey {
-        self.credentials.route_key(self.route_secret.as_ref())
     }
 
     /// The handshake after the answer.
@@ -350,7 +344,7 @@ impl ResponderHandshake {
     /// Why it is none. The handshake goes on, unless it [is over](Self::is_over), because the peer is not trusted; it may have to be
     /// [renewed](Self::is_spent) first.
     pub fn read_last(&mut self, last: &[u8]) -> Result<SessionKeys, NoiseError> {
-        let MadeOf { credentials, terms, .. } = &self.made_of;
+        let MadeOf { responder: Responder { credentials, route_key, .. }, terms, .. } = &self.made_of;
         let (noise, pattern, cipher) = (terms.body(LAST, last)?, terms.pattern, terms.cipher);
         let State::Waiting(state) = &mut self.state else { return Err(NoiseError::Over) };
         if let Err(error) = read(state, noise, NoiseError::Forged) {
@@ -367,8 +361,7 @@ impl ResponderHandshake {
             return Err(if pattern == Pattern::XxPsk3 { NoiseError::WrongPsk } else { error });
         }
         let peer = credentials.trusted(state);
-        let route_key = self.made_of.route_key();
-        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer, route_key));
+        let keys = peer.and_then(|peer| finish(state, Role::Responder, cipher, peer, route_key.clone()));
         self.state = State::Over;
         keys
     }
