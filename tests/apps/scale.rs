@@ -62,12 +62,16 @@ fn its_line_has_the_fields_of_its_page() {
 }
 
 #[test]
-fn sessions_that_are_held_with_keep_alive_are_asked_for() {
-    let report = scale("--sessions 40 --echo 64 --hold 6 --keep-alive 1 --every 3 --shards 2");
+fn sessions_that_are_held_have_an_echo_now_and_then() {
+    let report = scale("--sessions 40 --echo 64 --hold 4 --keep-alive 1 --every 2 --shards 2");
     assert_eq!((&report["sessions"], &report["failed"]), (&40.into(), &0.into()), "{report}");
     let shards = report["sessions_of_shards"].as_array().unwrap();
     assert_eq!((shards.len(), shards.iter().filter_map(Value::as_u64).sum::<u64>()), (2, 40), "{report}");
     assert_at_least(&report, &[("echo_s", 0.0), ("echoes_while_held", 72.0), ("client_sockets", 32.0)]);
+}
+
+#[test]
+fn sessions_that_are_held_with_keep_alive_are_asked_for() {
     let report = scale("--sessions 40 --hold 3 --keep-alive 1");
     // Each asks its peer once a second, and some are asked at the same time.
     assert_at_least(&report, &[("server_wakeups_per_s_idle", 1.0), ("server_cpu_percent_idle", 0.0)]);
