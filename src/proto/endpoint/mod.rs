@@ -104,7 +104,7 @@ use crate::proto::connection::PeerRecord;
 /// 1. [`receive`](Self::receive) decrypts a batch of packets from one address.
 /// 2. [`poll_routed`](Self::poll_routed), until it returns `None`, tells what the batch holds. A [`Routed::Session`] is to
 ///    be handed to its [`Connection`]. A [`Routed::Incoming`] is to be answered by [`accept`](Self::accept) or
-///    [`refuse`](Self::refuse). Where sessions agree on keys, [`set_route_key`](Self::set_route_key) belongs behind the packet that has
+///    [`refuse`](Self::refuse). Where sessions agree on keys, `set_route_key` belongs behind the packet that has
 ///    brought them. For a [`Routed::Reply`], send [`reply`](Self::reply). A [`Routed::FromElsewhere`] comes only of
 ///    sessions given to [`follow`](Self::follow).
 ///
