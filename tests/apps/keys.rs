@@ -217,3 +217,29 @@ fn the_demonstration_shows_all_of_it() {
         assert!(said.out.lines().any(|said| said.starts_with(line)), "{line}: {}", said.out);
     }
 }
+
+/// A server and a client of the library, with the keys that the commands have made and shown.
+#[tokio::test]
+async fn streams_have_the_keys_of_files() {
+    use kcp9::{
+        KcpConfig, KcpListener, KcpStream,
+        proto::noise::{Initiator, Noise, Responder},
+    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let keys = Keys::new();
+    assert!(keys.run(&["new", "server.key"]).worked);
+    let shown = keys.run(&["show", "server.key"]);
+    let public = shown.out.split_whitespace().find(|word| word.starts_with("kcp9-public-")).unwrap();
+    let server = Responder::nk(keys.text("server.key").parse::<KeyPair>().unwrap());
+    let client = Initiator::nk(public.parse::<PublicKey>().unwrap());
+    let config = |noise: Noise| KcpConfig::builder().noise(noise).build().unwrap();
+    let listener = KcpListener::bind("127.0.0.1:0", config(server.into())).await.unwrap();
+    let mut stream = KcpStream::connect(listener.local_addr().unwrap(), config(client.into())).await.unwrap();
+    stream.write_all(b"for that server alone").await.unwrap();
+    let (mut accepted, _) = listener.accept().await.unwrap();
+    let mut bytes = [0; 21];
+    accepted.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"for that server alone");
+    assert_eq!(stream.peer_key().unwrap().to_string(), public);
+}

@@ -1,12 +1,14 @@
 //! Sessions with key agreement on virtual time, over a path that loses, doubles, reorders and damages packets, while somebody sends again
-//! what was seen: to the same end, from another address, back to its sender, and into other sessions. A failure prints its seed.
+//! what was seen, whole, cut or put together of two: to the same end, from another address, back to its sender, and into other sessions.
+//! Some clients are behind an endpoint, which finds the packets of the session, and some of these endpoints accept sessions as well. A
+//! failure prints its seed.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kcp9::{
     KcpConfig,
     proto::{
-        Instant,
+        Endpoint, Handle, Instant, Refusal, Routed,
         noise::{Noise, Pattern},
     },
 };
@@ -29,6 +31,66 @@ fn config(noise: impl Into<Option<Noise>>, seed: u64) -> KcpConfig {
     if seed.is_multiple_of(3) { builder.fec(5, 2).build().unwrap() } else { builder.build().unwrap() }
 }
 
+/// A client, and what finds its packets, unless it takes whatever comes to its address.
+struct Host {
+    client: Client,
+    behind: Option<(Endpoint, Handle)>,
+}
+
+impl Host {
+    fn new(client: Client, conv: u32, seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 3);
+        let mut endpoint = match seed % 3 {
+            0 => return Self { client, behind: None },
+            1 => Endpoint::new(&mut rng),
+            _ => {
+                let pattern = Pattern::all().nth(seed as usize % 5).unwrap();
+                Endpoint::accepting(&config(Keys::new(9).responder(pattern), seed), &mut rng)
+            }
+        };
+        let handle = endpoint.connect_sealed(address(SERVER), conv).unwrap();
+        Self { client, behind: Some((endpoint, handle)) }
+    }
+
+    fn receive(&mut self, now: Instant, packet: &Packet) {
+        let connection = &mut self.client.connection;
+        let Some((endpoint, handle)) = &mut self.behind else {
+            let _ = connection.handle_packet(now, &mut packet.bytes.clone());
+            return;
+        };
+        let stride = packet.bytes.len().max(1);
+        let mut block = Arc::new(packet.bytes.clone().into_boxed_slice());
+        endpoint.receive(packet.from, Arc::get_mut(&mut block).unwrap(), stride);
+        while let Some(routed) = endpoint.poll_routed(now, &block) {
+            match routed {
+                Routed::Session(run) => {
+                    assert_eq!(run.handle, *handle);
+                    connection.handle_sealed_batch(now, &mut block, run.range, run.stride);
+                    if let Some(key) = connection.route_key() {
+                        endpoint.set_route_key(*handle, key);
+                    }
+                }
+                Routed::Incoming(_) => endpoint.refuse(Refusal::QueueFull),
+                Routed::Reply(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// What somebody makes of packets that were seen: the whole of one, a part of it, or the front of one and the tail of another.
+fn made_of(seen: &[Packet], copy: &Packet, rng: &mut Rng) -> Vec<u8> {
+    let cut = |bytes: &[u8], rng: &mut Rng| rng.within(0..=bytes.len() as u64) as usize;
+    match rng.within(0..=3) {
+        0 => copy.bytes[..cut(&copy.bytes, rng)].to_vec(),
+        1 => {
+            let other = &seen[rng.within(0..=seen.len() as u64 - 1) as usize].bytes;
+            [&copy.bytes[..cut(&copy.bytes, rng)], &other[cut(other, rng)..]].concat()
+        }
+        _ => copy.bytes.clone(),
+    }
+}
+
 /// Two clients at once.
 fn run(seed: u64) {
     let _seed = SeedOnPanic(seed);
@@ -39,7 +101,10 @@ fn run(seed: u64) {
     let mut now = Instant::from_millis(1_000);
     let len = rng.within(0..=20_000) as usize;
     let of_client = config(keys.initiator(pattern), seed);
-    let mut clients: Vec<_> = [7, 7].map(|conv| Client::new(&of_client, now, conv, len, &mut rng)).into();
+    let mut hosts =
+        [7, 7].map(|conv| Host::new(Client::new(&of_client, now, conv, len, &mut rng), conv, seed));
+    // Of its own, so that the rest is as it is without it.
+    let mut mischief = Rng::new(seed ^ 2);
     let settings = LinkSettings {
         jitter: ms(rng.within(0..=40)),
         duplicate: 0.05,
@@ -52,7 +117,7 @@ fn run(seed: u64) {
     let mut done = [false; 2];
     loop {
         let mut sent: Vec<(SocketAddr, SocketAddr, Vec<u8>)> = Vec::new();
-        for (nth, client) in clients.iter_mut().enumerate() {
+        for (nth, Host { client, .. }) in hosts.iter_mut().enumerate() {
             done[nth] |= client.work(now);
             let packets = driven(&mut client.connection, now);
             sent.extend(packets.into_iter().map(|packet| (client_address(nth), address(SERVER), packet)));
@@ -70,13 +135,13 @@ fn run(seed: u64) {
         }
         assert!(now - start < Duration::from_secs(300), "not done: {done:?}");
         let next = under_way.iter().map(|packet| packet.arrival).min();
-        let timers = clients.iter().filter_map(|client| client.connection.poll_timeout());
+        let timers = hosts.iter().filter_map(|host| host.client.connection.poll_timeout());
         let timers = timers.chain(server.sessions.values().filter_map(|session| session.poll_timeout()));
         now = timers.chain(next).min().unwrap_or(now + ms(100)).max(now + Duration::from_micros(100));
         let (arrived, rest) = under_way.into_iter().partition(|packet| packet.arrival <= now);
         under_way = rest;
         for packet in arrived {
-            deliver(now, &mut server, &mut clients, &packet);
+            deliver(now, &mut server, &mut hosts, &packet);
             seen.push(packet);
             if rng.within(0..=9) == 0 {
                 let copy = &seen[rng.within(0..=seen.len() as u64 - 1) as usize];
@@ -86,12 +151,12 @@ fn run(seed: u64) {
                     2 => (copy.to, copy.from),
                     _ => (client_address(rng.within(0..=1) as usize), address(SERVER)),
                 };
-                let packet = Packet { arrival: now, from, to, bytes: copy.bytes.clone() };
-                deliver(now, &mut server, &mut clients, &packet);
+                let packet = Packet { arrival: now, from, to, bytes: made_of(&seen, copy, &mut mischief) };
+                deliver(now, &mut server, &mut hosts, &packet);
             }
         }
     }
-    for client in &clients {
+    for Host { client, .. } in &hosts {
         assert!(client.answer == client.request, "{pattern}: other bytes");
     }
     assert_eq!(server.accepted, 2, "{pattern}");
@@ -106,12 +171,12 @@ fn run(seed: u64) {
     }
 }
 
-fn deliver(now: Instant, server: &mut Server, clients: &mut [Client], packet: &Packet) {
+fn deliver(now: Instant, server: &mut Server, hosts: &mut [Host], packet: &Packet) {
     if packet.to == address(SERVER) {
         return server.receive(now, packet.from, &packet.bytes);
     }
-    if let Some(nth) = (0..clients.len()).find(|nth| client_address(*nth) == packet.to) {
-        let _ = clients[nth].connection.handle_packet(now, &mut packet.bytes.clone());
+    if let Some(nth) = (0..hosts.len()).find(|nth| client_address(*nth) == packet.to) {
+        hosts[nth].receive(now, packet);
     }
 }
 

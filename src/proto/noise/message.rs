@@ -99,7 +99,7 @@ const LABEL: &[u8] = b"kcp9 noise";
 /// Tells the responder with this key, and whoever knows its key, that it is meant. It changes with `ephemeral`, so that it is no mark of
 /// the responder.
 ///
-/// It costs one hash. So who is not meant computes nothing else, nor does who is sent random bytes: an attacker must know the public key
+/// It costs two hashes. So who is not meant computes nothing else, nor does who is sent random bytes: an attacker must know the public key
 /// of a responder to have it compute with it.
 pub(super) fn hint(responder: &PublicKey, ephemeral: &[u8]) -> [u8; HINT_LEN] {
     let key = digest(b"kcp9 hint", responder.as_bytes());
