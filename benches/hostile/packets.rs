@@ -7,7 +7,7 @@ use kcp9::proto::{Command, HEADER_LEN, SegmentHeader};
 use crate::victim::{CONV, PEER, Victim, settings, stranger, with_aead};
 
 /// Bytes of a full packet, and of its payload.
-const FULL: usize = 1_400;
+pub(crate) const FULL: usize = 1_400;
 const PAYLOAD: usize = FULL - HEADER_LEN;
 /// Segments without payload in a full packet.
 const SEGMENTS: u32 = (FULL / HEADER_LEN) as u32;
