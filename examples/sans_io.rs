@@ -167,7 +167,8 @@ impl Server {
                     let Some(Accepted { run, .. }) = self.endpoint.accept(now) else { continue };
                     println!("{now:?} server: session {} of {} begins", incoming.conv, from);
                     let seed = SessionSeed::new(&mut Entropy);
-                    let connection = Connection::accept(incoming.conv, &self.config, now, seed);
+                    let mut connection = Connection::accept(incoming.conv, &self.config, now, seed);
+                    connection.set_message_at(incoming.message_at);
                     let session = Session { connection, to_send_back: VecDeque::new(), expected: None };
                     self.sessions.insert(run.handle, session);
                     run

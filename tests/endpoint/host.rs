@@ -281,6 +281,7 @@ impl Host {
         if incoming.validated {
             connection.set_validated();
         }
+        connection.set_message_at(incoming.message_at);
         self.endpoint.follow(accepted.run.handle, &connection);
         self.insert(accepted.run.handle, connection);
         self.waiting.push_back(accepted.run.handle);

@@ -13,6 +13,7 @@ mod ends;
 #[cfg(feature = "aead")]
 mod hellos;
 mod host;
+mod messages;
 #[cfg(feature = "aead")]
 mod moves;
 mod network;

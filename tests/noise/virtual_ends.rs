@@ -84,6 +84,7 @@ impl Server {
                     if incoming.validated {
                         connection.set_validated();
                     }
+                    connection.set_message_at(incoming.message_at);
                     let accepted = self.endpoint.accept(now).unwrap();
                     if let Some(evicted) = accepted.evicted {
                         self.sessions.remove(&evicted);

@@ -1,6 +1,6 @@
 //! A port that anybody can send to: knocks in the names of others, too many of them, and cookies.
 
-use std::{io::ErrorKind, net::UdpSocket};
+use std::{io::ErrorKind, net::UdpSocket, time::Instant};
 
 use kcp9::{
     CookiePolicy, KcpConfig, KcpError, KcpListener, KcpStream,
@@ -46,6 +46,34 @@ async fn who_does_not_answer_gets_little() {
     assert!(!writing.is_finished());
     let state = listener.endpoint_stats().state;
     assert_eq!((state.sessions, state.half_open), (1, 1));
+}
+
+/// The application answers each as soon as it is accepted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_do_not_answer_get_no_more_messages_than_their_network_may_draw() {
+    let listener = listen_with(KcpConfig::builder().stream(false).build().unwrap()).await;
+    let (address, count) = (listener.local_addr().unwrap(), 200);
+    let begun = Instant::now();
+    let socket = knock(&listener, 0);
+    for conv in 1..count {
+        socket.send_to(&first_push(conv), address).unwrap();
+    }
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let (mut stream, _) = within(5, "it is accepted", listener.accept()).await.unwrap();
+        stream.send(&[1; 1_000]).await.unwrap();
+        streams.push(stream);
+    }
+    let mut messages = 0;
+    while begun.elapsed() < ms(1_500) {
+        while let Ok((len, _)) = socket.recv_from(&mut [0; 2_048]) {
+            messages += usize::from(len > 1_000);
+        }
+        let most = 16 + (begun.elapsed().as_millis() as usize * 16).div_ceil(1_000);
+        assert!(messages <= most, "{messages} instead of {most}");
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(messages >= 20, "nothing wakes those up whose turn has come: {messages}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -255,6 +255,7 @@ impl World {
                     if incoming.validated {
                         connection.set_validated();
                     }
+                    connection.set_message_at(incoming.message_at);
                     let hash = connection.handshake_hash().expect("it has keys");
                     assert!(self.accepted.insert(hash), "one handshake, two sessions");
                     assert!(is_early || self.client_of(&hash).is_some(), "a session of nobody");

@@ -230,6 +230,8 @@ impl Driver {
         if incoming.validated {
             connection.set_validated();
         }
+        // Before the application has the session, which may write at once.
+        connection.set_message_at(incoming.message_at);
         let tag = connection.followed_tag();
         let peer = incoming.source;
         let session = Arc::new(Session::new(Arc::clone(&shared), connection, peer, local_ip, Role::Accepts));

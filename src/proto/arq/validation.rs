@@ -63,9 +63,14 @@ impl Arq {
         self.buffer.find(sn).is_some_and(|segment| self.ts(segment.sent_at) == ts)
     }
 
+    /// When a message may go that is longer than what may be sent else.
+    pub(in crate::proto) fn set_message_at(&mut self, at: Instant) {
+        self.path.validation.set_message_at(at);
+    }
+
     /// Bytes that the next packet may have.
-    pub(in crate::proto) fn allowance(&self) -> usize {
-        self.path.validation.allowance(self.queue.is_message_next())
+    pub(in crate::proto) fn allowance(&self, now: Instant) -> usize {
+        self.path.validation.allowance(now, self.queue.is_message_next())
     }
 
     /// Bytes that a packet may have that tells the peer of the session's end.
@@ -90,8 +95,9 @@ impl Arq {
     }
 
     /// Nothing more is sent now; `blocked`: although something waits. `around`: bytes of a packet beside its segments.
-    pub(in crate::proto) fn note_idle(&mut self, blocked: bool, around: usize) {
-        self.path.validation.on_idle(blocked, HEADER_LEN + around);
+    pub(in crate::proto) fn note_idle(&mut self, now: Instant, blocked: bool, around: usize) {
+        let is_message = self.queue.is_message_next();
+        self.path.validation.on_idle(now, blocked, is_message, HEADER_LEN + around);
     }
 
     /// If something waits because no more may be sent to the peer: when deadlines were looked at last.

@@ -25,6 +25,50 @@ impl Connection {
         }
     }
 
+    /// A message that does not fit into three times the bytes that came, and cannot be cut, may go once all the same before the peer
+    /// [is validated](Self::is_validated): from `at` on, which is [`Incoming::message_at`](crate::proto::Incoming::message_at), for a second.
+    /// To be called right after [`accept`](Self::accept). Without this call such a message may go at any time. In a session whose peer
+    /// is validated, it has no effect.
+    ///
+    /// ```
+    /// use kcp9::{KcpConfig, proto::{Connection, Extensions, Instant, SessionSeed}};
+    ///
+    /// # struct Entropy;
+    /// # impl kcp9::proto::Random for Entropy {
+    /// #     fn fill(&mut self, bytes: &mut [u8]) {
+    /// #         bytes.fill(4);
+    /// #     }
+    /// # }
+    /// # fn drive(connection: &mut Connection, now: Instant, buffer: &mut [u8]) -> usize {
+    /// #     if connection.poll_timeout().is_some_and(|at| at <= now) {
+    /// #         connection.handle_timeout(now);
+    /// #     }
+    /// #     let mut sent = 0;
+    /// #     while let Some(transmit) = connection.poll_transmit(now, buffer) {
+    /// #         sent += transmit.len;
+    /// #     }
+    /// #     sent
+    /// # }
+    /// let config = KcpConfig::builder().extensions(Extensions::Off).stream(false).build()?;
+    /// let (now, at) = (Instant::ZERO, Instant::from_millis(300));
+    /// let mut buffer = vec![0; 2_048];
+    /// let mut client = Connection::connect(7, &config, now, SessionSeed::new(&mut Entropy));
+    /// client.send(now, b"?")?;
+    /// let request = client.poll_transmit(now, &mut buffer).ok_or("nothing to send")?;
+    ///
+    /// let mut server = Connection::accept(7, &config, now, SessionSeed::new(&mut Entropy));
+    /// server.set_message_at(at);
+    /// server.handle_packet(now, &mut buffer[..request.len])?;
+    /// server.send(now, &[1; 1_000])?;
+    /// // An ACK, and a PUSH without payload that asks the peer to show that it hears.
+    /// assert_eq!(drive(&mut server, now, &mut buffer), 48);
+    /// assert!(drive(&mut server, at, &mut buffer) > 1_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_message_at(&mut self, at: Instant) {
+        self.arq.set_message_at(at);
+    }
+
     /// Notes that the address was validated by what has just come in.
     #[cold]
     pub(super) fn after_validation(&mut self) {
@@ -38,7 +82,7 @@ impl Connection {
         let mtu = self.mtu();
         let around = self.around_extension();
         let is_over = self.close_reason().is_some();
-        let allowance = if is_over { self.arq.allowance_in_all() } else { self.arq.allowance() }.min(mtu);
+        let allowance = if is_over { self.arq.allowance_in_all() } else { self.arq.allowance(now) }.min(mtu);
         let before = self.arq.pushes_sent();
         // Nothing waits here for a later call: it might not be allowed any more then.
         let mut transmit = None;
@@ -47,12 +91,12 @@ impl Connection {
         }
         let mut asks = self.arq.pushes_sent() > before;
         if transmit.is_none() && !is_over {
-            self.arq.note_idle(false, around);
+            self.arq.note_idle(now, false, around);
             let waits = self.arq.waits()
                 || self.has_urgent_extension()
                 || self.datagrams.has_unsent()
                 || self.due_timers(self.arq.served_at()).next().is_some();
-            self.arq.note_idle(waits && allowance < mtu, around);
+            self.arq.note_idle(now, waits && allowance < mtu, around);
             transmit = self.transmit_probe(now, buf);
             asks = true;
         }

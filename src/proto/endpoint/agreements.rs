@@ -499,8 +499,16 @@ impl Endpoint {
             None => self.make_room(now, conv, validated, packets as u64).ok()?,
         };
         self.reserve(&(source, conv), gives_way.is_some(), packets as u64).ok()?;
-        let incoming =
-            Incoming { source, conv, packets, by_hello: true, validated, retiring_key: false, sealed: true };
+        let incoming = Incoming {
+            source,
+            conv,
+            packets,
+            by_hello: true,
+            validated,
+            message_at: self.message_at(now, source.ip(), validated, &range),
+            retiring_key: false,
+            sealed: true,
+        };
         let first_push = FirstPush::default();
         let (early_keys, early_data, early_message) = (None, None, None);
         self.offered =

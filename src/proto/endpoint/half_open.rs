@@ -11,9 +11,12 @@
 //! From half of a limit on, the port is *under load*: a peer with our extensions is asked for a cookie (`cookie.rs`), and with it, its
 //! session is not half-open at all. So the other half is left to the peers that know no cookies.
 
+mod message_turns;
+
 use alloc::collections::VecDeque;
 use core::{net::IpAddr, time::Duration};
 
+use self::message_turns::MessageTurns;
 use super::{
     hash::{HashKey, Map},
     limit::network,
@@ -38,6 +41,7 @@ pub(super) struct HalfOpen {
     sessions: Map<Handle, HalfOpenSession>,
     order: Order,
     networks: Map<u64, Order>,
+    message_turns: MessageTurns,
     /// Where others count with it.
     shard: Option<Shard>,
 }
@@ -84,12 +88,14 @@ impl HalfOpen {
             sessions: Map::with_hasher(key),
             order: Order::default(),
             networks: Map::with_hasher(key),
+            message_turns: MessageTurns::new(key, None),
             shard: None,
         }
     }
 
     /// Counts those of other shards with those of this one.
     pub(super) fn set_shard(&mut self, shard: Shard) {
+        self.message_turns = MessageTurns::new(*self.sessions.hasher(), Some(&shard));
         self.shard = Some(shard);
     }
 
@@ -160,6 +166,16 @@ impl HalfOpen {
         self.networks.entry(network).or_default().push(handle);
     }
 
+    /// When a session that begins with so many `bytes` from this address may send a message beyond three times of them.
+    pub(super) fn message_at(&self, now: Instant, ip: IpAddr, bytes: usize) -> Instant {
+        self.message_turns.next(now, ip, bytes)
+    }
+
+    /// Takes that turn for a session that was accepted.
+    pub(super) fn take_message_turn(&mut self, now: Instant, ip: IpAddr, bytes: usize) {
+        self.message_turns.take(now, ip, bytes);
+    }
+
     /// Says which message a session began with.
     #[cfg(feature = "noise")]
     pub(super) fn set_message(&mut self, handle: Handle, message: u64) {
@@ -196,8 +212,10 @@ impl HalfOpen {
         }
         if self.sessions.is_empty() {
             // A crowd leaves no memory behind.
-            let shard = self.shard.take();
-            *self = Self { shard, ..Self::new(self.max, self.max_of_network, *self.sessions.hasher()) };
+            let key = *self.sessions.hasher();
+            self.sessions = Map::with_hasher(key);
+            self.order = Order::default();
+            self.networks = Map::with_hasher(key);
         }
     }
 }

@@ -87,6 +87,13 @@ impl NetworkLimit {
         self.rate.allows(bucket, now)
     }
 
+    /// When a network has a token: `now`, or later if others were taken in advance.
+    pub(super) fn next(&self, now: Instant, ip: IpAddr) -> Instant {
+        let bucket = self.buckets.get(self.place(ip)).copied().unwrap_or_default();
+        self.rate.next(bucket, now)
+    }
+
+    /// Takes a token, also one that is not there yet.
     pub(super) fn take(&mut self, now: Instant, ip: IpAddr) {
         if self.buckets.is_empty() {
             self.buckets = vec![Bucket::default(); NETWORKS].into_boxed_slice();
@@ -122,6 +129,14 @@ impl Rate {
 
     pub(super) fn allows(self, bucket: Bucket, now: Instant) -> bool {
         self.interval.is_some() && bucket.full_at - now <= self.tolerance
+    }
+
+    /// When there is a token. Never, if none ever comes back.
+    pub(super) fn next(self, bucket: Bucket, now: Instant) -> Instant {
+        if self.interval.is_none() {
+            return Instant::NEVER;
+        }
+        now + (bucket.full_at - now).saturating_sub(self.tolerance)
     }
 
     pub(super) fn take(self, bucket: &mut Bucket, now: Instant) {

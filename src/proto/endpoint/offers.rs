@@ -1,6 +1,6 @@
 //! Sessions that peers begin, as the caller is asked about them: it accepts each or refuses it.
 
-use core::ops::Range;
+use core::{net::IpAddr, ops::Range};
 
 use super::{
     Accepted, Endpoint, Handle, Incoming, Refusal, Routed, Run, admission::Beginning, record::FirstPush,
@@ -57,12 +57,14 @@ impl Endpoint {
                 let first_push = FirstPush::find(self.key, self.batch.payloads(run));
                 let retiring_key =
                     self.batch.run_phase.is_some_and(|phase| phase != self.decryptor.accepted().phase());
+                let message_at = self.message_at(now, source.ip(), validated, &range);
                 let incoming = Incoming {
                     source,
                     conv,
                     packets,
                     by_hello,
                     validated,
+                    message_at,
                     retiring_key,
                     #[cfg(feature = "noise")]
                     sealed: false,
@@ -95,6 +97,17 @@ impl Endpoint {
                 None
             }
         }
+    }
+
+    /// When a session that these packets begin may send a message beyond three times of them.
+    pub(super) fn message_at(
+        &self,
+        now: Instant,
+        ip: IpAddr,
+        validated: bool,
+        packets: &Range<usize>,
+    ) -> Instant {
+        if validated { now } else { self.half_open.message_at(now, ip, packets.len()) }
     }
 
     /// Drops what the caller was offered and did not answer.
@@ -140,6 +153,7 @@ impl Endpoint {
         let evicted = gives_way.filter(|handle| self.evict(*handle));
         if !incoming.validated && self.routes.set_half_open(handle, true) {
             self.half_open.insert(now, handle, incoming.source.ip());
+            self.half_open.take_message_turn(now, incoming.source.ip(), range.len());
         }
         #[cfg(feature = "noise")]
         if is_sealed {

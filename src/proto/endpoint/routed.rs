@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::{fmt, net::SocketAddr, ops::Range};
 
 use super::{HandOver, Handle};
+use crate::proto::Instant;
 
 /// What a batch of packets holds next.
 ///
@@ -62,6 +63,10 @@ pub struct Incoming {
     /// Whether the peer has returned a cookie, or has agreed on keys with this end, so that `source` is its own. Then the connection is to be told by
     /// [`Connection::set_validated`](crate::proto::Connection::set_validated). Else the session is half-open.
     pub validated: bool,
+    /// From when on its connection may send a message beyond three times what came, if the peer is not validated by then: for
+    /// [`Connection::set_message_at`](crate::proto::Connection::set_message_at). Of one IPv4 address, or 64 bits of an IPv6 address, 16
+    /// sessions may do so at once and 16 more each second. An instant at the end of the clock never comes: the peer has to be validated first.
+    pub message_at: Instant,
     /// Whether its packets are under the key that is being replaced: see [`Endpoint::rotate_key`](super::Endpoint::rotate_key). Then
     /// the connection needs a configuration with that one.
     pub retiring_key: bool,

@@ -4,7 +4,8 @@
 //! So a session that a peer has begun sends little until the peer has shown that it hears this end:
 //!
 //! * Three times the bytes that came from there, as QUIC does ([`AMPLIFICATION`]). What is cut from a stream is cut to fit. A
-//!   message that cannot be cut may go once, as long as that makes no more than [`MESSAGE`] bytes.
+//!   message that cannot be cut may go once, as long as that makes no more than [`MESSAGE`] bytes. Whoever forges one address in
+//!   many sessions must not draw a message of each, so sessions of an endpoint wait for their turn (`endpoint::half_open`).
 //! * Whatever is lost of that: a *probe* after each RTO, which doubles up to 3 s; the first one at once, within those bytes, where
 //!   nothing else asks for an ACK. It is an empty PUSH, 24 bytes, so no longer than what came. With the probes, no more than ten
 //!   times the bytes that came are sent ([`AMPLIFICATION_IN_ALL`]), or where a message went, [`MESSAGE_IN_ALL`].
@@ -25,7 +26,10 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use crate::proto::{time::Instant, wire::HEADER_LEN};
+use crate::proto::{
+    time::{Instant, earliest},
+    wire::HEADER_LEN,
+};
 
 /// So many times the bytes that came may be sent.
 const AMPLIFICATION: u64 = 3;
@@ -35,6 +39,9 @@ const AMPLIFICATION_IN_ALL: u64 = 10;
 const MESSAGE: u64 = 1_200;
 /// The same with the probes.
 const MESSAGE_IN_ALL: u64 = 1_400;
+/// How long a message may go beyond what came, once its turn has come. If turns could be saved, all who were begun in one name would
+/// be told at once what an application tells all. By then a true peer was asked twice to show that it hears, so it waits for nothing.
+const MESSAGE_TURN: Duration = Duration::from_secs(1);
 /// The longest wait between two probes.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 /// The times of so many packets are known, beside those of what is in flight: of probes, above all.
@@ -55,9 +62,13 @@ struct Pending {
     times: [u32; REMEMBERED],
     /// Something waits for more bytes than may be sent.
     blocked: bool,
+    /// It is a message whose turn is to come.
+    awaits_turn: bool,
     /// All that was due by then has been looked at.
     served_at: Instant,
-    /// A message was sent that was longer than what was left.
+    /// When a message may go that is longer than what is left, for [`MESSAGE_TURN`]; `None` for any time.
+    message_at: Option<Instant>,
+    /// Such a message was sent.
     message_sent: bool,
     /// Whether a probe is to be sent, when the next one is, and how long the one after that waits.
     probe_due: bool,
@@ -76,13 +87,27 @@ impl AddressValidation {
             questions: 0,
             times: [0; REMEMBERED],
             blocked: false,
+            awaits_turn: false,
             served_at: Instant::ZERO,
+            message_at: None,
             message_sent: false,
             probe_due: false,
             probing: false,
             probe_at: None,
             wait: Duration::ZERO,
         }));
+    }
+
+    /// A message that is longer than what is left may go from `at` on for [`MESSAGE_TURN`]. Else it has to wait until all is shown.
+    pub(in crate::proto) fn set_message_at(&mut self, at: Instant) {
+        if let Some(pending) = &mut self.0 {
+            pending.message_at = Some(at);
+        }
+    }
+
+    /// Whether a session that began with so many bytes may send any message within three times of them.
+    pub(in crate::proto) const fn has_room_for_message(bytes: usize) -> bool {
+        bytes as u64 * AMPLIFICATION >= MESSAGE
     }
 
     /// Whether it is still to be shown.
@@ -107,16 +132,17 @@ impl AddressValidation {
         self.0.as_ref().map_or(Instant::ZERO, |pending| pending.served_at)
     }
 
-    /// When a probe is to be sent, if one is.
+    /// When a probe is to be sent, if one is, or a message that waits for its turn.
     pub(in crate::proto) fn deadline(&self) -> Option<Instant> {
-        self.0.as_ref()?.probe_at
+        let pending = self.0.as_ref()?;
+        earliest([pending.probe_at, pending.message_at.filter(|_| pending.awaits_turn)])
     }
 
     /// A packet of `bytes` came.
     pub(in crate::proto) fn on_received(&mut self, bytes: usize) {
         if let Some(pending) = &mut self.0 {
             pending.received += bytes as u64;
-            pending.blocked = false;
+            (pending.blocked, pending.awaits_turn) = (false, false);
         }
     }
 
@@ -130,10 +156,11 @@ impl AddressValidation {
 
     /// How many bytes the next packet may have; no limit where all is shown. `is_message`: what is sent next is a message that cannot
     /// be cut.
-    pub(in crate::proto) fn allowance(&self, is_message: bool) -> usize {
+    pub(in crate::proto) fn allowance(&self, now: Instant, is_message: bool) -> usize {
         let Some(pending) = &self.0 else { return usize::MAX };
         let mut limit = pending.received * AMPLIFICATION;
-        if is_message && !pending.message_sent {
+        let is_turn = || pending.message_at.is_none_or(|at| at <= now && now - at < MESSAGE_TURN);
+        if is_message && !pending.message_sent && is_turn() {
             limit = limit.max(MESSAGE);
         }
         usize::try_from(limit.saturating_sub(pending.sent)).unwrap_or(usize::MAX)
@@ -172,10 +199,13 @@ impl AddressValidation {
         }
     }
 
-    /// Nothing more is sent now; `blocked`: although something waits. `probe`: bytes of the packet that a probe has.
-    pub(in crate::proto) fn on_idle(&mut self, blocked: bool, probe: usize) {
+    /// Nothing more is sent now; `blocked`: although something waits. `is_message`: what is sent next is a message that cannot be cut.
+    /// `probe`: bytes of the packet that a probe has.
+    pub(in crate::proto) fn on_idle(&mut self, now: Instant, blocked: bool, is_message: bool, probe: usize) {
         let Some(pending) = &mut self.0 else { return };
         pending.blocked = blocked;
+        let is_to_come = !pending.message_sent && pending.message_at.is_some_and(|at| now < at);
+        pending.awaits_turn = blocked && is_message && is_to_come;
         // No ACK is to come. The sooner one is asked for, the sooner the rest can go.
         let is_within = pending.sent + probe as u64 <= pending.received * AMPLIFICATION;
         pending.probe_due |= blocked && pending.questions == 0 && is_within;

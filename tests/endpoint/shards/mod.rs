@@ -101,6 +101,21 @@ fn a_session_that_begins_anew_behind_a_record_begins_once() {
     port.end(at(4_000));
 }
 
+/// Messages beyond three times what came: 16 at once and 16 a second, of all shards together.
+#[test]
+fn each_shard_has_its_part_of_the_messages_that_a_network_may_draw() {
+    let mut port = Port::new(4, &KcpConfig::builder().stream(false).build().unwrap());
+    for conv in 0..400 {
+        port.receive_one(NOW, conv as usize % 4, client(1), &first_packet(conv));
+    }
+    for shard in &mut port.shards {
+        shard.connections().for_each(|connection| connection.send(NOW, &[1; 1_000]).unwrap());
+    }
+    let mut messages = |now| port.drive(now).iter().filter(|batch| batch.bytes.len() > 1_000).count();
+    assert_eq!((messages(NOW), messages(at(249)), messages(at(250)), messages(at(1_000))), (16, 0, 4, 12));
+    port.end(at(1_000));
+}
+
 #[test]
 fn a_recorded_first_packet_begins_no_session_at_any_shard() {
     let config = encrypted(KEY);
