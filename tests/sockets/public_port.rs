@@ -60,7 +60,7 @@ async fn sessions_that_do_not_answer_get_no_more_messages_than_their_network_may
     }
     let mut streams = Vec::new();
     for _ in 0..count {
-        let (mut stream, _) = within(5, "it is accepted", listener.accept()).await.unwrap();
+        let (stream, _) = within(5, "it is accepted", listener.accept()).await.unwrap();
         stream.send(&[1; 1_000]).await.unwrap();
         streams.push(stream);
     }
