@@ -62,8 +62,8 @@ pub use self::{
     connection::{BatchDrops, ClosedRecord, Connection, Event, RebindError, Transmit},
     ecn::EcnCodepoint,
     endpoint::{
-        Accepted, ConnectError, Counted, Endpoint, HandOver, Handle, Incoming, MoveError, Refusal,
-        ReplacedElsewhere, Reply, RotateError, Routed, RoutingStats, Run, ShardTable,
+        Accepted, ConnectError, Endpoint, HandOver, Handle, Incoming, MoveError, Refusal, ReplacedElsewhere,
+        Reply, RotateError, Routed, RoutingStats, Run, ShardTable,
     },
     error::{
         AbortReason, CloseReason, ConfigError, DatagramSendError, HandshakeError, PacketError, ReadError,

@@ -13,7 +13,7 @@ use std::{
 
 use hashbrown::HashTable;
 
-use crate::proto::{Counted, FirstPackets, ShardTable};
+use crate::proto::{FirstPackets, ShardTable};
 
 /// Tables.
 const TABLES: usize = 64;
@@ -23,15 +23,12 @@ pub(in crate::net) struct Owners {
     shards: u16,
     tables: Box<[Mutex<Table>]>,
     sessions: AtomicUsize,
-    half_open: AtomicUsize,
     first_packets: Mutex<FirstPackets>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     owned: HashTable<Owned>,
-    /// Half-open sessions, by networks.
-    networks: HashTable<Network>,
 }
 
 #[derive(Debug)]
@@ -42,40 +39,19 @@ struct Owned {
     shard: u16,
 }
 
-#[derive(Debug)]
-struct Network {
-    key: u64,
-    count: usize,
-}
-
 impl Owners {
     pub(in crate::net) fn new(shards: u16) -> Self {
         Self {
             shards,
             tables: (0..TABLES).map(|_| Mutex::default()).collect(),
             sessions: AtomicUsize::new(0),
-            half_open: AtomicUsize::new(0),
             first_packets: Mutex::default(),
         }
-    }
-
-    /// Sessions of all shards.
-    pub(in crate::net) fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Acquire)
     }
 
     /// The table of a key. (Its other bits say where in the table it is.)
     fn table(&self, key: u64) -> MutexGuard<'_, Table> {
         lock(&self.tables[(key >> 40) as usize % TABLES])
-    }
-
-    /// What is counted over all networks.
-    fn counter(&self, counted: Counted) -> Option<&AtomicUsize> {
-        match counted {
-            Counted::Sessions => Some(&self.sessions),
-            Counted::HalfOpen => Some(&self.half_open),
-            Counted::HalfOpenOf(_) => None,
-        }
     }
 }
 
@@ -88,18 +64,14 @@ impl Table {
         self.owned.insert_unique(key, Owned { key, count: 1, shard }, |owned| owned.key);
     }
 
-    fn network(&mut self, key: u64) -> Option<&mut Network> {
-        self.networks.find_mut(key, |network| network.key == key)
-    }
-}
-
-/// Removes the entry of a key. A crowd that has left leaves no memory behind.
-fn remove<T>(table: &mut HashTable<T>, key: u64, is: impl FnMut(&T) -> bool) {
-    if let Ok(entry) = table.find_entry(key, is) {
-        entry.remove();
-    }
-    if table.is_empty() {
-        *table = HashTable::new();
+    /// Removes the entry of a key. A crowd that has left leaves no memory behind.
+    fn remove(&mut self, key: u64) {
+        if let Ok(entry) = self.owned.find_entry(key, |owned| owned.key == key) {
+            entry.remove();
+        }
+        if self.owned.is_empty() {
+            self.owned = HashTable::new();
+        }
     }
 }
 
@@ -138,44 +110,21 @@ impl ShardTable for Owners {
         let Some(owned) = table.find(key).filter(|owned| owned.shard == shard) else { return };
         owned.count -= 1;
         if owned.count == 0 {
-            remove(&mut table.owned, key, |owned| owned.key == key);
+            table.remove(key);
         }
     }
 
-    fn add(&self, counted: Counted, max: usize) -> bool {
-        if let Some(counter) = self.counter(counted) {
-            let more = |count: usize| (count < max).then_some(count + 1);
-            return counter.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok();
-        }
-        let Counted::HalfOpenOf(key) = counted else { return false };
-        let mut table = self.table(key);
-        match table.network(key) {
-            Some(network) if network.count >= max => return false,
-            Some(network) => network.count += 1,
-            None => drop(table.networks.insert_unique(key, Network { key, count: 1 }, |network| network.key)),
-        }
-        true
+    fn add_session(&self, max: usize) -> bool {
+        let more = |count: usize| (count < max).then_some(count + 1);
+        self.sessions.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    fn remove(&self, counted: Counted) {
-        if let Some(counter) = self.counter(counted) {
-            counter.fetch_sub(1, Ordering::AcqRel);
-            return;
-        }
-        let Counted::HalfOpenOf(key) = counted else { return };
-        let mut table = self.table(key);
-        let Some(network) = table.network(key) else { return };
-        network.count -= 1;
-        if network.count == 0 {
-            remove(&mut table.networks, key, |network| network.key == key);
-        }
+    fn remove_session(&self) {
+        self.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 
-    fn count(&self, counted: Counted) -> usize {
-        match counted {
-            Counted::HalfOpenOf(key) => self.table(key).network(key).map_or(0, |network| network.count),
-            counted => self.counter(counted).map_or(0, |counter| counter.load(Ordering::Acquire)),
-        }
+    fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Acquire)
     }
 
     fn remember_first(&self, identity: u64) -> bool {
@@ -223,16 +172,14 @@ mod tests {
     #[test]
     fn no_more_are_counted_than_the_limit_however_many_try_at_once() {
         let owners = Owners::new(2);
-        for counted in [Counted::Sessions, Counted::HalfOpen, Counted::HalfOpenOf(9)] {
-            let added: usize = thread::scope(|scope| {
-                let tries = || (0..1_000).filter(|_| owners.add(counted, 500)).count();
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(tries)).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-            });
-            assert_eq!((added, owners.count(counted)), (500, 500));
-            (0..500).for_each(|_| ShardTable::remove(&owners, counted));
-            assert_eq!(owners.count(counted), 0);
-        }
+        let added: usize = thread::scope(|scope| {
+            let tries = || (0..1_000).filter(|_| owners.add_session(500)).count();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(tries)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((added, owners.sessions()), (500, 500));
+        (0..500).for_each(|_| owners.remove_session());
+        assert_eq!(owners.sessions(), 0);
     }
 
     #[test]

@@ -314,13 +314,15 @@ impl KcpConfigBuilder {
     /// shown that it receives what is sent to its address, which takes a round trip; anybody can send a first packet in the name of
     /// somebody else. When there are as many, the oldest gives way from whose peer nothing came for a second, or that
     /// has been half-open for 10 s; else the new session is refused, and its client tries again. Other sessions are never touched.
+    ///
+    /// Of several [`shards`](Self::shards) each has its part, and one at least, since only a session of the same shard can give way.
     pub const fn max_half_open(mut self, sessions: usize) -> Self {
         self.config.max_half_open = sessions;
         self
     }
 
     /// The same for one network, which is one IPv4 address or 64 bits of an IPv6 address: default 1,024. Many users may stand behind
-    /// one address: those whose sessions are not half-open do not count.
+    /// one address: those whose sessions are not half-open do not count. Of several [`shards`](Self::shards) each has its part.
     pub const fn max_half_open_of_network(mut self, sessions: usize) -> Self {
         self.config.max_half_open_of_network = sessions;
         self

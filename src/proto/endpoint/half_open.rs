@@ -10,6 +10,12 @@
 //!
 //! From half of a limit on, the port is *under load*: a peer with our extensions is asked for a cookie (`cookie.rs`), and with it, its
 //! session is not half-open at all. So the other half is left to the peers that know no cookies.
+//!
+//! Of several [shards](super::shard) each has its part of both limits, and counts its own. They do not count together: only a session of
+//! the same shard can give way, so one host whose packets all arrive at one shard could take all places, and the others would have to
+//! turn away everybody for as long as it keeps them. With a part each, whoever is refused finds somebody at the same shard who gives way
+//! within [`PATIENCE`]; all shards together have no more than the limit at any time, and nothing is shared with them for that. What it
+//! costs: who sends everything from one socket, or comes to a shard that others have filled, has no use of what is free elsewhere.
 
 mod message_turns;
 
@@ -21,7 +27,7 @@ use super::{
     hash::{HashKey, Map},
     limit::network,
     routes::Handle,
-    shard::{Counted, Shard},
+    shard::Shard,
 };
 use crate::proto::Instant;
 
@@ -42,8 +48,6 @@ pub(super) struct HalfOpen {
     order: Order,
     networks: Map<u64, Order>,
     message_turns: MessageTurns,
-    /// Where others count with it.
-    shard: Option<Shard>,
 }
 
 #[derive(Debug)]
@@ -89,27 +93,19 @@ impl HalfOpen {
             order: Order::default(),
             networks: Map::with_hasher(key),
             message_turns: MessageTurns::new(key, None),
-            shard: None,
         }
     }
 
-    /// Counts those of other shards with those of this one.
-    pub(super) fn set_shard(&mut self, shard: Shard) {
-        self.message_turns = MessageTurns::new(*self.sessions.hasher(), Some(&shard));
-        self.shard = Some(shard);
+    /// They are those of one shard, which has its part of the limits.
+    pub(super) fn set_shard(&mut self, shard: &Shard) {
+        self.message_turns = MessageTurns::new(*self.sessions.hasher(), Some(shard));
+        self.max = shard.part_of(self.max);
+        self.max_of_network = shard.part_of(self.max_of_network);
     }
 
-    /// How many there are, with those of other shards.
-    fn count(&self) -> usize {
-        self.shard.as_ref().map_or_else(|| self.len(), |shard| shard.count(Counted::HalfOpen))
-    }
-
-    /// The same of one network.
+    /// How many there are of one network.
     fn count_of(&self, network: u64) -> usize {
-        match &self.shard {
-            None => self.networks.get(&network).map_or(0, |order| order.count),
-            Some(shard) => shard.count(shard.of_network(network)),
-        }
+        self.networks.get(&network).map_or(0, |order| order.count)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -119,7 +115,7 @@ impl HalfOpen {
     /// Whether a peer at this address is asked for a cookie, if it can have one.
     pub(super) fn is_under_load(&self, ip: IpAddr) -> bool {
         let of_network = self.count_of(network(ip));
-        self.count() >= self.max.div_ceil(2) || of_network >= self.max_of_network.div_ceil(2)
+        self.len() >= self.max.div_ceil(2) || of_network >= self.max_of_network.div_ceil(2)
     }
 
     /// Whether a session of this address may be added, and which one gives way to it.
@@ -129,14 +125,13 @@ impl HalfOpen {
     pub(super) fn make_room(&mut self, now: Instant, ip: IpAddr) -> Result<Option<Handle>, Limit> {
         let network = network(ip);
         if self.count_of(network) >= self.max_of_network {
-            // One of this shard, whoever has the others.
             let order = self.networks.get_mut(&network);
             return order
                 .and_then(|order| order.oldest_evictable(now, &self.sessions))
                 .map(Some)
                 .ok_or(Limit::Network);
         }
-        if self.count() >= self.max {
+        if self.len() >= self.max {
             return self.oldest_evictable(now).map(Some).ok_or(Limit::All);
         }
         Ok(None)
@@ -158,10 +153,6 @@ impl HalfOpen {
             message: None,
         };
         self.sessions.insert(handle, session);
-        if let Some(shard) = &self.shard {
-            shard.add(Counted::HalfOpen, usize::MAX);
-            shard.add(shard.of_network(network), usize::MAX);
-        }
         self.order.push(handle);
         self.networks.entry(network).or_default().push(handle);
     }
@@ -199,10 +190,6 @@ impl HalfOpen {
     /// A session has ended or was validated.
     pub(super) fn remove(&mut self, handle: Handle) {
         let Some(HalfOpenSession { network, .. }) = self.sessions.remove(&handle) else { return };
-        if let Some(shard) = &self.shard {
-            shard.remove(Counted::HalfOpen);
-            shard.remove(shard.of_network(network));
-        }
         self.order.forget_one(&self.sessions);
         if let Some(order) = self.networks.get_mut(&network) {
             order.forget_one(&self.sessions);

@@ -89,7 +89,7 @@ pub use self::{
     rotation::RotateError,
     routed::{Accepted, ConnectError, Incoming, MoveError, Refusal, Reply, Routed, Run},
     routes::Handle,
-    shard::{Counted, HandOver, ReplacedElsewhere, ShardTable},
+    shard::{HandOver, ReplacedElsewhere, ShardTable},
     stats::RoutingStats,
 };
 use super::{ClosedRecord, Connection, CookiePolicy, Extensions, Instant, KcpConfig, Random, time::earliest};

@@ -15,9 +15,10 @@
 //!   them over to nobody: no packet is handed over twice.
 //! * **What began a session before** is known to all, so that a recording begins no second session at another shard. So is the key of
 //!   cookies.
-//! * **How many** sessions there are, and how many are half-open, is counted over all shards. A session that gives way is one of the
-//!   shard that needs the room.
-//! * **Answers without a session** are limited for each shard to its part.
+//! * **How many** sessions there are is counted over all shards. A session that gives way is one of the shard that needs the room.
+//!
+//! Each shard has its part of the other limits: of half-open sessions, in all and for a network (`half_open` says why), and of answers
+//! without a session.
 //!
 //! The table's keys are keyed hashes, as those of [records](super::record): nobody can find two things of one hash.
 
@@ -35,7 +36,7 @@ use crate::proto::{Instant, KcpConfig, Random, extension::probe_tag, pipeline::s
 /// What the endpoints of one port know together. All of it may be called by several at the same time, and each call is done at once
 /// as seen by the others.
 ///
-/// A table is a map of keys to the shards that have them, some counters, and a memory of what began a session. It is to be fast: an
+/// A table is a map of keys to the shards that have them, a counter, and a memory of what began a session. It is to be fast: an
 /// endpoint asks it about each packet of which it has no session.
 pub trait ShardTable: fmt::Debug + Send + Sync {
     /// How many shards there are.
@@ -56,14 +57,14 @@ pub trait ShardTable: fmt::Debug + Send + Sync {
     /// Takes back one call of the others. Without effect if `shard` does not have `key`.
     fn release(&self, key: u64, shard: u16);
 
-    /// Counts one more, if that makes no more than `max`. Returns whether it does.
-    fn add(&self, counted: Counted, max: usize) -> bool;
+    /// Counts one more session, if that makes no more than `max`. Returns whether it does.
+    fn add_session(&self, max: usize) -> bool;
 
     /// Counts one less.
-    fn remove(&self, counted: Counted);
+    fn remove_session(&self);
 
-    /// How many there are.
-    fn count(&self, counted: Counted) -> usize;
+    /// How many sessions there are.
+    fn sessions(&self) -> usize;
 
     /// Remembers a packet that begins a session, by its identity; returns whether it is new. The last 16,384 at least are to be
     /// remembered, and as many of those that were [sent](Self::remember_sent).
@@ -72,17 +73,6 @@ pub trait ShardTable: fmt::Debug + Send + Sync {
     /// Remembers a packet that was sent from here, and would begin a session if somebody sent it back: to
     /// [`remember_first`](Self::remember_first) it is not new.
     fn remember_sent(&self, identity: u64);
-}
-
-/// What the shards count together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counted {
-    /// Sessions.
-    Sessions,
-    /// Sessions whose peers have not shown yet that they hear this end.
-    HalfOpen,
-    /// Those of them of one network, which has this keyed hash.
-    HalfOpenOf(u64),
 }
 
 /// Decrypted packets for a session of another shard. The caller brings them, and a copy of the bytes in `range`, to the caller of that
@@ -131,10 +121,11 @@ impl Shard {
         of_all.div_ceil(self.table.shards().max(1).into())
     }
 
-    /// [`part`](Self::part), of a number of things.
-    #[cfg(feature = "noise")]
+    /// Its part of a number of things. The parts of all shards are as many, but each has one at least.
     pub(super) fn part_of(&self, of_all: usize) -> usize {
-        of_all.div_ceil(self.table.shards().max(1).into())
+        let shards = usize::from(self.table.shards().max(1));
+        let one_of_the_rest = usize::from(usize::from(self.index) < of_all % shards);
+        (of_all / shards + one_of_the_rest).max(1)
     }
 
     pub(super) fn hold_route(&self, route: &Route) -> Result<(), u16> {
@@ -172,29 +163,12 @@ impl Shard {
         self.table.release(self.key.hash_one(address), self.index);
     }
 
-    pub(super) fn add(&self, counted: Counted, max: usize) -> bool {
-        self.table.add(counted, max)
-    }
-
-    pub(super) fn remove(&self, counted: Counted) {
-        self.table.remove(counted);
-    }
-
-    pub(super) fn count(&self, counted: Counted) -> usize {
-        self.table.count(counted)
-    }
-
     pub(super) fn remember_first(&self, identity: u64) -> bool {
         self.table.remember_first(identity)
     }
 
     pub(super) fn remember_sent(&self, identity: u64) {
         self.table.remember_sent(identity);
-    }
-
-    /// Of half-open sessions of one network.
-    pub(super) fn of_network(&self, network: u64) -> Counted {
-        Counted::HalfOpenOf(self.key.hash_one(network))
     }
 
     /// The other shard that packets of no route of this one are for. `payloads` are theirs. Of what `may_be_sealed` only the conv is
@@ -242,7 +216,7 @@ impl Endpoint {
         let shard = Shard { index, table, key: endpoint.key };
         endpoint.routes.set_shard(shard.clone());
         endpoint.records.set_shard(shard.clone());
-        endpoint.half_open.set_shard(shard.clone());
+        endpoint.half_open.set_shard(&shard);
         if let Some(admission) = &mut endpoint.admission {
             admission.set_shard(shard.clone());
         }
@@ -305,7 +279,7 @@ impl Endpoint {
 
     /// How many sessions there are, with those of other shards.
     pub(super) fn live(&self) -> usize {
-        self.shard.as_ref().map_or_else(|| self.routes.len(), |shard| shard.count(Counted::Sessions))
+        self.shard.as_ref().map_or_else(|| self.routes.len(), |shard| shard.table.sessions())
     }
 
     /// Counts a session that is about to begin, and has its route belong to this shard. `replaces`: another one gives way to it.
@@ -315,13 +289,13 @@ impl Endpoint {
     pub(super) fn reserve(&mut self, route: &Route, replaces: bool, packets: u64) -> Result<(), ()> {
         let Some(shard) = &self.shard else { return Ok(()) };
         let max = if replaces { usize::MAX } else { self.max_sessions };
-        if !shard.add(Counted::Sessions, max) {
+        if !shard.table.add_session(max) {
             self.stats.dropped_max_sessions += packets;
             tell!(refused(route.0, route.1, "max_sessions", packets));
             return Err(());
         }
         if shard.hold_route(route).is_err() {
-            shard.remove(Counted::Sessions);
+            shard.table.remove_session();
             self.stats.dropped_no_session += packets;
             return Err(());
         }
@@ -332,7 +306,7 @@ impl Endpoint {
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
         let entry = self.routes.remove(handle)?;
         if let Some(shard) = &self.shard {
-            shard.remove(Counted::Sessions);
+            shard.table.remove_session();
         }
         Some(entry)
     }
@@ -341,7 +315,7 @@ impl Endpoint {
     pub(super) fn unreserve(&self, route: &Route) {
         if let Some(shard) = &self.shard {
             shard.release_route(route);
-            shard.remove(Counted::Sessions);
+            shard.table.remove_session();
         }
     }
 }

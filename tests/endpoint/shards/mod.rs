@@ -207,6 +207,46 @@ fn limits_are_those_of_all_shards_together() {
     port.end(NOW);
 }
 
+/// All packets of one host arrive at one shard, and it lets none of its sessions be silent for a second. Others stand behind the same
+/// address and arrive elsewhere.
+#[test]
+fn who_fills_one_shard_shuts_nobody_out_of_the_others() {
+    // The first is a limit for all, the second one for the network that all are of.
+    for (all, of_network) in [(20, 1_000), (1_000, 20)] {
+        let config = KcpConfig::builder().cookies(CookiePolicy::Never).max_half_open(all);
+        let mut port = Port::new(4, &config.max_half_open_of_network(of_network).build().unwrap());
+        let half_open =
+            |port: &Port| -> usize { port.shards.iter().map(|shard| shard.endpoint.half_open()).sum() };
+        for round in 0..14 {
+            let now = at(900 * round);
+            // Begins a session, or says that it is there still.
+            for conv in 1..=40 {
+                port.receive_one(now, 0, address(1, 9), &first_packet(conv));
+            }
+            let (shard, neighbour) = (1 + round as usize % 3, address(1, 100 + round as u16));
+            port.receive_one(now, shard, neighbour, &first_packet(7));
+            assert!(port.shards[shard].endpoint.find(neighbour, 7).is_some(), "{round}: shut out of {shard}");
+            assert!(half_open(&port) <= 20, "{round}: more than the limit of all");
+            port.drive(now);
+        }
+        assert_eq!(port.sessions(), [5, 5, 5, 4]);
+        port.end(at(12_600));
+    }
+}
+
+#[test]
+fn the_parts_of_the_shards_are_the_limit_of_all_and_one_each_at_least() {
+    for limit in 1..=9 {
+        let config = KcpConfig::builder().max_half_open(limit).cookies(CookiePolicy::Never);
+        let mut port = Port::new(4, &config.build().unwrap());
+        for number in 0..80 {
+            port.receive_one(NOW, number % 4, address(number as u32 + 1, 9), &first_packet(7));
+        }
+        assert_eq!(port.sessions().iter().sum::<usize>(), limit.max(4));
+        port.end(NOW);
+    }
+}
+
 /// A client with a session at shard 0 that is followed to another address, whose packets arrive at shard 1.
 fn moved(config: &KcpConfig) -> (Port, Host) {
     let mut port = Port::new(2, config);

@@ -8,7 +8,7 @@ use std::{
 
 use kcp9::{
     KcpConfig,
-    proto::{Counted, Handle, Instant, ShardTable},
+    proto::{Handle, Instant, ShardTable},
 };
 use kcp9_simulator::ms;
 
@@ -24,7 +24,7 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Contents {
     owned: HashMap<u64, (u16, usize)>,
-    counts: HashMap<Counted, usize>,
+    sessions: usize,
     received: HashSet<u64>,
     sent: HashSet<u64>,
 }
@@ -33,7 +33,7 @@ impl Table {
     /// Whether nothing is held or counted any more.
     pub(super) fn is_empty(&self) -> bool {
         let contents = self.contents.lock().unwrap();
-        contents.owned.is_empty() && contents.counts.values().all(|count| *count == 0)
+        contents.owned.is_empty() && contents.sessions == 0
     }
 }
 
@@ -70,19 +70,19 @@ impl ShardTable for Table {
         }
     }
 
-    fn add(&self, counted: Counted, max: usize) -> bool {
+    fn add_session(&self, max: usize) -> bool {
         let mut contents = self.contents.lock().unwrap();
-        let count = contents.counts.entry(counted).or_default();
-        *count += usize::from(*count < max);
-        *count <= max
+        let has_room = contents.sessions < max;
+        contents.sessions += usize::from(has_room);
+        has_room
     }
 
-    fn remove(&self, counted: Counted) {
-        *self.contents.lock().unwrap().counts.get_mut(&counted).unwrap() -= 1;
+    fn remove_session(&self) {
+        self.contents.lock().unwrap().sessions -= 1;
     }
 
-    fn count(&self, counted: Counted) -> usize {
-        self.contents.lock().unwrap().counts.get(&counted).copied().unwrap_or(0)
+    fn sessions(&self) -> usize {
+        self.contents.lock().unwrap().sessions
     }
 
     fn remember_first(&self, identity: u64) -> bool {
@@ -99,6 +99,7 @@ impl ShardTable for Table {
 pub(super) struct Port {
     pub(super) address: SocketAddr,
     pub(super) shards: Vec<Host>,
+    max_half_open: usize,
     table: Arc<Table>,
 }
 
@@ -107,7 +108,8 @@ impl Port {
         let table = Arc::new(Table { shards, ..Table::default() });
         let address = address(1, 1);
         let shard = |index| Host::shard(address, config, Arc::clone(&table) as Arc<dyn ShardTable>, index);
-        Self { address, shards: (0..shards).map(shard).collect(), table }
+        let shards = (0..shards).map(shard).collect();
+        Self { address, shards, max_half_open: config.max_half_open(), table }
     }
 
     /// Packets arrive at a shard, and where they belong.
@@ -153,9 +155,15 @@ impl Port {
                 assert!(routes.insert(route), "{route:?} has sessions in two shards");
             }
         }
-        assert_eq!(self.table.count(Counted::Sessions), routes.len());
-        let half_open: usize = self.shards.iter().map(|shard| shard.endpoint.half_open()).sum();
-        assert_eq!(self.table.count(Counted::HalfOpen), half_open);
+        assert_eq!(self.table.sessions(), routes.len());
+        // Each shard has room for one.
+        let max = self.max_half_open.max(self.shards.len());
+        assert!(self.half_open() <= max, "{} are half-open, and {max} may be", self.half_open());
+    }
+
+    /// Half-open sessions of all shards.
+    pub(super) fn half_open(&self) -> usize {
+        self.shards.iter().map(|shard| shard.endpoint.half_open()).sum()
     }
 
     /// Sessions of each shard.
@@ -174,7 +182,7 @@ impl Port {
             let sessions: Vec<Handle> = shard.endpoint.sessions().collect();
             sessions.into_iter().for_each(|session| shard.close(now, session));
         }
-        assert_eq!(self.table.count(Counted::Sessions), 0);
+        assert_eq!((self.table.sessions(), self.half_open()), (0, 0));
         for shard in &mut self.shards {
             shard.endpoint.forget_expired(now + ms(61_000));
         }
