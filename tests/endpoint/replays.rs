@@ -108,9 +108,9 @@ fn a_flood_of_authentic_first_packets_takes_bounded_memory() {
     let memory = allocation_counter::measure(|| flood(&mut server, 16..FLOOD));
     let stats = server.stats();
     assert_eq!((stats.dropped_queue_full, server.endpoint.len()), (u64::from(FLOOD) - 16, 16), "{stats:?}");
-    // Two generations of 32,768 slots of 8 bytes, and one of half the size while it grows.
-    assert!(memory.bytes_max < 1_000_000, "{memory:?}");
-    assert!(memory.bytes_current < 600_000, "{memory:?}");
+    // 12 bytes for each of 16,384 packets, and a third of that while it grows.
+    assert!(memory.bytes_max < 300_000, "{memory:?}");
+    assert!(memory.bytes_current < 200_000, "{memory:?}");
     server.take_accepted().unwrap();
     server.receive_one(NOW, client(FLOOD), &honest);
     assert!(server.endpoint.find(client(FLOOD), 1).is_some());

@@ -131,6 +131,10 @@ impl ShardTable for Owners {
         lock(&self.first_packets).remember(identity)
     }
 
+    fn remember_resend(&self, identity: u64) -> bool {
+        lock(&self.first_packets).remember_resend(identity)
+    }
+
     fn remember_sent(&self, identity: u64) {
         lock(&self.first_packets).remember_sent(identity);
     }

@@ -56,6 +56,15 @@ pub(super) enum Beginning {
     NoHello,
 }
 
+/// Which memory a packet goes to that would begin a session.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// It does.
+    First,
+    /// Another one has begun it.
+    Resend,
+}
+
 impl Admission {
     pub(super) fn new(config: &KcpConfig, key: HashKey) -> Self {
         // Where sessions are to agree on keys, and there are none to do that with, none is accepted.
@@ -99,6 +108,7 @@ impl Admission {
     /// Whether `run`, which is of no session, begins one. Packets that do are remembered.
     pub(super) fn judge(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> Beginning {
         let (mut by_hello, mut by_push, mut no_hello, mut replayed) = (false, false, false, 0);
+        let mut begun = false;
         for packet in run.chunks(batch.stride) {
             let begins = match begins_session(batch.opened.frame.payload(packet)) {
                 Begins::Hello if self.takes_hello => &mut by_hello,
@@ -109,14 +119,17 @@ impl Admission {
                 }
                 Begins::Hello | Begins::No => continue,
             };
-            if self.is_new(packet, batch, decryptor) {
+            // One that is behind another is of the same session.
+            let kind = if begun { Kind::Resend } else { Kind::First };
+            if self.is_new(packet, kind, batch, decryptor) {
                 *begins = true;
+                begun = true;
             } else {
                 replayed += 1;
             }
         }
         // Nobody can be answered at port 0.
-        if !(by_hello || by_push) || batch.source.port() == 0 {
+        if !begun || batch.source.port() == 0 {
             return if no_hello { Beginning::NoHello } else { Beginning::None { replayed } };
         }
         Beginning::New { by_hello }
@@ -128,7 +141,7 @@ impl Admission {
     pub(super) fn remember_resends(&mut self, run: &[u8], batch: &Batch, decryptor: &mut Decryptor) {
         for packet in run.chunks(batch.stride) {
             if self.begins_session(batch.opened.frame.payload(packet)) {
-                self.is_new(packet, batch, decryptor);
+                self.is_new(packet, Kind::Resend, batch, decryptor);
             }
         }
     }
@@ -143,15 +156,17 @@ impl Admission {
     }
 
     /// Whether a packet that begins a session was never seen; remembers it.
-    fn is_new(&mut self, packet: &[u8], batch: &Batch, decryptor: &mut Decryptor) -> bool {
+    fn is_new(&mut self, packet: &[u8], kind: Kind, batch: &Batch, decryptor: &mut Decryptor) -> bool {
         let identity = decryptor.authentic_identity(batch, packet);
-        identity.is_none_or(|identity| self.is_new_identity(identity))
+        identity.is_none_or(|identity| self.is_new_identity(identity, kind))
     }
 
-    fn is_new_identity(&mut self, identity: u64) -> bool {
-        match &self.shard {
-            None => self.first_packets.remember(identity),
-            Some(shard) => shard.remember_first(identity),
+    fn is_new_identity(&mut self, identity: u64, kind: Kind) -> bool {
+        match (&self.shard, kind) {
+            (None, Kind::First) => self.first_packets.remember(identity),
+            (None, Kind::Resend) => self.first_packets.remember_resend(identity),
+            (Some(shard), Kind::First) => shard.remember_first(identity),
+            (Some(shard), Kind::Resend) => shard.remember_resend(identity),
         }
     }
 
@@ -159,7 +174,7 @@ impl Admission {
     #[cfg(feature = "noise")]
     pub(super) fn takes_early_data(&mut self, identity: u64) -> bool {
         // Somebody who is not known yet must not take the place of the address's session.
-        self.latest.is_none() && self.is_new_identity(identity)
+        self.latest.is_none() && self.is_new_identity(identity, Kind::First)
     }
 
     /// Remembers a packet that was sent from here and would begin a session.

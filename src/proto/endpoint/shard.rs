@@ -67,8 +67,12 @@ pub trait ShardTable: fmt::Debug + Send + Sync {
     fn sessions(&self) -> usize;
 
     /// Remembers a packet that begins a session, by its identity; returns whether it is new. The last 16,384 at least are to be
-    /// remembered, and as many of those that were [sent](Self::remember_sent).
+    /// remembered, and beside them as many [resends](Self::remember_resend) and of those that were [sent](Self::remember_sent).
     fn remember_first(&self, identity: u64) -> bool;
+
+    /// Remembers a packet that would begin a session again which another one has begun; returns whether it is new. To
+    /// [`remember_first`](Self::remember_first) it is not new from then on.
+    fn remember_resend(&self, identity: u64) -> bool;
 
     /// Remembers a packet that was sent from here, and would begin a session if somebody sent it back: to
     /// [`remember_first`](Self::remember_first) it is not new.
@@ -165,6 +169,10 @@ impl Shard {
 
     pub(super) fn remember_first(&self, identity: u64) -> bool {
         self.table.remember_first(identity)
+    }
+
+    pub(super) fn remember_resend(&self, identity: u64) -> bool {
+        self.table.remember_resend(identity)
     }
 
     pub(super) fn remember_sent(&self, identity: u64) {

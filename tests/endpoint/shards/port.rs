@@ -90,6 +90,10 @@ impl ShardTable for Table {
         !contents.sent.contains(&identity) && contents.received.insert(identity)
     }
 
+    fn remember_resend(&self, identity: u64) -> bool {
+        self.remember_first(identity)
+    }
+
     fn remember_sent(&self, identity: u64) {
         self.contents.lock().unwrap().sent.insert(identity);
     }
