@@ -63,6 +63,8 @@ pub(super) struct Pipeline {
     adaptive: Option<Box<Adaptive>>,
     adaptive_limits: Option<Box<AdaptiveFec>>,
     decoder: Option<Box<Decoder>>,
+    /// Anybody may have begun the session: its FEC gets no more memory and work than where none is expected.
+    peer_is_unproven: bool,
     parity_sent: u64,
 }
 
@@ -266,8 +268,17 @@ impl Pipeline {
 
     /// A session that sends FEC expects it of its peer too.
     fn expect_fec(&mut self, own: &ReedSolomon) {
-        if let Some(decoder) = &mut self.decoder {
+        if let Some(decoder) = self.decoder.as_mut().filter(|_| !self.peer_is_unproven) {
             decoder.expect((own.data_shards(), own.parity_shards()));
+        }
+    }
+
+    /// Whether the peer has still to show that it hears this end.
+    pub(super) fn set_peer_unproven(&mut self, unproven: bool) {
+        self.peer_is_unproven = unproven;
+        let own = self.encoder.as_ref().map(|encoder| encoder.shards()).filter(|_| !unproven);
+        if let (Some(decoder), Some(own)) = (&mut self.decoder, own) {
+            decoder.expect(own);
         }
     }
 
@@ -365,7 +376,10 @@ impl Pipeline {
             return OutOfBand::parse(packet.shard).map(Some).ok_or(PacketError::Fec);
         }
         let own = self.encoder.as_ref().map(|encoder| encoder.shards());
-        let decoder = self.decoder.get_or_insert_with(|| Box::new(Decoder::expecting(own)));
+        let unproven = self.peer_is_unproven;
+        let decoder = self.decoder.get_or_insert_with(|| {
+            Box::new(if unproven { Decoder::beside(own) } else { Decoder::expecting(own) })
+        });
         let place = place.map(|place| place.forward(fec::HEADER_LEN));
         let deliver = |segments: &[u8], origin| {
             // Segments that FEC recovered lie in memory of the decoder, which reuses it.

@@ -2,7 +2,7 @@
 
 use kcp9::{
     KcpConfig,
-    proto::{Connection, Instant},
+    proto::{Connection, Instant, Random, SessionSeed},
 };
 
 const CONV: u32 = 7;
@@ -11,7 +11,7 @@ const REST: u64 = 8 << 10;
 
 /// The most bytes that a session allocates in a flood of `count` FEC packets, whose groups have `data` and `parity` shards as long as
 /// they are sent in order. Then anything comes.
-fn most(config: &KcpConfig, data: u32, parity: u32, lengths: &[usize], count: u32) -> u64 {
+fn most(new: &dyn Fn() -> Connection, data: u32, parity: u32, lengths: &[usize], count: u32) -> u64 {
     let mut packet: Vec<u8> = (0..70_000).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     let mut state = u64::from(data);
     let mut random = move || {
@@ -20,7 +20,7 @@ fn most(config: &KcpConfig, data: u32, parity: u32, lengths: &[usize], count: u3
     };
     let lead = 6 * (data + parity);
     let flood = || {
-        let mut session = Connection::new(CONV, config, Instant::ZERO);
+        let mut session = new();
         let mut next = 0;
         for n in 0..lead + count {
             // In order, at random within some groups, far ahead, and against all order.
@@ -50,16 +50,50 @@ fn most(config: &KcpConfig, data: u32, parity: u32, lengths: &[usize], count: u3
     info.bytes_max
 }
 
+struct Constant;
+
+impl Random for Constant {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(1);
+    }
+}
+
+fn with_peer(config: &KcpConfig) -> Connection {
+    Connection::new(CONV, config, Instant::ZERO)
+}
+
+fn accepted(config: &KcpConfig) -> Connection {
+    Connection::accept(CONV, config, Instant::ZERO, SessionSeed::new(&mut Constant))
+}
+
 #[test]
 fn a_flood_of_fec_packets_holds_no_more_than_is_said() {
     let without = KcpConfig::default();
     let with = KcpConfig::builder().fec(10, 3).build().unwrap();
     for (data, parity) in [(10, 3), (1, 1), (1, 255), (30, 15), (128, 128), (255, 1), (200, 55)] {
         for lengths in [&[0][..], &[1_370], &[0, 1_370], &[0, 1_370, 9_000, 60_000]] {
-            let unexpected = most(&without, data, parity, lengths, 20_000);
+            let unexpected = most(&|| with_peer(&without), data, parity, lengths, 20_000);
             assert!(unexpected <= (64 << 10) + REST, "{data}/{parity} of {lengths:?}: {unexpected}");
-            let expected = most(&with, data, parity, lengths, 20_000);
+            let expected = most(&|| with_peer(&with), data, parity, lengths, 20_000);
             assert!(expected <= (2 << 20) + REST, "{data}/{parity} of {lengths:?}: {expected}");
         }
+    }
+}
+
+/// Anybody can begin many sessions in the names of others.
+#[test]
+fn a_half_open_session_holds_no_more_of_fec_than_one_without() {
+    let with = KcpConfig::builder().fec(10, 3).build().unwrap();
+    for (data, parity) in [(10, 3), (30, 15), (128, 128), (200, 55)] {
+        let half_open = most(&|| accepted(&with), data, parity, &[1_370], 20_000);
+        assert!(half_open <= (64 << 10) + REST, "{data}/{parity}: {half_open}");
+        let validated = || {
+            let mut session = accepted(&with);
+            session.set_validated();
+            session
+        };
+        let validated = most(&validated, data, parity, &[1_370], 20_000);
+        assert!(validated <= (2 << 20) + REST, "{data}/{parity}: {validated}");
+        assert!(data + parity < 100 || validated > 256 << 10, "{data}/{parity}: {validated}");
     }
 }

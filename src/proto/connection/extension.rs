@@ -88,6 +88,7 @@ impl Connection {
         let mut connection = Self::starting_at(conv, config, now, first_sn);
         connection.arq.set_accepted(None);
         connection.arq.begin_validation();
+        connection.pipeline.set_peer_unproven(true);
         connection.begin_extension(Role::Accepts, config, now, seed);
         connection
     }

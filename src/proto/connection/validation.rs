@@ -20,8 +20,7 @@ impl Connection {
     pub fn set_validated(&mut self) {
         if self.arq.is_validating() {
             self.arq.finish_validation();
-            self.end_events.add(EndEvents::VALIDATED);
-            tell!(validated());
+            self.after_validation();
         }
     }
 
@@ -72,6 +71,7 @@ impl Connection {
     /// Notes that the address was validated by what has just come in.
     #[cold]
     pub(super) fn after_validation(&mut self) {
+        self.pipeline.set_peer_unproven(false);
         self.end_events.add(EndEvents::VALIDATED);
         tell!(validated());
     }

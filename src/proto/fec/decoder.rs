@@ -77,14 +77,19 @@ impl Decoder {
     /// A decoder for a session that itself sends groups of `own` data and parity packets. A peer with the same group size is
     /// not reported. Where the session sends none, it expects none, and keeps little.
     pub(in crate::proto) fn expecting(own: Option<(usize, usize)>) -> Self {
-        let mut decoder = Self { peer_check: PeerCheck::new(own.map(Shards::from)), ..Self::default() };
+        let mut decoder = Self::beside(own);
         if let Some(own) = own {
             decoder.expect(own);
         }
         decoder
     }
 
-    /// The session sends groups of `own` data and parity packets now, and expects that its peer has FEC.
+    /// As [`expecting`](Self::expecting), but it keeps little until it is told to [`expect`](Self::expect) more.
+    pub(in crate::proto) fn beside(own: Option<(usize, usize)>) -> Self {
+        Self { peer_check: PeerCheck::new(own.map(Shards::from)), ..Self::default() }
+    }
+
+    /// The session sends groups of `own` data and parity packets, and expects that its peer has FEC from now on.
     pub(in crate::proto) fn expect(&mut self, own: (usize, usize)) {
         self.limits.expect(own.into());
     }

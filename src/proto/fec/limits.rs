@@ -1,6 +1,7 @@
 //! How much memory and work the FEC of a peer may take: enough for what is expected of it, and little where nothing is.
 //!
-//! Without a cipher anybody can send FEC packets, valid ones too, to a session that was not configured to have any.
+//! Without a cipher anybody can send FEC packets, valid ones too, to a session that was not configured to have any. And anybody can
+//! begin sessions: of a peer that has not shown yet that it hears this end, none is expected.
 //!
 //! # Memory
 //!
