@@ -79,7 +79,7 @@ impl Default for KcpConfig {
             // Nor are there keys for this.
             #[cfg(feature = "noise")]
             noise: None,
-            // More packets than a path duplicates within. It takes 8 KiB at most, which an idle session keeps.
+            // More packets than a path duplicates within. It takes 6 KiB at most in both directions together, and an idle session keeps 2.
             replay_window: 256,
             // Peers that do not know datagrams may take one for another conversation.
             datagram_queue: 0,
