@@ -65,7 +65,9 @@ impl Server {
                     Packet { at: now, to, conv, len: packet.len(), has_message: messages.count() > 0 }
                 }));
             }
-            now = self.host.poll_timeout().map_or(Instant::from_micros(u64::MAX), |at| at.max(now));
+            let next = self.host.poll_timeout().unwrap_or(until + ms(1));
+            assert!(next > now, "what was due is still due");
+            now = next;
         }
     }
 
