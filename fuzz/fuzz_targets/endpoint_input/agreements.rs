@@ -5,8 +5,7 @@
 //!   hour later, from elsewhere and back to their senders, while clients move, keys change and the server is started again;
 //! * a session begins for a client that has its keys and for no other, once for each, or says that it may be a recording;
 //! * each end reads a prefix of what the other end of the same handshake has written, and nothing of it is sent in the clear;
-//! * there are no more agreements and sessions than the limits allow, and an answer is no longer than its cause;
-//! * whatever was done, a client that comes afterwards is served.
+//! * the limits of agreements and sessions hold, no answer is longer than its cause, and a client that comes afterwards is served.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
