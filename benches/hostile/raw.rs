@@ -41,26 +41,8 @@ const PATTERNS: [(&str, Burst); 6] = [
     ("ordinary: a full PUSH in order", |first| {
         ((0..BURST).map(|at| push(first + at, (FULL - HEADER_LEN) as u32)).collect(), BURST)
     }),
-    ("56 PUSHes of a byte behind a gap, then 56 that close it", |first| {
-        let pairs = (0..BURST / 2).map(|pair| first + pair * (OF_A_BYTE + 1));
-        let of_pair = |first| {
-            [
-                (0..OF_A_BYTE).flat_map(|at| push(first + OF_A_BYTE - at, 1)).collect(),
-                (0..OF_A_BYTE).flat_map(|at| push(first + at, 1)).collect(),
-            ]
-        };
-        (pairs.flat_map(of_pair).collect(), BURST / 2 * (OF_A_BYTE + 1))
-    }),
-    ("58 empty PUSHes behind a gap, then 58 that close it", |first| {
-        let pairs = (0..BURST / 2).map(|pair| first + pair * (EMPTY + 1));
-        let of_pair = |first| {
-            [
-                (0..EMPTY).flat_map(|at| push(first + EMPTY - at, 0)).collect(),
-                (0..EMPTY).flat_map(|at| push(first + at, 0)).collect(),
-            ]
-        };
-        (pairs.flat_map(of_pair).collect(), BURST / 2 * (EMPTY + 1))
-    }),
+    ("56 PUSHes of a byte behind a gap, then 56 that close it", |first| gaps(first, OF_A_BYTE, 1)),
+    ("58 empty PUSHes behind a gap, then 58 that close it", |first| gaps(first, EMPTY, 0)),
     ("56 PUSHes of a byte in order", |first| {
         let packet = |nth| (0..OF_A_BYTE).flat_map(|at| push(first + nth * OF_A_BYTE + at, 1)).collect();
         ((0..BURST).map(packet).collect(), BURST * OF_A_BYTE)
@@ -74,6 +56,16 @@ const PATTERNS: [(&str, Burst); 6] = [
         ((0..BURST).map(|_| wask.repeat(EMPTY as usize)).chain([push(first, 0)]).collect(), 1)
     }),
 ];
+
+/// By turns a packet of `count` PUSHes with `len` bytes each behind a gap, and one that closes it and repeats all but the last of them.
+fn gaps(first: u32, count: u32, len: u32) -> (Vec<Vec<u8>>, u32) {
+    let of_gap = |first: u32| {
+        let behind = (0..count).flat_map(|at| push(first + count - at, len)).collect();
+        [behind, (0..count).flat_map(|at| push(first + at, len)).collect()]
+    };
+    let firsts = (0..BURST / 2).map(|gap| first + gap * (count + 1));
+    (firsts.flat_map(of_gap).collect(), BURST / 2 * (count + 1))
+}
 
 fn header(cmd: Command, sn: u32) -> SegmentHeader {
     SegmentHeader { conv: CONV, cmd, frg: 0, wnd: 1_024, ts: 5, sn, una: 1, len: 0 }

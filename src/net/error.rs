@@ -35,7 +35,7 @@ use crate::proto::{CloseReason, DatagramSendError, ReadError, WriteError};
 /// | [`Replaced`](Self::Replaced) | `ConnectionReset` | the peer began another session in its place |
 /// | [`Evicted`](Self::Evicted) | `ConnectionReset` | the peer did not answer, and the session gave way to another one |
 /// | [`ConvInUse`](Self::ConvInUse) | `AddrInUse` | the socket has a session with this peer and conv |
-/// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | the socket has sessions with this peer under another cipher, or of which only the one or the others agree on keys |
+/// | [`OtherCipher`](Self::OtherCipher) | `InvalidInput` | sessions of one socket with one peer must have the same cipher, and agree on keys all or none |
 /// | [`NoKey`](Self::NoKey), [`OtherKind`](Self::OtherKind) | `InvalidInput` | the key of accepted sessions cannot be replaced by this one |
 /// | [`RuntimeGone`](Self::RuntimeGone) | `NotConnected` | the Tokio runtime of the socket was shut down |
 /// | [`Network`](Self::Network) | the system's | nothing could be sent, for that reason, until the peer counted as dead or it was clear that the reason stays |
@@ -92,8 +92,8 @@ pub enum KcpError {
     Evicted,
     /// The socket already has a session with the same peer and conv.
     ConvInUse,
-    /// The socket has a session with the same peer and another cipher, or only one of both agrees on keys. Their packets could not be
-    /// told apart.
+    /// The socket has a session with the same peer that has another cipher, or that agrees on keys while this one does not, or the
+    /// other way round. Their packets could not be told apart.
     OtherCipher,
     /// A key was to be [replaced](crate::KcpListener::rotate_key) where nothing is accepted, or nothing is encrypted.
     NoKey,
@@ -267,7 +267,7 @@ impl fmt::Display for KcpError {
             Self::Evicted => "the peer did not answer, and the session gave way to another one",
             Self::ConvInUse => "the socket already has this conversation with this peer",
             Self::OtherCipher => {
-                "the socket has streams to this peer with another cipher, or with key agreement and without, which it cannot tell apart"
+                "streams of one socket to one peer must have the same cipher, and agree on keys all or none"
             }
             Self::RuntimeGone => "the runtime that served the socket was shut down",
             Self::NotFollowed => "the peer does not follow to another address",

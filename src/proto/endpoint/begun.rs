@@ -41,10 +41,12 @@ impl Endpoint {
     }
 
     /// Tells the key under which the packets of a session are found that was begun by [`connect_sealed`](Self::connect_sealed):
-    /// [`Connection::route_key`](crate::proto::Connection::route_key), as soon as a packet has brought it. To be called before anything
-    /// else is polled, as what lies behind that packet may be sealed; without it, the session hears nothing. Calls for other sessions have no effect.
+    /// [`Connection::route_key`](crate::proto::Connection::route_key), as soon as a packet has brought it. Without this call, the session
+    /// hears nothing more. It belongs before the next [`poll_routed`](Self::poll_routed): what lies behind that packet may be
+    /// sealed. For other sessions it has no effect.
     ///
-    /// Mostly all sessions with a peer have one key. One that was started again with other keys has another: the last eight are tried.
+    /// A peer tells the same key to all of its sessions, and another one after it was started again with other keys. The last eight keys
+    /// of an address are tried.
     #[cfg(feature = "noise")]
     pub fn set_route_key(&mut self, handle: Handle, key: &RouteKey) {
         let Some(entry) = self.routes.get(handle) else { return };

@@ -99,15 +99,15 @@ impl Endpoint {
         }
     }
 
-    /// When a session that these packets begin may send a message beyond three times of them.
+    /// When a session that the packets in `range` begin may send a message beyond three times their bytes.
     pub(super) fn message_at(
         &self,
         now: Instant,
         ip: IpAddr,
         validated: bool,
-        packets: &Range<usize>,
+        range: &Range<usize>,
     ) -> Instant {
-        if validated { now } else { self.half_open.message_at(now, ip, packets.len()) }
+        if validated { now } else { self.half_open.message_at(now, ip, range.len()) }
     }
 
     /// Drops what the caller was offered and did not answer.

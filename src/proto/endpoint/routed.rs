@@ -132,8 +132,8 @@ impl core::error::Error for MoveError {}
 pub enum ConnectError {
     /// The endpoint has a session of the conversation with the peer.
     ConvInUse(Handle),
-    /// The sessions with the peer have another cipher, or either they agree on keys or this one. Which one a packet needs cannot be
-    /// told before it is decrypted.
+    /// The sessions with the peer have another cipher, or they agree on keys and this one does not, or the other way round. Which of
+    /// them a packet is for cannot be told before it is decrypted.
     OtherCipher,
     /// The endpoint is one of several behind one port. What the peer answers may arrive at another one.
     IsShard,
@@ -144,7 +144,7 @@ impl fmt::Display for ConnectError {
         f.write_str(match self {
             Self::ConvInUse(_) => "the conversation number is in use with this peer",
             Self::OtherCipher => {
-                "other sessions with this peer have another cipher, or differ in whether they agree on keys"
+                "sessions with one peer must have the same cipher, and agree on keys all or none"
             }
             Self::IsShard => "the endpoint is one of several behind one port",
         })
