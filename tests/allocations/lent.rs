@@ -1,4 +1,5 @@
-//! What an application receives as a message is lent to it out of a buffer that many packets were put into, not copied for it.
+//! What an application receives as a message is lent to it out of a buffer that many packets were put into, not copied for it. But what it
+//! keeps holds no more memory than a few times its own length, whatever came with it.
 
 use std::time::Duration;
 
@@ -50,4 +51,34 @@ fn messages_are_slices_of_the_buffer_that_they_came_in() {
     let side_by_side =
         messages.windows(2).filter(|pair| pair[0].as_ptr_range().end == pair[1].as_ptr()).count();
     assert!(side_by_side >= 3, "{side_by_side} of {MESSAGES} lie behind the one before");
+}
+
+/// Of a few long datagrams and a short one the application keeps the short one, again and again.
+#[test]
+fn a_datagram_that_is_kept_holds_nothing_but_itself() {
+    const KEPT: usize = 100;
+    let config = KcpConfig::builder().datagram_queue(1 << 20).build().unwrap();
+    let mut buffer = vec![0; 65_536];
+    for len in [1, 20, 300, 1_388] {
+        let mut kept = Vec::with_capacity(KEPT);
+        let info = allocation_counter::measure(|| {
+            let mut sender = Connection::new(7, &config, NOW);
+            let mut receiver = Connection::new(7, &config, NOW);
+            for number in 0..KEPT {
+                for len in [1_388, len, 1_300, 1_200] {
+                    sender.send_datagram(&vec![number as u8; len]).unwrap();
+                }
+                while let Some(sent) = sender.poll_transmit(NOW, &mut buffer) {
+                    for packet in buffer[..sent.len].chunks_mut(sent.stride) {
+                        receiver.handle_packet(NOW, packet).unwrap();
+                    }
+                }
+                let mut datagrams: Vec<_> = std::iter::from_fn(|| receiver.recv_datagram()).collect();
+                assert_eq!(datagrams.len(), 4);
+                kept.push(datagrams.swap_remove(1));
+            }
+        });
+        assert!(kept.iter().enumerate().all(|(number, kept)| kept[..] == vec![number as u8; len]));
+        assert_eq!(info.bytes_current, (KEPT * len) as i64, "{len} bytes each");
+    }
 }

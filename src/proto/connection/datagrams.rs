@@ -65,8 +65,7 @@ impl Connection {
     }
 
     /// Takes the datagram that has waited longest; `None` when none waits. Datagrams that arrived before the session ended can
-    /// still be taken. A datagram shares memory with others that arrived about the same time, and that memory is freed with
-    /// the last of them.
+    /// still be taken. A datagram has memory of its own, and may be kept for long.
     pub fn recv_datagram(&mut self) -> Option<Bytes> {
         self.datagrams.read()
     }
