@@ -549,12 +549,19 @@ impl Socket {
                     let block = blocks.next().and_then(Arc::get_mut);
                     IoSliceMut::new(block.map(|block| &mut block[..]).unwrap_or_default())
                 });
-                self.state.recv(UdpSockRef::from(self.io.socket()), &mut slices, meta)?
+                #[cfg(all(test, target_os = "linux"))]
+                let slices = &mut slices[..self.faults.most_filled(N)];
+                self.state.recv(UdpSockRef::from(self.io.socket()), &mut slices[..], meta)?
             };
             for (block, meta) in blocks.iter_mut().zip(&meta[..count]) {
                 let (peer, local_ip) = (meta.addr, meta.dst_ip);
                 let ecn = meta.ecn.map_or(EcnCodepoint::NotEct, |ecn| EcnCodepoint::from_bits(ecn as u8));
-                handle(Received { peer, local_ip, block, len: meta.len, stride: meta.stride.max(1), ecn });
+                let received =
+                    Received { peer, local_ip, block, len: meta.len, stride: meta.stride.max(1), ecn };
+                #[cfg(all(test, target_os = "linux"))]
+                self.faults.deliver(received, handle);
+                #[cfg(not(all(test, target_os = "linux")))]
+                handle(received);
             }
             self.was_single.store(count == 1 && meta[0].len <= meta[0].stride, Ordering::Relaxed);
             // A slot that stayed empty shows that nothing was left. That saves the call that would find nothing.

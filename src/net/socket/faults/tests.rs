@@ -3,6 +3,7 @@
 mod harness;
 #[cfg(feature = "noise")]
 mod keys;
+mod parts;
 
 use std::{
     boxed::Box,
@@ -40,6 +41,9 @@ async fn no_byte_is_lost_whatever_fails_at_random() {
         let pair = Pair::new(KcpConfig::default()).await;
         for faults in pair.faults() {
             faults.set(random_faults(Rng(rng.next())));
+            let [mut stops, mut cuts] = [Rng(rng.next()), Rng(rng.next())];
+            faults.stop_receiving(move |slots| if stops.chance(10) { 1 } else { slots });
+            faults.cut_joined(move |packets| 1 + cuts.next() as usize % packets);
         }
         for (socket, end) in pair.transfer(LEN).await.iter().zip(["client", "server"]) {
             let stats = socket.stats().socket;
