@@ -13,17 +13,17 @@ const PAYLOAD: usize = FULL - HEADER_LEN;
 const SEGMENTS: u32 = (FULL / HEADER_LEN) as u32;
 
 /// Subtypes of the extensions.
-mod subtype {
-    pub(super) const HELLO: u8 = 0x01;
-    pub(super) const ANSWER: u8 = 0x02;
-    pub(super) const RETRY: u8 = 0x03;
-    pub(super) const FIN: u8 = 0x04;
-    pub(super) const ABORT: u8 = 0x06;
-    pub(super) const RESET: u8 = 0x07;
-    pub(super) const PING: u8 = 0x08;
-    pub(super) const PONG: u8 = 0x09;
-    pub(super) const ECN: u8 = 0x0a;
-    pub(super) const UNKNOWN: u8 = 0x7f;
+pub(crate) mod subtype {
+    pub(crate) const HELLO: u8 = 0x01;
+    pub(crate) const ANSWER: u8 = 0x02;
+    pub(crate) const RETRY: u8 = 0x03;
+    pub(crate) const FIN: u8 = 0x04;
+    pub(crate) const ABORT: u8 = 0x06;
+    pub(crate) const RESET: u8 = 0x07;
+    pub(crate) const PING: u8 = 0x08;
+    pub(crate) const PONG: u8 = 0x09;
+    pub(crate) const ECN: u8 = 0x0a;
+    pub(crate) const UNKNOWN: u8 = 0x7f;
 }
 
 type Make = fn(&mut Victim, u32) -> Vec<u8>;
@@ -117,12 +117,12 @@ fn extensions(victim: &Victim, subtype: u8, tag: u32, body: impl Fn(u32) -> Vec<
     (0..(FULL / one) as u32).flat_map(|at| extension(victim, subtype, tag, &body(at))).collect()
 }
 
-fn token(number: u32) -> Vec<u8> {
+pub(crate) fn token(number: u32) -> Vec<u8> {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().to_vec()
 }
 
 /// The body of a HELLO or an ANSWER.
-fn hello(id: u64, fields: &[u8]) -> Vec<u8> {
+pub(crate) fn hello(id: u64, fields: &[u8]) -> Vec<u8> {
     let mut body = b"kcp9\x01\x01\0\0".to_vec();
     body.extend(0_u32.to_le_bytes());
     body.extend(id.to_le_bytes());
@@ -131,7 +131,7 @@ fn hello(id: u64, fields: &[u8]) -> Vec<u8> {
     body
 }
 
-fn field(kind: u8, value: &[u8]) -> Vec<u8> {
+pub(crate) fn field(kind: u8, value: &[u8]) -> Vec<u8> {
     [&[kind][..], &(value.len() as u16).to_le_bytes(), value].concat()
 }
 
@@ -142,7 +142,7 @@ fn padded_hello(victim: &Victim, id: u64) -> Vec<u8> {
 }
 
 /// The id of another peer: the low half is its tag.
-fn id(number: u32) -> u64 {
+pub(crate) fn id(number: u32) -> u64 {
     u64::from(number.wrapping_mul(0x9e37_79b1)) << 8 | 0x8000_0001
 }
 
