@@ -50,6 +50,7 @@ fn nothing_is_wrong_and_nothing_is_left() {
     let seconds = std::env::var("KCP9_SOAK_SECONDS").map_or(SECONDS, |seconds| seconds.parse().unwrap());
     let seed = std::env::var("KCP9_SOAK_SEED").map_or(1, |seed| seed.parse().unwrap());
     println!("{seconds} s, seed {seed} (KCP9_SOAK_SEED)");
+    memory::share_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(soak(Duration::from_secs(seconds), Rng::new(seed)));
 }
