@@ -88,15 +88,19 @@ fn link(queue: f64) -> LinkSettings {
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation delay -- --ignored"]
 fn sessions_fill_a_link_evenly_and_its_queue_drops_nothing() {
-    for (count, queue, longest) in
-        [(1, 1.0, 6.0), (2, 1.0, 12.0), (8, 1.0, 25.0), (8, 4.0, 25.0), (8, 0.25, 12.5)]
-    {
+    for (count, queue, longest, most_dropped) in [
+        (1, 1.0, 6.0, 0.0),
+        (2, 1.0, 12.0, 0.0),
+        (8, 1.0, 25.0, 0.0),
+        (8, 4.0, 25.0, 0.0),
+        (8, 0.25, 12.5, 0.005),
+    ] {
         for seed in 0..2 {
             let times = [5 * SECOND, 5 * SECOND];
             let outcome = run(seed, &delay(count), &link(queue), Duration::ZERO, times);
             let what = format!("seed {seed}, {count} sessions, queue {queue}: {outcome:.4?}");
             assert!(outcome.share() >= 0.93 && outcome.fairness() >= 0.93, "{what}");
-            assert!(outcome.dropped <= 0.002 && outcome.queue <= longest, "{what}");
+            assert!(outcome.dropped <= most_dropped && outcome.queue <= longest, "{what}");
         }
     }
 }

@@ -60,6 +60,21 @@ impl Curve {
         }
     }
 
+    /// One with K = 0 that has grown to `cwnd` since `since`, but at most from half of that on.
+    pub(super) fn grown(now: Instant, since: Instant, cwnd: u64, mtu: u64) -> Self {
+        let zero = Self::new(since, 0, 0, None, mtu);
+        let mut time = now - since;
+        while zero.w_cubic(time, mtu) > cwnd / 2 {
+            time = time / 8 * 7;
+        }
+        let w_max = cwnd - zero.w_cubic(time, mtu);
+        Self {
+            epoch_start: since + (now - since).saturating_sub(time),
+            w_max,
+            ..Self::new(now, cwnd, 0, None, mtu)
+        }
+    }
+
     /// The window did not grow for `time`.
     pub(super) fn pause(&mut self, time: Duration) {
         self.epoch_start += time;

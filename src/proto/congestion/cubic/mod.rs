@@ -125,9 +125,10 @@ impl Cubic {
         }
     }
 
-    /// One that goes on in congestion avoidance with a window of `cwnd` bytes.
-    pub(super) fn in_avoidance(mtu: u64, cwnd: u64, srtt: Duration) -> Self {
-        Self { cwnd, ssthresh: Some(cwnd), srtt: Some(srtt), ..Self::new(mtu as usize) }
+    /// One that goes on in congestion avoidance with a window of `cwnd` bytes, to which it has grown since `since` without a loss.
+    pub(super) fn in_avoidance(now: Instant, mtu: u64, cwnd: u64, srtt: Duration, since: Instant) -> Self {
+        let curve = Curve::grown(now, since, cwnd, mtu);
+        Self { cwnd, ssthresh: Some(cwnd), srtt: Some(srtt), curve: Some(curve), ..Self::new(mtu as usize) }
     }
 
     fn is_slow_start(&self) -> bool {

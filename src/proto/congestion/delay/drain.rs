@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::loss_level::MEASUREMENT;
 use crate::proto::{
     congestion::{Acked, Lost},
     time::{Instant, Micros},
@@ -9,14 +10,17 @@ use crate::proto::{
 
 /// How long the queue may not have been seen empty.
 pub(super) const INTERVAL: Duration = Duration::from_millis(2_500);
-/// How long a drain lasts, in rounds: until what was in flight before it is confirmed, and two rounds of its own. Beside others,
-/// who fill what it leaves, it is shorter and comes half as often.
+/// How long a drain lasts, in rounds: until what was in flight before it is confirmed, and two rounds of its own; one round less where
+/// round trips are still half as long again as the path, so that one more would not empty the queue.
 const ROUNDS: u8 = 3;
-const ROUNDS_BESIDE_OTHERS: u8 = 2;
-/// From so many drains in a row on that have found a queue that stays, it is taken to stay for long.
-const LASTING: u8 = 4;
+const ROUNDS_OF_LONG_QUEUE: u8 = 2;
+/// Rounds of a drain that measures losses, at most.
+const MOST_ROUNDS: u8 = 8;
+/// Beside others, the interval doubles each time that they are found, so often.
+const MOST_DOUBLINGS: u8 = 3;
 /// Time from a drain to the next one for losses, and to the next one that is joined.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(1_000);
+const HASTE_INTERVAL: Duration = Duration::from_millis(500);
 const JOIN_INTERVAL: Duration = Duration::from_millis(1_500);
 /// Round trips fall if they become shorter by this and by a sixteenth, within three rounds.
 const FALL: Duration = Duration::from_millis(3);
@@ -28,41 +32,31 @@ pub(super) enum Reason {
     Due,
     /// Somebody else drains.
     Joined,
-    /// Segments were lost at this rate, in 1024ths.
-    Losses(u64),
-}
-
-impl Reason {
-    /// The window of the drain, in tenths of what the path holds.
-    pub(super) const fn tenths(self) -> u64 {
-        match self {
-            Self::Due | Self::Joined => 8,
-            Self::Losses(_) => 4,
-        }
-    }
+    /// Startup is over.
+    Startup,
+    /// More was lost than the path's own.
+    Losses,
 }
 
 /// One drain.
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) reason: Reason,
-    /// The window before it, and the shortest round trip then.
+    /// The window and the rate before it, and the shortest round trip then.
     pub(super) cwnd: u64,
+    pub(super) rate: u64,
     pub(super) base: Duration,
+    /// The window made a longer queue than is meant to be.
+    pub(super) is_too_large: bool,
     rounds: u8,
-    /// Segments that were sent within it.
-    acked: u64,
-    lost: u64,
+    /// Segments that were sent within it, and those of them that were lost.
+    pub(super) sent: u64,
+    pub(super) lost: u64,
 }
 
 impl Drain {
-    pub(super) const fn new(reason: Reason, cwnd: u64, base: Duration) -> Self {
-        Self { reason, cwnd, base, rounds: 0, acked: 0, lost: 0 }
-    }
-
-    /// Whether the loss rate within the drain was less than half of `rate`, in 1024ths.
-    pub(super) const fn lost_less_than_half(&self, rate: u64) -> bool {
-        self.lost * 1_024 * 2 < rate * (self.lost + self.acked)
+    pub(super) const fn new(reason: Reason, cwnd: u64, rate: u64, base: Duration) -> Self {
+        Self { reason, cwnd, rate, base, is_too_large: false, rounds: 0, sent: 0, lost: 0 }
     }
 }
 
@@ -71,12 +65,20 @@ impl Drain {
 pub(super) struct Drains {
     due: Instant,
     began: Instant,
+    /// When the drain before that began.
+    began_before: Instant,
     empty_at: Instant,
     current: Option<Drain>,
     /// How many in a row have found a queue that stays.
     failed: u8,
+    /// How often in a row others were found to be there still.
+    found: u8,
+    /// The last one has found the queue empty, and the path no shorter than it was thought to be.
+    is_sure: bool,
     /// Standing round trips of the last rounds.
     before: [Micros; 3],
+    /// The next one is the first behind Startup.
+    is_first: bool,
 }
 
 impl Drains {
@@ -84,15 +86,24 @@ impl Drains {
         Self {
             due: now + INTERVAL,
             began: now,
+            began_before: now,
             empty_at: now,
             current: None,
             failed: 0,
+            found: 0,
+            is_sure: false,
             before: Default::default(),
+            is_first: true,
         }
     }
 
     pub(super) const fn is_draining(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Whether the shortest round trip is known, and the queue was seen empty.
+    pub(super) const fn is_sure(&self) -> bool {
+        self.is_sure
     }
 
     /// When the queue was seen empty last.
@@ -102,36 +113,93 @@ impl Drains {
 
     pub(super) fn on_empty_queue(&mut self, now: Instant) {
         self.empty_at = now;
-        self.postpone(now);
+        if self.is_sure {
+            self.due = self.due.max(now + INTERVAL);
+        }
     }
 
-    pub(super) fn postpone(&mut self, now: Instant) {
-        self.due = now + INTERVAL;
+    /// There is reason to think that others are there.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.due = self.due.min(now.max(self.began + HASTE_INTERVAL));
+    }
+
+    /// Startup is over.
+    pub(super) fn begin_soon(&mut self, now: Instant, is_lossy: bool) {
+        self.due = if is_lossy { now } else { now + INTERVAL / 4 };
+    }
+
+    /// Others are there, whatever drains find. A drain costs a part of what the session has.
+    pub(super) fn begin_late(&mut self, now: Instant) {
+        self.due = now + self.interval_beside_others();
+    }
+
+    /// Others are there, and do not give way.
+    pub(super) fn begin_latest(&mut self, now: Instant) {
+        self.found = MOST_DOUBLINGS;
+        self.begin_late(now);
+    }
+
+    /// Others are there still.
+    pub(super) const fn on_others(&mut self) {
+        self.found = self.found.saturating_add(1);
+    }
+
+    /// They are gone.
+    pub(super) const fn on_alone(&mut self) {
+        self.found = 0;
+    }
+
+    fn interval_beside_others(&self) -> Duration {
+        INTERVAL * (1 << self.found.min(MOST_DOUBLINGS))
     }
 
     /// All that share the queue lose when it overflows, if not all of them: their next drains are to come at the same time.
     pub(super) fn on_congestion(&mut self, now: Instant) {
-        let latest = self.began + 3 * INTERVAL;
-        self.due = self.due.max(now + INTERVAL * 3 / 5).min(latest);
+        let later = (now + INTERVAL * 3 / 5).min(self.began + 3 * INTERVAL);
+        self.due = self.due.max(later);
     }
 
     pub(super) fn may_ask_for_losses(&self, now: Instant) -> bool {
         now - self.began >= LOSSES_INTERVAL
     }
 
-    /// Whether a drain begins now, behind a round whose standing round trip was `rtt`.
-    pub(super) fn reason(&mut self, now: Instant, rtt: Duration) -> Option<Reason> {
+    /// Whether a drain begins now, behind a round whose standing round trip was `rtt`. Behind one that is not steady, the queue may be
+    /// the session's own.
+    pub(super) fn reason(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        is_steady: bool,
+        competes: bool,
+    ) -> Option<Reason> {
+        if !is_steady {
+            self.before = Default::default();
+        }
         let fall = FALL.max(rtt / 16);
         let falls = self.before.iter().any(|before| rtt + fall < before.get());
         self.before = [self.before[1], self.before[2], rtt.into()];
-        if falls && now - self.began >= JOIN_INTERVAL {
+        let interval = if competes { self.interval_beside_others() } else { JOIN_INTERVAL };
+        if falls && now - self.began >= interval {
             return Some(Reason::Joined);
         }
-        (now >= self.due).then_some(Reason::Due)
+        let reason = if self.is_first { Reason::Startup } else { Reason::Due };
+        (now >= self.due).then_some(reason)
+    }
+
+    /// The window of a drain that begins now, in tenths of what the path holds. Who is not sure of the shortest round trip takes less:
+    /// that path may be as much shorter.
+    pub(super) const fn tenths(&self, reason: Reason, competes: bool) -> u64 {
+        match reason {
+            Reason::Due | Reason::Joined | Reason::Startup if self.is_sure || competes => 8,
+            Reason::Due | Reason::Joined | Reason::Startup => 5,
+            Reason::Losses => 4,
+        }
     }
 
     pub(super) fn begin(&mut self, now: Instant, drain: Drain) {
         self.current = Some(drain);
+        self.is_first = false;
+        self.began_before = self.began;
         self.began = now;
     }
 
@@ -139,7 +207,7 @@ impl Drains {
         if let Some(drain) = &mut self.current
             && acked.rate.sent_time >= self.began
         {
-            drain.acked += u64::from(acked.segments);
+            drain.sent += u64::from(acked.segments);
         }
     }
 
@@ -147,29 +215,44 @@ impl Drains {
         if let Some(drain) = &mut self.current
             && lost.sent_time >= self.began
         {
+            drain.sent += 1;
             drain.lost += 1;
         }
     }
 
     /// A round ends. Returns the drain that ends with it.
-    pub(super) fn end_round(&mut self, now: Instant) -> Option<Drain> {
+    pub(super) fn end_round(
+        &mut self,
+        now: Instant,
+        base: Duration,
+        rtt: Duration,
+        competes: bool,
+    ) -> Option<Drain> {
         let drain = self.current.as_mut()?;
         drain.rounds += 1;
-        if drain.rounds < if self.failed >= LASTING { ROUNDS_BESIDE_OTHERS } else { ROUNDS } {
+        let is_measured =
+            drain.reason != Reason::Losses || drain.sent >= MEASUREMENT || drain.rounds >= MOST_ROUNDS;
+        let rounds = if rtt >= base + base / 2 { ROUNDS_OF_LONG_QUEUE } else { ROUNDS };
+        if !is_measured || drain.rounds < rounds {
             return None;
         }
         let drain = self.current.take()?;
         self.before = Default::default();
-        if self.found_empty_queue() {
+        if self.empty_at >= self.began_before {
             self.failed = 0;
-        } else if drain.reason == Reason::Due {
+        } else if matches!(drain.reason, Reason::Due | Reason::Startup) {
             self.failed = self.failed.saturating_add(1);
+            if competes {
+                self.on_others();
+            }
         }
+        self.is_sure = self.failed == 0 && base + base / 32 >= drain.base;
         self.due = now
             + match self.failed {
+                _ if competes => self.interval_beside_others(),
+                0 if !self.is_sure => INTERVAL / 4,
                 // It may have been alone: soon again, to be sure.
                 1 => INTERVAL / 4,
-                LASTING.. => 2 * INTERVAL,
                 _ => INTERVAL,
             };
         Some(drain)

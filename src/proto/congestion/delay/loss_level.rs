@@ -1,69 +1,60 @@
-//! At which rate segments are lost whatever the window is.
+//! Which losses are the path's own, and which are those of a full queue.
 
-use core::time::Duration;
+/// Rates are in 1024ths of all segments. The most that is taken for the path's own: 15 %. Where more is lost, the window must not be as large
+/// as if nothing were.
+const MOST: u64 = 154;
+/// Beyond twice the path's own, so much means nothing: 1 %.
+const FEW: u64 = 10;
+/// Segments of a measurement of the path's own, at least.
+pub(super) const MEASUREMENT: u64 = 128;
+/// So many losses beyond those that mean nothing are no chance.
+const CHANCE: u64 = 6;
 
-use crate::proto::time::Instant;
-
-/// Segments that a measurement takes, at least.
-const SEGMENTS: u64 = 96;
-/// Losses that raise no question, and the most that are taken for the path's own, in 1024ths: 3 % and 12 %. Where more is
-/// lost than that, the window must not be as large as if nothing were.
-const FEW: u64 = 30;
-const MOST: u64 = 123;
-/// How long what was found out holds.
-const VALIDITY: Duration = Duration::from_secs(10);
-
-/// Rates are of segments, in 1024ths.
+/// The loss rate while the window is small is the path's own, unless others fill the queue then, who do not always. So the lower of two
+/// measurements counts. Losses beyond it add up (CUSUM: Page, 1954), until they are no chance.
 #[derive(Debug, Default)]
 pub(super) struct LossLevel {
-    acked: u64,
+    /// The last measurements.
+    measured: [Option<u64>; 2],
+    /// Segments sent with a small window since, and those of them that were lost.
+    sent: u64,
     lost: u64,
-    /// Of the last measurement.
-    last: u64,
-    /// The path's own, and since when.
-    accepted: u64,
-    accepted_at: Instant,
+    /// Losses beyond what means nothing, in 1024ths.
+    beyond: u64,
 }
 
 impl LossLevel {
-    pub(super) fn add(&mut self, acked: u64, lost: u64) {
-        self.acked += acked;
-        self.lost += lost;
-    }
-
-    /// A round ends. Returns the loss rate if it is higher than the path's own.
-    pub(super) fn end_round(&mut self, now: Instant) -> Option<u64> {
-        let sent = self.acked + self.lost;
-        if sent < SEGMENTS {
-            return None;
+    /// What was lost while the window was small.
+    pub(super) fn learn(&mut self, sent: u64, lost: u64) {
+        self.beyond = 0;
+        self.sent = self.sent.saturating_add(sent);
+        self.lost = self.lost.saturating_add(lost);
+        if self.sent >= MEASUREMENT {
+            let rate = self.lost.saturating_mul(1_024) / self.sent;
+            self.measured = [Some(rate.min(MOST)), self.measured[0]];
+            (self.sent, self.lost) = (0, 0);
         }
-        self.last = self.lost * 1_024 / sent;
-        self.clear();
-        if now - self.accepted_at >= VALIDITY {
-            self.accepted = 0;
+    }
+
+    /// The path's own.
+    pub(super) fn own(&self) -> u64 {
+        self.measured.iter().flatten().copied().min().unwrap_or(0)
+    }
+
+    /// What has to be sent so that `bytes` arrive.
+    pub(super) fn with_own(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(1_024) / (1_024 - self.own())
+    }
+
+    /// What was lost otherwise. Returns whether that is a full queue.
+    pub(super) fn add(&mut self, sent: u64, lost: u64) -> bool {
+        let nothing = sent.saturating_mul(2 * self.own() + FEW);
+        self.beyond = self.beyond.saturating_add(lost.saturating_mul(1_024)).saturating_sub(nothing);
+        let found = self.beyond >= CHANCE * 1_024;
+        if found {
+            self.beyond = 0;
         }
-        self.is_excessive().then_some(self.last)
-    }
-
-    /// Begins to count anew.
-    pub(super) const fn clear(&mut self) {
-        (self.acked, self.lost) = (0, 0);
-    }
-
-    /// Whether more than a few were lost.
-    pub(super) const fn is_high(&self) -> bool {
-        self.last > FEW
-    }
-
-    /// Whether more was lost than the path's own.
-    pub(super) const fn is_excessive(&self) -> bool {
-        self.last > self.accepted + self.accepted / 2 + FEW
-    }
-
-    /// `rate` is the path's own. Returns whether it may be.
-    pub(super) fn accept(&mut self, now: Instant, rate: u64) -> bool {
-        (self.accepted, self.accepted_at) = (rate.min(MOST), now);
-        rate <= MOST
+        found
     }
 }
 
@@ -72,32 +63,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_raise_a_question_until_they_are_taken_for_the_paths_own() {
+    fn losses_beyond_the_paths_own_add_up() {
         let mut level = LossLevel::default();
-        let (mut now, lose) = (Instant::ZERO, |level: &mut LossLevel, now, lost| {
-            level.add(1_024 - lost, lost);
-            level.end_round(now)
-        });
-        assert_eq!(lose(&mut level, now, 30), None);
-        assert!(!level.is_high());
-        assert_eq!(lose(&mut level, now, 100), Some(100));
-        assert!(level.is_high() && level.is_excessive());
-        assert!(level.accept(now, 100));
-        assert_eq!(lose(&mut level, now, 180), None);
-        assert_eq!(lose(&mut level, now, 181), Some(181), "half as many again, and a few");
-        now += VALIDITY;
-        assert_eq!(lose(&mut level, now, 100), Some(100), "it is asked anew");
-        assert!(!level.accept(now, 200));
-        assert_eq!(lose(&mut level, now, 200), None, "what is more than that counts as the most");
-        assert_eq!(lose(&mut level, now, 230), Some(230));
+        level.learn(100, 10);
+        assert_eq!(level.own(), 0, "that is no measurement yet");
+        level.learn(100, 10);
+        assert_eq!((level.own(), level.with_own(9_000)), (102, 9_995));
+        // Twice 102 of 1,024, and 10, mean nothing: 21,400 of 102,400.
+        let mut rounds = |sent, lost| (1..=100).find(|_| level.add(sent, lost));
+        assert_eq!(rounds(100, 20), None);
+        assert_eq!(rounds(100, 25), Some(2), "4,200 each time, of 6,144");
+        assert_eq!(rounds(100, 25), Some(2), "it begins anew");
     }
 
     #[test]
-    fn a_measurement_takes_enough_segments() {
+    fn what_is_lost_where_nothing_should_be_is_a_full_queue() {
         let mut level = LossLevel::default();
-        level.add(10, 5);
-        assert_eq!(level.end_round(Instant::ZERO), None);
-        level.add(70, 11);
-        assert_eq!(level.end_round(Instant::ZERO), Some(16 * 1_024 / 96));
+        level.learn(200, 0);
+        assert!(!level.add(100, 6) && level.add(10, 2));
+    }
+
+    #[test]
+    fn the_lower_of_two_measurements_is_the_paths_own_and_it_is_not_most() {
+        let mut level = LossLevel::default();
+        level.learn(200, 0);
+        level.learn(200, 20);
+        assert_eq!(level.own(), 0);
+        level.learn(200, 20);
+        assert_eq!(level.own(), 102);
+        (0..2).for_each(|_| level.learn(200, 100));
+        assert_eq!(level.own(), MOST);
     }
 }

@@ -1,4 +1,4 @@
-//! How long the queue gets, to tell losses of a full queue from others.
+//! How long the queue gets, to tell losses of a short queue from others.
 
 use core::time::Duration;
 
@@ -6,8 +6,7 @@ use crate::proto::time::{Instant, Micros};
 
 /// The longest delay is that of the last one or two of these.
 const WINDOW: Duration = Duration::from_secs(5);
-/// A delay below this is that of no full queue. And where none is longer than the other, none is short.
-const LEAST_LONG: Duration = Duration::from_millis(3);
+/// Where none is longer than this, none is short.
 const LEAST_LONGEST: Duration = Duration::from_millis(5);
 
 /// The longest delays of two windows.
@@ -30,11 +29,6 @@ impl QueueRange {
         self.before.max(self.current).get()
     }
 
-    /// Whether `delay` is that of a queue about as long as it gets.
-    pub(super) fn is_long(&self, delay: Duration) -> bool {
-        delay > LEAST_LONG && delay >= self.longest() / 4 * 3
-    }
-
     /// Whether `delay` is that of a queue far from as long as it gets.
     pub(super) fn is_short(&self, delay: Duration) -> bool {
         self.longest() > LEAST_LONGEST && delay < self.longest() / 2
@@ -50,26 +44,23 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_long_or_short_beside_the_longest_of_the_last_seconds() {
+    fn a_delay_is_short_beside_the_longest_of_the_last_seconds() {
         let (mut range, mut now) = (QueueRange::default(), Instant::from_millis(1));
         range.add(now, ms(40));
-        let found = |range: &QueueRange, delay| (range.is_short(ms(delay)), range.is_long(ms(delay)));
-        assert_eq!(found(&range, 19), (true, false));
-        assert_eq!(found(&range, 25), (false, false));
-        assert_eq!(found(&range, 30), (false, true));
+        assert_eq!([19, 20].map(|delay| range.is_short(ms(delay))), [true, false]);
         // It is forgotten after one more window.
-        for long in [(true, false), (false, true)] {
+        for short in [true, false] {
             now += WINDOW;
             range.add(now, ms(6));
-            assert_eq!(found(&range, 6), long, "{now:?}");
+            assert_eq!(range.is_short(ms(6)), short, "{now:?}");
             range.add(now, ms(8));
         }
     }
 
     #[test]
-    fn jitter_is_neither() {
+    fn jitter_is_not_short() {
         let mut range = QueueRange::default();
         range.add(Instant::ZERO, ms(2));
-        assert!(!range.is_long(ms(2)) && !range.is_short(Duration::ZERO));
+        assert!(!range.is_short(Duration::ZERO));
     }
 }

@@ -15,15 +15,14 @@ const GROUP: u32 = 4;
 /// One round.
 #[derive(Debug)]
 pub(super) struct Round {
-    began: Instant,
+    pub(super) began: Instant,
     /// Segments.
     pub(super) acked: u64,
     pub(super) lost: u64,
-    /// Those of them that were lost while the queue was about as long as it gets.
-    pub(super) lost_in_full_queue: u64,
     /// Packets had marks of ECN.
     pub(super) marked: bool,
     bytes: u64,
+    least_in_flight: u64,
     samples: u32,
     shortest: Option<Duration>,
     /// The shortest of the samples at its beginning, once all are there.
@@ -40,9 +39,9 @@ impl Round {
             began: now,
             acked: 0,
             lost: 0,
-            lost_in_full_queue: 0,
             marked: false,
             bytes: 0,
+            least_in_flight: u64::MAX,
             samples: 0,
             shortest: None,
             first: None,
@@ -55,6 +54,7 @@ impl Round {
     pub(super) fn on_ack(&mut self, acked: &Acked) {
         self.acked += u64::from(acked.segments);
         self.bytes += acked.bytes;
+        self.least_in_flight = self.least_in_flight.min(acked.in_flight.bytes + acked.bytes);
     }
 
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
@@ -79,6 +79,11 @@ impl Round {
     /// The mean of the groups' shortest; of fewer samples, the shortest.
     pub(super) fn standing_rtt(&self) -> Option<Duration> {
         self.sum.checked_div(self.groups).or(self.shortest)
+    }
+
+    /// Whether the window was what limited the sender for all of it.
+    pub(super) const fn is_full(&self, cwnd: u64) -> bool {
+        self.least_in_flight >= cwnd / 2
     }
 
     /// Bytes a second that were confirmed.

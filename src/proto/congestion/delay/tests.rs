@@ -1,13 +1,13 @@
 //! Rounds of a path whose round trips the tests choose.
 
-use alloc::vec::Vec;
-
 use super::*;
 use crate::proto::congestion::{InFlight, LossCause, RateSample};
 
 const MTU: u64 = 1_000;
 /// ACK packets of a round.
 const ACKS: u64 = 16;
+/// Segments that each confirms: a full batch, which waited for no others.
+const BATCH: u32 = 8;
 /// The rate of all rounds: 2 segments a millisecond.
 const RATE: u64 = 2_000_000;
 const BASE: Duration = Duration::from_millis(50);
@@ -19,6 +19,8 @@ struct Path {
     /// When the round before began.
     before: Instant,
     delivered: u64,
+    /// The window before the last drain.
+    before_drain: u64,
 }
 
 impl Path {
@@ -29,8 +31,11 @@ impl Path {
         control.mode = Mode::Delay;
         control.cwnd = bytes_in(RATE, BASE);
         control.rate = RATE;
+        // Rounds end with the first ACK of what was sent in them.
+        control.round = Round::new(Instant::from_millis(900));
         control.highest_rate = RATE;
-        let mut path = Self { control, min_rtt: MinRtt::default(), now, before: now, delivered: 0 };
+        let mut path =
+            Self { control, min_rtt: MinRtt::default(), now, before: now, delivered: 0, before_drain: 0 };
         path.round(BASE, 0);
         path
     }
@@ -63,7 +68,7 @@ impl Path {
                 RateSample { prior_delivered, sent_time, delivery_rate: RATE, ..RateSample::default() };
             let acked = Acked {
                 now: self.now,
-                segments: (bytes / MTU) as u32,
+                segments: BATCH,
                 bytes,
                 total_delivered: self.delivered,
                 rate,
@@ -79,6 +84,7 @@ impl Path {
     fn until_drain(&mut self, rtt: Duration, lost: u32, most: u32) -> Option<Duration> {
         let began = self.now;
         for _ in 0..most {
+            self.before_drain = self.control.cwnd;
             self.round(rtt, lost);
             if self.control.drains.is_draining() {
                 return Some(self.now - began);
@@ -98,100 +104,166 @@ impl Path {
     }
 }
 
-/// 2 MB/s with a delay of 6 ms are 12,000 bytes in the queue, and 5 segments with what is sent in 2 ms 9,000: the window gives up
-/// half of what is too much. With 3 ms there are 6,000.
-#[test]
-fn a_step_goes_half_the_way_to_what_is_meant_to_be_in_the_queue() {
-    for (delay, step) in [(6, -1_500), (3, 1_500)] {
-        let mut path = Path::new();
-        // The first round ends with the first ACK of the second.
-        path.round(BASE + Duration::from_millis(delay), 0);
-        path.control.cwnd = 112_000;
-        path.round(BASE + Duration::from_millis(delay), 0);
-        assert!((path.control.cwnd as i64 - 112_000 - step).abs() <= 150, "{delay}: {}", path.control.cwnd);
-    }
-}
-
-/// Half of 9,000 bytes at a time while three rounds have no queue, then twice and four times as much.
-#[test]
-fn steps_double_while_there_is_no_queue() {
-    let mut path = Path::new();
-    path.round(BASE, 0);
-    path.control.quick = 0;
-    let mut steps = Vec::new();
-    for _ in 0..5 {
-        let before = path.control.cwnd;
-        path.round(BASE, 0);
-        steps.push(path.control.cwnd - before);
-    }
-    assert_eq!(steps, [4_500, 4_500, 4_500, 9_000, 18_000]);
-}
-
-#[test]
-fn what_the_window_does_not_hold_back_is_no_reason_for_a_larger_one() {
-    let mut path = Path::new();
-    path.round(BASE, 0);
-    path.control.cwnd = 10_000_000;
-    let acked = Acked { now: path.now, ..Acked::default() };
-    path.control.step(&acked, &Round::new(path.now), 0, false);
-    assert_eq!(path.control.cwnd, 10_000_000);
-}
-
-/// A queue of 4.5 ms, which is as long as it is meant to be, was not empty for 2.5 s: the window is 0.8 of what the path holds for three rounds. It is empty then, and all
+/// A queue of 3 ms was not empty for 2.5 s: the window is 0.8 of what the path holds for three rounds. It is empty then, and all
 /// is as before.
 #[test]
 fn a_drain_that_finds_an_empty_queue_changes_nothing() {
     let mut path = Path::new();
-    let rtt = BASE + Duration::from_micros(4_500);
+    let rtt = BASE + Duration::from_millis(3);
+    path.until_drain(rtt, 0, 60).unwrap();
+    path.drain(BASE, 0);
     let took = path.until_drain(rtt, 0, 60).unwrap();
-    assert!((2_500..2_650).contains(&took.as_millis()), "{took:?}");
+    assert!((2_400..2_650).contains(&took.as_millis()), "{took:?}");
     assert!(path.control.cwnd.abs_diff(80_000) <= 2_000, "{}", path.control.cwnd);
-    let before = path.control.largest;
+    let before = path.before_drain;
     path.drain(BASE, 0);
     assert!(matches!(path.control.mode, Mode::Delay));
     assert!(path.control.cwnd.abs_diff(before) <= 20_000, "{} {before}", path.control.cwnd);
-    let took = path.until_drain(rtt, 0, 60).unwrap();
-    assert!(took >= drain::INTERVAL - BASE, "{took:?}");
 }
 
-/// The window is what CUBIC makes of half the rate then, until the queue is seen empty.
+/// The ACK of a first transmission comes when its segment has just been sent again.
+#[test]
+fn a_round_takes_a_round_trip() {
+    let mut path = Path::new();
+    let began = path.control.round.began;
+    let rate = RateSample { prior_delivered: path.delivered, ..RateSample::default() };
+    for (after, ends) in [(1, false), (2, false), (1, true)] {
+        path.now += Duration::from_millis(after);
+        let acked = Acked { now: path.now, total_delivered: path.delivered, rate, ..Acked::default() };
+        path.control.on_ack(&acked, &mut path.min_rtt);
+        assert_eq!(path.control.round.began > began, ends, "{:?}", path.now);
+    }
+}
+
+/// The first drain empties half of the path, and so does the next if the path was shorter than it was thought to be.
+#[test]
+fn who_is_not_sure_of_the_path_drains_more_of_it_and_soon_again() {
+    let mut path = Path::new();
+    let rtt = BASE + Duration::from_millis(3);
+    path.until_drain(rtt, 0, 60).unwrap();
+    assert!(path.control.cwnd.abs_diff(50_000) <= 1_500, "{}", path.control.cwnd);
+    path.drain(BASE * 4 / 5, 0);
+    let took = path.until_drain(BASE * 4 / 5, 0, 60).unwrap();
+    assert!((600..700).contains(&took.as_millis()), "{took:?}");
+    assert!(path.control.cwnd.abs_diff(40_000) <= 1_500, "{}", path.control.cwnd);
+}
+
+/// The window is what CUBIC makes of half the rate then, until a drain finds the queue empty.
 #[test]
 fn a_queue_that_stays_through_two_drains_is_others() {
     let mut path = Path::new();
     let rtt = 2 * BASE;
-    for failed in 1..=2 {
+    // The queue was empty before the first of three.
+    for drain in 1..=3 {
         path.until_drain(rtt, 0, 60).unwrap();
         path.drain(rtt, 0);
-        assert_eq!(matches!(path.control.mode, Mode::Compete(_)), failed == 2, "after {failed}");
+        assert_eq!(path.control.mode(), Some(if drain == 3 { "compete" } else { "delay" }), "after {drain}");
     }
     assert!(path.control.cwnd >= bytes_in(RATE / 2, rtt) * 9 / 10, "{}", path.control.cwnd);
     let before = path.control.cwnd;
     path.round(rtt, 1);
+    assert!(path.control.cwnd >= before, "it has just come: {} of {before}", path.control.cwnd);
+    (0..4).for_each(|_| path.round(rtt, 0));
+    let before = path.control.cwnd;
+    path.round(rtt, 1);
     assert!(path.control.cwnd <= before * 3 / 4, "a loss counts: {} of {before}", path.control.cwnd);
-    (0..20).for_each(|_| path.round(BASE, 0));
-    assert!(matches!(path.control.mode, Mode::Delay));
+    (0..5).for_each(|_| path.round(BASE, 0));
+    assert_eq!(path.control.mode(), Some("compete"), "an empty queue may be others' doing");
+}
+
+/// Behind two drains that the queue outlasts.
+fn beside_others(rtt: Duration) -> Path {
+    let mut path = Path::new();
+    while path.control.mode() != Some("compete") {
+        path.until_drain(rtt, 0, 60).unwrap();
+        path.drain(rtt, 0);
+    }
+    path
+}
+
+/// A drain finds the queue empty, and it stays empty while the window stays as it is.
+#[test]
+fn others_are_gone_where_the_queue_does_not_grow_again() {
+    let mut path = beside_others(2 * BASE);
+    path.until_drain(2 * BASE, 0, 300).unwrap();
+    path.drain(BASE, 0);
+    assert_eq!(path.control.mode(), Some("hold"));
+    (0..41).for_each(|_| path.round(BASE, 0));
+    assert_eq!(path.control.mode(), Some("hold"));
+    path.round(BASE, 0);
+    assert_eq!(path.control.mode(), Some("delay"));
+}
+
+/// CUBIC had just lost: it fills the queue again. The session has the window that it had beside it, and waits twice as long.
+#[test]
+fn others_are_there_still_where_the_queue_grows_again() {
+    let mut path = beside_others(2 * BASE);
+    let took = [0, 0].map(|_| {
+        let took = path.until_drain(2 * BASE, 0, 300).unwrap();
+        path.drain(BASE, 0);
+        let before = path.before_drain;
+        for round in 0..30 {
+            path.round(BASE + Duration::from_micros(300) * round, 0);
+        }
+        assert_eq!(path.control.mode(), Some("compete"));
+        assert!(path.control.cwnd >= before, "{} {before}", path.control.cwnd);
+        took.as_millis()
+    });
+    assert!((2_450..2_700).contains(&took[0]) && (4_950..5_200).contains(&took[1]), "{took:?}");
+}
+
+/// Nobody of this kind makes a queue longer for one round only.
+#[test]
+fn a_queue_with_spikes_is_others() {
+    let mut path = Path::new();
+    (0..40).for_each(|round| path.round(if round % 8 == 0 { BASE + BASE / 4 } else { BASE }, 0));
+    assert_eq!(path.control.mode(), Some("compete"));
+}
+
+/// Who drains a little before the others does not see how all have emptied the queue, but soon after.
+#[test]
+fn a_queue_that_was_empty_between_two_drains_does_not_stay() {
+    let mut path = Path::new();
+    let rtt = 2 * BASE;
+    for _ in 0..6 {
+        path.until_drain(rtt, 0, 60).unwrap();
+        path.drain(rtt, 0);
+        path.round(BASE, 0);
+        path.round(BASE, 0);
+        assert_ne!(path.control.mode(), Some("compete"));
+    }
+}
+
+/// A queue of 60 ms is no session's of this kind: the first drain does not wait.
+#[test]
+fn a_long_queue_is_looked_into_at_once() {
+    let mut path = Path::new();
+    path.until_drain(BASE + Duration::from_millis(3), 0, 60).unwrap();
+    path.drain(BASE, 0);
+    let took = path.until_drain(BASE + Duration::from_millis(60), 0, 60).unwrap();
+    assert!(took.as_millis() <= 700, "{took:?}");
 }
 
 #[test]
 fn who_sees_round_trips_fall_joins_a_drain() {
     let mut path = Path::new();
-    (0..30).for_each(|_| path.round(BASE + Duration::from_millis(10), 0));
+    (0..35).for_each(|_| path.round(BASE + Duration::from_millis(10), 0));
     assert!(!path.control.drains.is_draining());
     assert!(path.until_drain(BASE + Duration::from_millis(4), 0, 3).is_some());
 }
 
-/// A tenth is lost. With a small window as much is: it is the path's own, and there is no question for ten seconds.
+/// Of 138 segments ten are lost. With a small window as many are: it is the path's own, and means nothing.
 #[test]
 fn losses_that_a_small_window_does_not_end_are_the_paths_own() {
     let mut path = Path::new();
-    path.control.drains = Drains::new(path.now);
     (0..20).for_each(|_| path.round(BASE, 0));
     let before = path.control.cwnd;
     assert!(path.until_drain(BASE, 10, 4).is_some());
     assert!(path.control.cwnd <= 45_000, "{}", path.control.cwnd);
     path.drain(BASE, 10);
     assert!(path.control.cwnd >= before, "{} {before}", path.control.cwnd);
-    assert_eq!(path.until_drain(BASE, 10, 150), None);
+    (0..150).for_each(|_| path.round(BASE, 10));
+    assert!(path.control.cwnd >= before, "{} {before}", path.control.cwnd);
 }
 
 #[test]
@@ -199,10 +271,10 @@ fn losses_that_a_small_window_ends_came_of_a_large_one() {
     let mut path = Path::new();
     (0..20).for_each(|_| path.round(BASE, 0));
     assert!(path.until_drain(BASE, 10, 4).is_some());
-    let before = path.control.largest;
+    let before = path.before_drain;
     path.round(BASE, 10);
     path.drain(BASE, 0);
-    assert!(path.control.cwnd < before * 4 / 5, "{} {before}", path.control.cwnd);
+    assert!(path.control.cwnd < before * 9 / 10, "{} {before}", path.control.cwnd);
 }
 
 /// What was taken for the path was a queue: the window becomes what the shorter path holds.
@@ -220,35 +292,31 @@ fn losses_of_a_queue_that_was_taken_for_the_path_show_the_path() {
 #[test]
 fn startup_ends_with_a_queue() {
     let mut path = Path::new();
-    path.control.mode = Mode::Startup { rate: 0, rounds: 0 };
+    path.control.mode = Mode::Startup(Growth::default());
     path.round(BASE + Duration::from_millis(5), 0);
-    assert!(path.control.is_startup(), "a tenth of the round trip may be jitter");
+    assert_eq!(path.control.mode(), Some("startup"), "a tenth of the round trip may be jitter");
     path.round(BASE + Duration::from_millis(7), 0);
-    assert!(!path.control.is_startup());
+    assert_eq!(path.control.mode(), Some("delay"));
     assert!(path.control.cwnd <= 110_000, "{}", path.control.cwnd);
 }
 
-fn mark(path: &mut Path) {
+#[test]
+fn a_mark_ends_startup() {
+    let mut path = Path::new();
+    path.control.mode = Mode::Startup(Growth::default());
     let in_flight = InFlight::default();
     path.control.on_ecn(&Marked { now: path.now, packets: 1, sent_time: path.now, in_flight });
+    path.round(BASE, 0);
+    assert_ne!(path.control.mode(), Some("startup"));
 }
 
-/// Half as many segments in the queue; when there are no fewer, an eighth of the window.
+/// The least window is four segments of the new size.
 #[test]
-fn marks_are_those_of_a_full_queue() {
+fn the_window_follows_the_mtu() {
     let mut path = Path::new();
-    let (segments, cwnd) = (path.control.queue_segments, path.control.cwnd);
-    mark(&mut path);
-    path.round(BASE, 0);
-    assert!(path.control.queue_segments <= segments / 2 + PARTS && path.control.cwnd <= cwnd);
-    path.control.queue_segments = PARTS;
-    let cwnd = path.control.cwnd;
-    mark(&mut path);
-    path.round(BASE, 0);
-    assert_eq!(path.control.cwnd, cwnd - cwnd / 8);
-    let mut path = Path::new();
-    path.control.mode = Mode::Startup { rate: 0, rounds: 0 };
-    mark(&mut path);
-    path.round(BASE, 0);
-    assert!(!path.control.is_startup());
+    path.control.cwnd = 4_000;
+    path.control.on_mtu_change(1_400);
+    assert_eq!(path.control.window(), 5_600);
+    path.control.on_mtu_change(500);
+    assert_eq!(path.control.window(), 5_600);
 }

@@ -1,0 +1,100 @@
+//! A queue that is longer for a round, again and again: BBR looks for more once in eight round trips, and drains what that has made.
+//!
+//! Sessions of our kind make it longer for many rounds, when one begins, and shorter for a few, when they drain.
+
+use core::time::Duration;
+
+use crate::proto::time::Micros;
+
+/// So many spikes in so many rounds are those of somebody who looks for more.
+const SPIKES: usize = 3;
+const ROUNDS: u32 = 40;
+/// A spike is longer than the rounds before and behind it by this and a twelfth of the path; or the round behind it is shorter by as much than it
+/// and, less this, the next.
+const MOVE: Duration = Duration::from_millis(2);
+
+/// The last rounds, and the last spikes.
+#[derive(Debug, Default)]
+pub(super) struct Spikes {
+    /// How long the queue was, in the last round at the end. So many of them are known.
+    delays: [Micros; 4],
+    known: usize,
+    round: u32,
+    /// The rounds of the last spikes, the last at the end.
+    found: [Option<u32>; SPIKES],
+}
+
+impl Spikes {
+    /// What comes next does not follow what was.
+    pub(super) const fn pause(&mut self) {
+        self.known = 0;
+    }
+
+    /// A round ends in which the queue was so long. Returns whether somebody looks for more.
+    pub(super) fn end_round(&mut self, base: Duration, delay: Duration) -> bool {
+        self.round = self.round.wrapping_add(1);
+        self.delays.rotate_left(1);
+        self.delays[self.delays.len() - 1] = delay.into();
+        self.known = (self.known + 1).min(self.delays.len());
+        if self.known == self.delays.len() && self.is_spike(base) {
+            self.found.rotate_left(1);
+            self.found[SPIKES - 1] = Some(self.round);
+        }
+        self.found[0].is_some_and(|first| self.round.wrapping_sub(first) <= ROUNDS)
+    }
+
+    /// Whether the second of the last rounds is one.
+    fn is_spike(&self, base: Duration) -> bool {
+        let [before, peak, behind, next] = self.delays.map(|delay| delay.get());
+        let far = MOVE + base / 12;
+        peak >= before.max(behind) + far || peak.min(next + MOVE) >= behind + far
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(48);
+
+    /// The round behind which somebody is found in these delays, again and again.
+    fn found(delays: &[u64]) -> Option<usize> {
+        let mut spikes = Spikes::default();
+        let mut delays = delays.iter().cycle().take(400);
+        delays.position(|delay| spikes.end_round(BASE, Duration::from_millis(*delay)))
+    }
+
+    #[test]
+    fn spikes_again_and_again_are_those_of_bbr() {
+        // The third is in the 23rd round, and known two rounds later.
+        assert_eq!(found(&[5, 5, 5, 5, 5, 5, 11, 5]), Some(24));
+        assert_eq!(found(&[5, 5, 5, 5, 5, 9, 10, 2, 6]), Some(26), "two rounds long, and shorter behind it");
+    }
+
+    #[test]
+    fn what_stays_longer_or_shorter_is_none() {
+        assert_eq!(found(&[5, 5, 5, 9, 13, 13, 13, 9]), None, "one begins");
+        assert_eq!(found(&[9, 9, 9, 9, 0, 0, 0, 5]), None, "drains");
+        assert_eq!(found(&[5, 7, 6, 9, 5, 8, 7]), None, "jitter");
+    }
+
+    #[test]
+    fn spikes_that_come_seldom_are_none() {
+        let mut delays = [5; 25];
+        delays[10] = 20;
+        assert_eq!(found(&delays), None);
+    }
+
+    /// A drain, or rounds in which the application had little to send.
+    #[test]
+    fn a_pause_makes_no_spike() {
+        let mut spikes = Spikes::default();
+        for round in 0..200 {
+            let delay = if round % 4 == 1 { 20 } else { 5 };
+            assert!(!spikes.end_round(BASE, Duration::from_millis(delay)));
+            if round % 4 == 1 {
+                spikes.pause();
+            }
+        }
+    }
+}
