@@ -17,7 +17,7 @@ use crate::proto::time::Instant;
 
 /// Round trips behind its coming in which no loss counts: the queue is full of the others' packets, and not yet the session's to give way.
 const COMING: u32 = 4;
-/// A round, in which the rate that is kept grows by this part, behind its coming.
+/// The rate that is kept grows by this part in a round, up to half as much again.
 const GROWTH: u64 = 16;
 /// So many reductions, each of them so many round trips behind the one before at most, are those of a queue that others fill at once.
 const REPEATED: u8 = 4;
@@ -170,7 +170,8 @@ impl Compete {
     /// stands no longer.
     pub(super) fn end_round(&mut self, now: Instant, sent: u64, lost: u64, own: u64) -> Option<u64> {
         if let Some(rate) = &mut self.kept_rate {
-            *rate = rate.saturating_add(*rate / GROWTH);
+            *rate =
+                rate.saturating_add(*rate / GROWTH).min(self.first_rate.saturating_add(self.first_rate / 2));
         }
         let stand = self.stand.as_mut()?;
         if !stand.end_round(sent, lost, own) {
