@@ -61,7 +61,7 @@
 //!   anew just while reductions are counted;
 //! * some of 32 that begin at once take the others for strangers. Behind one path's queue Jain's index is below 0.95 with 7 of 32 seeds; behind ten of them, or a
 //!   tenth, it is 0.53 and 0.24 (`tests/snapshots/sharing.txt`), and behind a quarter, two seeds of 32 drop 8 % of the packets;
-//! * one beside one of CUBIC behind one path's queue has 9 %, where CUBIC began first (the same file).
+//! * one beside one of CUBIC behind one path's queue has 9 % there.
 
 mod ack_delay;
 mod compete;
