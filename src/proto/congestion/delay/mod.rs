@@ -76,7 +76,6 @@ mod spikes;
 #[cfg(test)]
 mod tests;
 
-use alloc::boxed::Box;
 use core::time::Duration;
 
 use self::{
@@ -91,7 +90,7 @@ use self::{
     round::{Recent, Round},
     spikes::Spikes,
 };
-use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, RttSample, Sent};
+use super::{Acked, Controller, Lost, Marked, Metrics, MinRtt, Parked, RttSample, Sent, Stage};
 use crate::proto::time::Instant;
 
 /// The window at first, and at least, in full segments.
@@ -106,11 +105,15 @@ const HOLD: Duration = Duration::from_secs(40);
 const PAUSE: u8 = 3;
 
 /// What the controller is doing. Drains come on top.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "sessions that go on allocate nothing, and idle ones park their controller"
+)]
 #[derive(Debug)]
 enum Mode {
     Startup(Growth),
     Delay,
-    Compete(Box<Compete>),
+    Compete(Compete),
 }
 
 /// Growth of the window by half in a round.
@@ -162,7 +165,7 @@ pub(super) struct DelayBased {
     /// Segments of Startup.
     acked: u64,
     lost: u64,
-    probation: Option<Box<Probation>>,
+    probation: Option<Probation>,
     spikes: Spikes,
     /// Others did not give way.
     stands: bool,
@@ -391,7 +394,7 @@ impl DelayBased {
         match self.mode {
             Mode::Compete(_) if alone => {
                 self.delay_again(fitting.min(drain.cwnd));
-                self.probation = Some(Box::new(Probation::new(drain.cwnd)));
+                self.probation = Some(Probation::new(drain.cwnd));
             }
             Mode::Delay if alone => {
                 self.was_alone = true;
@@ -423,7 +426,7 @@ impl DelayBased {
             grows_since: self.drains.empty_at(),
             stands: self.stands,
         });
-        self.mode = Mode::Compete(Box::new(compete));
+        self.mode = Mode::Compete(compete);
         self.drains.begin_late(now);
     }
 
@@ -581,6 +584,27 @@ impl Controller for DelayBased {
 
     fn metrics(&self) -> Metrics {
         Metrics::of_delivery_rate(self.rate)
+    }
+
+    /// Whether others are there is soon found again.
+    fn park(&self) -> Option<Stage> {
+        match self.mode {
+            // Its window is not that of the path.
+            _ if self.drains.is_draining() => None,
+            Mode::Startup(_) => Some(Stage::Startup),
+            Mode::Delay | Mode::Compete(_) => Some(Stage::Steady),
+        }
+    }
+
+    fn resume(&mut self, _now: Instant, parked: &Parked) {
+        if parked.stage == Stage::Steady {
+            self.mode = Mode::Delay;
+        }
+        self.cwnd = parked.window;
+        (self.rate, self.highest_rate) = (parked.delivery_rate, parked.delivery_rate);
+        self.base = parked.min_rtt;
+        // Until there is a sample: the window is to be paced.
+        self.srtt = parked.min_rtt.unwrap_or_default();
     }
 }
 

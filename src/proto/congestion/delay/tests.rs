@@ -320,3 +320,46 @@ fn the_window_follows_the_mtu() {
     path.control.on_mtu_change(500);
     assert_eq!(path.control.window(), 5_600);
 }
+
+/// A new controller that goes on for one that is parked.
+fn resumed(path: &Path) -> Option<DelayBased> {
+    let parked = Parked {
+        stage: path.control.park()?,
+        window: path.control.window(),
+        delivery_rate: path.control.metrics().delivery_rate,
+        min_rtt: path.min_rtt.get(),
+    };
+    let mut control = DelayBased::new(path.now, MTU as usize);
+    control.resume(path.now, &parked);
+    Some(control)
+}
+
+#[test]
+fn another_controller_goes_on_where_one_is_parked() {
+    let mut path = Path::new();
+    path.control = DelayBased::new(path.now, MTU as usize);
+    path.min_rtt = MinRtt::default();
+    let fresh = resumed(&path).unwrap();
+    assert_eq!(
+        (fresh.mode(), fresh.window(), fresh.pacing_rate()),
+        (Some("startup"), INITIAL_CWND * MTU, None)
+    );
+    let mut path = Path::new();
+    for mode in ["delay", "drain", "delay"] {
+        assert_eq!(path.control.mode(), Some(mode));
+        let Some(other) = resumed(&path) else {
+            assert_eq!(mode, "drain", "its window is not that of the path");
+            path.drain(BASE, 0);
+            continue;
+        };
+        assert_eq!((other.mode(), other.window()), (Some("delay"), path.control.window()));
+        assert_eq!(
+            (other.metrics(), other.probing_delay()),
+            (path.control.metrics(), path.control.probing_delay())
+        );
+        assert!(other.pacing_rate() >= path.control.pacing_rate() && other.pacing_rate().is_some());
+        path.until_drain(BASE + Duration::from_millis(3), 0, 60).unwrap();
+    }
+    let path = beside_others(2 * BASE);
+    assert_eq!(resumed(&path).unwrap().window(), path.control.window());
+}
