@@ -12,12 +12,13 @@ use core::time::Duration;
 use super::{
     super::{Acked, Controller, Lost, Marked, MinRtt, RttSample, Sent, cubic::Cubic},
     fast::bytes_in,
+    round::Round,
 };
 use crate::proto::time::Instant;
 
-/// Round trips behind its coming in which no loss counts: the queue is full of the others' packets, and not yet the session's to give way.
-const COMING: u32 = 4;
-/// The rate that is kept grows by this part in a round, up to half as much again.
+/// Round trips from the beginning in which no loss counts: the queue is full of the others' packets, and it is not yet for the session to give way.
+const GRACE: u32 = 4;
+/// The rate that is kept grows by a sixteenth in a round, up to half as much again.
 const GROWTH: u64 = 16;
 /// So many reductions, each of them so many round trips behind the one before at most, are those of a queue that others fill at once.
 const REPEATED: u8 = 4;
@@ -26,9 +27,9 @@ const REPEATED_WITHIN: u32 = 3;
 const STAND: Duration = Duration::from_secs(30);
 /// What is lost is looked at in periods of so many rounds. BBR settles in two to four of them.
 const PERIOD: u8 = 16;
-/// 1024ths beyond the path's own. So much is lost in the second period, if others do not give way.
+/// In 1024ths, beyond the path's own: more than this is lost in the second period, if others do not give way.
 const LEAST_LOST: u64 = 50;
-/// More than this in a later one, and the window is too large.
+/// The same: where more is lost in a later period, the window is too large.
 const MOST_LOST: u64 = 80;
 
 /// What a session does that has others beside it.
@@ -129,7 +130,7 @@ impl Compete {
 
     /// A segment was lost, while the queue was not short.
     pub(super) fn on_lost(&mut self, lost: &Lost) {
-        if lost.now - self.began < COMING * self.srtt {
+        if lost.now - self.began < GRACE * self.srtt {
             return;
         }
         self.congested_at = lost.now;
@@ -168,13 +169,13 @@ impl Compete {
 
     /// A round ends; `own` 1024ths of what is sent are lost by the path itself. Returns the window that CUBIC goes on with, if the session
     /// stands no longer.
-    pub(super) fn end_round(&mut self, now: Instant, sent: u64, lost: u64, own: u64) -> Option<u64> {
+    pub(super) fn end_round(&mut self, now: Instant, round: &Round, own: u64) -> Option<u64> {
         if let Some(rate) = &mut self.kept_rate {
-            *rate =
-                rate.saturating_add(*rate / GROWTH).min(self.first_rate.saturating_add(self.first_rate / 2));
+            let most = self.first_rate.saturating_add(self.first_rate / 2);
+            *rate = rate.saturating_add(*rate / GROWTH).min(most);
         }
         let stand = self.stand.as_mut()?;
-        if !stand.end_round(sent, lost, own) {
+        if !stand.end_round(round, own) {
             return Some(self.cubic.window());
         }
         (now - stand.began >= STAND).then_some(stand.cwnd)
@@ -200,10 +201,14 @@ impl Stand {
     }
 
     /// A round ends; `own` 1024ths of what is sent are lost by the path itself. Returns whether it is right to stand.
-    fn end_round(&mut self, sent: u64, lost: u64, own: u64) -> bool {
+    fn end_round(&mut self, round: &Round, own: u64) -> bool {
         self.rounds += 1;
-        self.sent += sent;
-        self.lost += lost;
+        self.sent += round.acked + round.lost;
+        self.lost += round.lost;
+        // A mark asks each sender to slow down, whatever others do.
+        if round.marked {
+            self.cwnd -= self.cwnd / 8;
+        }
         if self.rounds < PERIOD {
             return true;
         }
@@ -227,11 +232,11 @@ mod tests {
     const SRTT: Duration = Duration::from_millis(100);
     const CWND: u64 = 400_000;
 
-    /// What is sent at the time that is returned is lost behind its coming.
+    /// What is sent at the time that is returned is lost after the beginning.
     fn compete(stands: bool) -> (Compete, Instant) {
         let now = Instant::from_millis(10_000);
         let begin = Begin { now, mtu: MTU, cwnd: CWND, base: BASE, srtt: SRTT, grows_since: now, stands };
-        (Compete::new(&begin), now + (COMING - 1) * SRTT)
+        (Compete::new(&begin), now + (GRACE - 1) * SRTT)
     }
 
     /// A loss of what was sent then, a round trip later.
@@ -248,13 +253,20 @@ mod tests {
         });
     }
 
+    /// One in which so many of 1,000 segments are lost.
+    fn round(lost: u64) -> Round {
+        let mut round = Round::new(Instant::ZERO);
+        (round.acked, round.lost) = (1_000 - lost, lost);
+        round
+    }
+
     /// Periods in which so many of 1,000 segments a round are lost.
     fn periods(compete: &mut Compete, now: Instant, lost: &[u64]) -> Option<u64> {
-        lost.iter().find_map(|lost| (0..PERIOD).find_map(|_| compete.end_round(now, 1_000, *lost, 0)))
+        lost.iter().find_map(|lost| (0..PERIOD).find_map(|_| compete.end_round(now, &round(*lost), 0)))
     }
 
     #[test]
-    fn a_loss_of_its_coming_does_not_count() {
+    fn a_loss_at_the_beginning_does_not_count() {
         let (mut compete, now) = compete(false);
         lose(&mut compete, Instant::from_millis(10_000));
         assert_eq!(compete.window(), CWND);
@@ -307,11 +319,22 @@ mod tests {
         assert!(periods(&mut compete, now, &[200; 10]).is_some(), "others may be many");
     }
 
+    /// An eighth less for each marked round, until half is left.
+    #[test]
+    fn it_gives_way_to_marks() {
+        let (mut compete, now) = standing();
+        let mut marked = round(0);
+        marked.marked = true;
+        assert_eq!(compete.end_round(now, &marked, 0), None);
+        assert_eq!(compete.window(), 350_000);
+        assert!((0..PERIOD).find_map(|_| compete.end_round(now, &marked, 0)).is_some());
+    }
+
     #[test]
     fn it_does_not_stand_forever() {
         let (mut compete, now) = compete(true);
-        assert_eq!(compete.end_round(now + STAND / 2, 1_000, 0, 0), None);
-        assert_eq!(compete.end_round(now + STAND, 1_000, 0, 0), Some(CWND));
+        assert_eq!(compete.end_round(now + STAND / 2, &round(0), 0), None);
+        assert_eq!(compete.end_round(now + STAND, &round(0), 0), Some(CWND));
     }
 
     /// The queue becomes longer than the path, and the window with it; the rate grows by a sixteenth in a round.
@@ -321,7 +344,7 @@ mod tests {
         let longer = RttSample { latest: 2 * SRTT, smoothed: 2 * SRTT, ..RttSample::default() };
         compete.on_rtt(now, &longer);
         assert_eq!(compete.window(), 2 * CWND);
-        assert_eq!(compete.end_round(now, 1_000, 0, 0), None);
+        assert_eq!(compete.end_round(now, &round(0), 0), None);
         assert_eq!(compete.window(), 2 * CWND / 16 * 17);
         lose(&mut compete, now + 4 * SRTT);
         assert_eq!(compete.window(), 2 * CWND / 16 * 17 / 10 * 7);

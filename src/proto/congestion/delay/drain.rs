@@ -32,8 +32,6 @@ pub(super) enum Reason {
     Due,
     /// Somebody else drains.
     Joined,
-    /// Startup is over.
-    Startup,
     /// More was lost than the path's own.
     Losses,
 }
@@ -77,8 +75,6 @@ pub(super) struct Drains {
     is_sure: bool,
     /// Standing round trips of the last rounds.
     before: [Micros; 3],
-    /// The next one is the first behind Startup.
-    is_first: bool,
 }
 
 impl Drains {
@@ -93,7 +89,6 @@ impl Drains {
             found: 0,
             is_sure: false,
             before: Default::default(),
-            is_first: true,
         }
     }
 
@@ -182,23 +177,21 @@ impl Drains {
         if falls && now - self.began >= interval {
             return Some(Reason::Joined);
         }
-        let reason = if self.is_first { Reason::Startup } else { Reason::Due };
-        (now >= self.due).then_some(reason)
+        (now >= self.due).then_some(Reason::Due)
     }
 
     /// The window of a drain that begins now, in tenths of what the path holds. Who is not sure of the shortest round trip takes less:
     /// that path may be as much shorter.
     pub(super) const fn tenths(&self, reason: Reason, competes: bool) -> u64 {
         match reason {
-            Reason::Due | Reason::Joined | Reason::Startup if self.is_sure || competes => 8,
-            Reason::Due | Reason::Joined | Reason::Startup => 5,
+            Reason::Due | Reason::Joined if self.is_sure || competes => 8,
+            Reason::Due | Reason::Joined => 5,
             Reason::Losses => 4,
         }
     }
 
     pub(super) fn begin(&mut self, now: Instant, drain: Drain) {
         self.current = Some(drain);
-        self.is_first = false;
         self.began_before = self.began;
         self.began = now;
     }
@@ -240,7 +233,7 @@ impl Drains {
         self.before = Default::default();
         if self.empty_at >= self.began_before {
             self.failed = 0;
-        } else if matches!(drain.reason, Reason::Due | Reason::Startup) {
+        } else if drain.reason == Reason::Due {
             self.failed = self.failed.saturating_add(1);
             if competes {
                 self.on_others();

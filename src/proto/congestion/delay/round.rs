@@ -54,7 +54,7 @@ impl Round {
     pub(super) fn on_ack(&mut self, acked: &Acked) {
         self.acked += u64::from(acked.segments);
         self.bytes += acked.bytes;
-        self.least_in_flight = self.least_in_flight.min(acked.in_flight.bytes + acked.bytes);
+        self.least_in_flight = self.least_in_flight.min(acked.in_flight.bytes.saturating_add(acked.bytes));
     }
 
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
