@@ -70,6 +70,7 @@ fn goodput_by_loss_and_round_trip() {
         .unwrap();
     let cases = [
         ("default: fast3 with congestion control after BBR, windows 2,048", KcpConfig::default()),
+        ("the same with the delay-based controller", with(CongestionControl::DelayBased)),
         ("the same with BBR version 3", with(CongestionControl::Bbr3)),
         ("the same with CUBIC", with(CongestionControl::Cubic)),
         ("fast3, windows 2,048", config(NoDelay::FAST3, 2_048)),

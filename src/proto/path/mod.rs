@@ -28,8 +28,8 @@ use self::{pacer::Pacer, timeout_budget::TimeoutBudget};
 use super::{
     config::NoDelay,
     congestion::{
-        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, Parked,
-        RttSample, Sent, Stage,
+        Acked, CongestionControl, Controller, ControllerFactory, InFlight, LossCause, Lost, Marked, Metrics,
+        Parked, RttSample, Sent, Stage,
         delivery_rate::{DeliveryRate, LossSample, NewlyAcked, SendState},
     },
     stats::PathState,
@@ -37,6 +37,9 @@ use super::{
     trace::{ModeWatch, tell},
     wire::HEADER_LEN,
 };
+
+/// Loss rates are remembered in so many millionths, so that sixteen bits are enough: an idle session is small.
+const LOSS_UNIT: u32 = 16;
 
 /// What is known of a path, and what limits sending on it.
 #[derive(Debug)]
@@ -62,8 +65,9 @@ pub(super) struct Path {
     /// How far the parked controller had come. The next segment makes another that goes on for it. Until then `limits` are what the
     /// parked one answered last.
     parked: Option<Stage>,
-    /// The delivery rate that it knew.
+    /// The delivery rate that it knew, and the loss rate in [`LOSS_UNIT`]s.
     parked_rate: u64,
+    parked_loss: u16,
     limits: Limits,
     mode: ModeWatch,
 }
@@ -127,6 +131,7 @@ impl Path {
             controller: None,
             parked: None,
             parked_rate: 0,
+            parked_loss: 0,
             limits: Limits::NONE,
             mode: ModeWatch::default(),
         };
@@ -197,7 +202,9 @@ impl Path {
     pub(super) fn park(&mut self) {
         let stage = self.controller.as_ref().and_then(|controller| controller.park());
         if stage.is_some() {
-            self.parked_rate = self.known_delivery_rate();
+            let Metrics { delivery_rate, random_loss_ppm } = self.known_metrics();
+            self.parked_rate = delivery_rate;
+            self.parked_loss = u16::try_from(random_loss_ppm / LOSS_UNIT).unwrap_or(u16::MAX);
             self.controller = None;
             self.parked = stage;
         }
@@ -208,8 +215,8 @@ impl Path {
     fn unpark(&mut self, now: Instant) {
         let Some(stage) = self.parked.take() else { return };
         let mut controller = self.control.build(now, self.mtu());
-        let (window, delivery_rate) = (self.limits.window, self.parked_rate);
-        controller.resume(now, &Parked { stage, window, delivery_rate, min_rtt: self.min_rtt.get() });
+        let (window, metrics) = (self.limits.window, self.parked_metrics());
+        controller.resume(now, &Parked { stage, window, metrics, min_rtt: self.min_rtt.get() });
         self.controller = Some(controller);
         self.update_limits();
     }
@@ -239,18 +246,22 @@ impl Path {
             rto: self.rtt.rto(),
             congestion_window: self.window(),
             plpmtu: self.discovery.plpmtu() as u32,
-            delivery_rate: self.known_delivery_rate(),
+            delivery_rate: self.known_metrics().delivery_rate,
             ecn: if self.supports_ecn { self.ecn.state() } else { EcnState::Off },
         }
     }
 
-    /// The delivery rate that the controller knows, or did before it was parked; 0 for none.
-    fn known_delivery_rate(&self) -> u64 {
+    /// What the controller knows, or did before it was parked.
+    fn known_metrics(&self) -> Metrics {
         match &self.controller {
-            Some(controller) => controller.metrics().delivery_rate,
-            None if self.parked.is_some() => self.parked_rate,
-            None => 0,
+            Some(controller) => controller.metrics(),
+            None if self.parked.is_some() => self.parked_metrics(),
+            None => Metrics::default(),
         }
+    }
+
+    fn parked_metrics(&self) -> Metrics {
+        Metrics::of_delivery_rate(self.parked_rate).with_random_loss(u32::from(self.parked_loss) * LOSS_UNIT)
     }
 
     // ---- What may be sent ----

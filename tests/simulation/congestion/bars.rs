@@ -1,5 +1,5 @@
-//! What a controller has to show before it is the default: full speed through loss at random, few drops however many sessions
-//! share a queue, and room for TCP. Each bar holds for the worst of several seeds.
+//! What a controller has to show before it is the default: full speed through loss at random, few drops however many sessions share a queue, and
+//! room for TCP. Each bar holds for the worst of several seeds.
 
 use std::{
     fmt::Write as _,
@@ -274,13 +274,13 @@ fn judge(scenario: &Scenario, control: &CongestionControl, seeds: Range<u64>) ->
 /// `KCP9_ONLY=BBR` runs scenarios with that in their names only, `KCP9_BARS=cubic` prints the figures of another controller, `KCP9_SEEDS=8` takes
 /// more seeds, `KCP9_SEED=7` takes that one, and with `KCP9_TRACE=1` it shows the queue and each session's window and rate.
 #[test]
-#[ignore = "15 links for 20 s with three seeds: cargo test --release --test simulation -- --ignored --nocapture bars"]
+#[ignore = "15 links for 20 s with five seeds: cargo test --release --test simulation -- --ignored --nocapture bars"]
 fn the_delay_based_controller_keeps_the_bars() {
     let variable = |name: &str| std::env::var(name).ok();
     let number = |name| variable(name).map(|value| value.parse::<u64>().unwrap());
     let seeds = match number("KCP9_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("KCP9_SEEDS").unwrap_or(3),
+        None => 0..number("KCP9_SEEDS").unwrap_or(5),
     };
     let judged = variable("KCP9_BARS").map(|name| name.parse::<CongestionControl>().unwrap());
     let control = judged.clone().unwrap_or(CongestionControl::DelayBased);

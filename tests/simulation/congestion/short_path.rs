@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use kcp9::KcpConfig;
+use kcp9::{CongestionControl, KcpConfig};
 
 use kcp9_simulator::{CLIENT, LinkSettings, Simulation, Writer, ms};
 
-use super::{SECOND, kcp, none, rate};
+use super::{SECOND, kcp, none, rate, with};
 
 const RATE: u64 = 200_000_000;
 
@@ -32,10 +32,12 @@ fn share(config: KcpConfig, begin: Duration) -> f64 {
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_short_path_is_filled_although_its_ends_wait_for_the_processor() {
-    for ack_no_delay in [true, false] {
-        let config = KcpConfig::builder().ack_no_delay(ack_no_delay).build().unwrap();
-        let share = share(config, SECOND / 2);
-        assert!(share >= 0.95, "{share:.3} of the rate");
+    for control in [CongestionControl::BbrLike, CongestionControl::DelayBased] {
+        for ack_no_delay in [true, false] {
+            let config = with(control.clone()).to_builder().ack_no_delay(ack_no_delay).build().unwrap();
+            let share = share(config, SECOND / 2);
+            assert!(share >= 0.95, "{}: {share:.3} of the rate", control.name());
+        }
     }
 }
 

@@ -34,6 +34,13 @@ fn the_default_settings_fill_a_link() {
     assert!(both >= 0.75, "{both:.3} of the rate");
 }
 
+/// Its window grows by half in a round trip, to spare the queue.
+#[test]
+fn the_delay_based_controller_fills_a_link_that_loses_nothing() {
+    let [alone, both] = fill(&with(CongestionControl::DelayBased), 50_000_000);
+    assert!(alone >= 0.91 && both >= 0.75, "{alone:.3} of the rate, {both:.3} with both directions full");
+}
+
 /// It doubles its window until it loses, as the default does. But timeouts that come too early put it back to one segment.
 #[test]
 fn kcps_control_fills_a_link_that_loses_nothing() {

@@ -389,8 +389,8 @@ impl Controller for BbrLike {
         if parked.stage == Stage::Steady {
             self.mode = Mode::ProbeBw { phase: PHASE_AFTER_DRAIN, since: now };
         }
-        self.max_bw.update(parked.delivery_rate);
-        self.full_bw = parked.delivery_rate;
+        self.max_bw.update(parked.metrics.delivery_rate);
+        self.full_bw = parked.metrics.delivery_rate;
         self.cwnd = parked.window;
         self.min_rtt = parked.min_rtt;
     }

@@ -250,7 +250,7 @@ fn resumed(path: &Path) -> Option<BbrLike> {
     let parked = Parked {
         stage: path.bbr.park()?,
         window: path.bbr.window(),
-        delivery_rate: path.bbr.metrics().delivery_rate,
+        metrics: path.bbr.metrics(),
         min_rtt: path.min_rtt.get(),
     };
     let mut bbr = BbrLike::new(MTU as usize);

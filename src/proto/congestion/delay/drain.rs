@@ -18,8 +18,11 @@ const ROUNDS_OF_LONG_QUEUE: u8 = 2;
 const MOST_ROUNDS: u8 = 8;
 /// Beside others, the interval doubles each time that they are found, so often.
 const MOST_DOUBLINGS: u8 = 3;
-/// Time from a drain to the next one for losses, and to the next one that is joined.
-const LOSSES_INTERVAL: Duration = Duration::from_millis(1_000);
+/// Time from a drain to the next one for losses: so many round trips, within limits.
+const LOSSES_ROUNDS: u32 = 20;
+const LEAST_LOSSES_INTERVAL: Duration = Duration::from_millis(250);
+const MOST_LOSSES_INTERVAL: Duration = Duration::from_millis(1_000);
+/// The same to the next one if there is reason to think that others are there, and to the next one that is joined.
 const HASTE_INTERVAL: Duration = Duration::from_millis(500);
 const JOIN_INTERVAL: Duration = Duration::from_millis(1_500);
 /// Round trips fall if they become shorter by this and by a sixteenth, within three rounds.
@@ -154,8 +157,15 @@ impl Drains {
         self.due = self.due.max(later);
     }
 
-    pub(super) fn may_ask_for_losses(&self, now: Instant) -> bool {
-        now - self.began >= LOSSES_INTERVAL
+    pub(super) fn may_ask_for_losses(&self, now: Instant, base: Duration) -> bool {
+        now - self.began >= (LOSSES_ROUNDS * base).clamp(LEAST_LOSSES_INTERVAL, MOST_LOSSES_INTERVAL)
+    }
+
+    /// So many were not lost after all.
+    pub(super) fn forgive(&mut self, segments: u64) {
+        if let Some(drain) = &mut self.current {
+            drain.lost = drain.lost.saturating_sub(segments);
+        }
     }
 
     /// Whether a drain begins now, behind a round whose standing round trip was `rtt`. Behind one that is not steady, the queue may be

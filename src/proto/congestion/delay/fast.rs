@@ -6,7 +6,7 @@ use core::time::Duration;
 /// of segments.
 const QUEUE_SEGMENTS: u64 = 5;
 pub(super) const QUEUE_TIME: Duration = Duration::from_millis(2);
-const MAX_QUEUE_TIME_SEGMENTS: u64 = 128;
+const MAX_QUEUE_TIME_SEGMENTS: u64 = 256;
 /// [`Fast::queue_segments`] counts sixteenths of a segment, and is one more each round. Slower, sessions that share a queue overflow it
 /// more seldom, and have uneven parts of the link for longer, as not all of them see each overflow.
 const PARTS: u64 = 16;

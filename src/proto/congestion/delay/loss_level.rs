@@ -36,9 +36,25 @@ impl LossLevel {
         }
     }
 
+    /// So many were not lost after all.
+    pub(super) const fn forgive(&mut self, segments: u64) {
+        self.beyond = self.beyond.saturating_sub(segments.saturating_mul(1_024));
+    }
+
     /// The path's own.
     pub(super) fn own(&self) -> u64 {
         self.measured.iter().flatten().copied().min().unwrap_or(0)
+    }
+
+    /// The same in millionths, to be [resumed](Self::resume).
+    pub(super) fn own_ppm(&self) -> u32 {
+        (self.own() * 1_000_000 / 1_024) as u32
+    }
+
+    /// What was found before a pause; 0 for nothing.
+    pub(super) fn resume(&mut self, ppm: u32) {
+        let own = (u64::from(ppm) * 1_024).div_ceil(1_000_000).min(MOST);
+        self.measured[0] = (own > 0).then_some(own);
     }
 
     /// What has to be sent so that `bytes` arrive.
@@ -77,10 +93,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_outlives_a_pause() {
+        for (sent, lost) in [(200, 0), (128, 1), (200, 20), (200, 100)] {
+            let (mut level, mut other) = (LossLevel::default(), LossLevel::default());
+            level.learn(sent, lost);
+            other.resume(level.own_ppm());
+            assert_eq!(other.own(), level.own());
+        }
+    }
+
+    #[test]
     fn what_is_lost_where_nothing_should_be_is_a_full_queue() {
         let mut level = LossLevel::default();
         level.learn(200, 0);
         assert!(!level.add(100, 6) && level.add(10, 2));
+        assert!(!level.add(100, 6));
+        level.forgive(2);
+        assert!(!level.add(10, 2), "two were not lost after all");
     }
 
     #[test]

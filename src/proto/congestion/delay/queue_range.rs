@@ -29,6 +29,11 @@ impl QueueRange {
         self.before.max(self.current).get()
     }
 
+    /// Whether `delay` is that of a queue that is about as long as it gets.
+    pub(super) fn is_long(&self, delay: Duration) -> bool {
+        self.longest() > LEAST_LONGEST && delay >= self.longest() / 2
+    }
+
     /// Whether `delay` is that of a queue far from as long as it gets.
     pub(super) fn is_short(&self, delay: Duration) -> bool {
         self.longest() > LEAST_LONGEST && delay < self.longest() / 2
@@ -48,6 +53,7 @@ mod tests {
         let (mut range, mut now) = (QueueRange::default(), Instant::from_millis(1));
         range.add(now, ms(40));
         assert_eq!([19, 20].map(|delay| range.is_short(ms(delay))), [true, false]);
+        assert_eq!([19, 20].map(|delay| range.is_long(ms(delay))), [false, true]);
         // It is forgotten after one more window.
         for short in [true, false] {
             now += WINDOW;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::proto::{
-    congestion::Acked,
+    congestion::{Acked, LossCause, Lost},
     time::{Instant, Micros},
 };
 
@@ -11,6 +11,8 @@ use crate::proto::{
 const FIRST_SAMPLES: u32 = 8;
 /// Of so many samples the shortest counts: the others may have waited for the peer's or our processor.
 const GROUP: u32 = 4;
+/// So many losses may be chance.
+const CHANCE: u64 = 4;
 
 /// One round.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Round {
     /// Segments.
     pub(super) acked: u64,
     pub(super) lost: u64,
+    /// Those of the lost ones whose RTO passed: often the ACKs of a whole window were lost with one packet.
+    pub(super) timeouts: u64,
     /// Packets had marks of ECN.
     pub(super) marked: bool,
     bytes: u64,
@@ -39,6 +43,7 @@ impl Round {
             began: now,
             acked: 0,
             lost: 0,
+            timeouts: 0,
             marked: false,
             bytes: 0,
             least_in_flight: u64::MAX,
@@ -55,6 +60,16 @@ impl Round {
         self.acked += u64::from(acked.segments);
         self.bytes += acked.bytes;
         self.least_in_flight = self.least_in_flight.min(acked.in_flight.bytes.saturating_add(acked.bytes));
+    }
+
+    /// A segment was lost. A burst that was lost all at once is sent again, window by window, when its RTO passes: for what was sent before
+    /// `reduced_at`, the window is smaller already.
+    pub(super) fn on_lost(&mut self, lost: &Lost, reduced_at: Instant) {
+        if lost.cause == LossCause::Timeout && lost.sent_time < reduced_at {
+            return;
+        }
+        self.lost += 1;
+        self.timeouts += u64::from(lost.cause == LossCause::Timeout);
     }
 
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
@@ -84,6 +99,11 @@ impl Round {
     /// Whether the window was what limited the sender for all of it.
     pub(super) const fn is_full(&self, cwnd: u64) -> bool {
         self.least_in_flight >= cwnd / 2
+    }
+
+    /// Whether more is lost than a path loses by itself.
+    pub(super) const fn is_lossy(&self) -> bool {
+        self.lost > CHANCE && self.lost * 8 > self.acked
     }
 
     /// Bytes a second that were confirmed.
@@ -161,5 +181,38 @@ mod tests {
         assert_eq!(recent.shortest(), Some(ms(1)));
         recent.add(ms(9));
         assert_eq!(recent.shortest(), Some(ms(2)));
+    }
+
+    #[test]
+    fn timeouts_of_what_was_sent_before_the_window_became_smaller_do_not_count() {
+        let lost = |cause, sent| Lost {
+            now: Instant::from_millis(300),
+            sn: 0,
+            bytes: 1_000,
+            sent_time: Instant::from_millis(sent),
+            cause,
+            tx_in_flight: 1_000,
+            lost: 1_000,
+            is_app_limited: false,
+        };
+        let reduced_at = Instant::from_millis(200);
+        for (cause, sent, count) in [
+            (LossCause::Timeout, 199, [0, 0]),
+            (LossCause::Timeout, 200, [1, 1]),
+            (LossCause::Skipped, 199, [1, 0]),
+        ] {
+            let mut round = Round::new(Instant::ZERO);
+            round.on_lost(&lost(cause, sent), reduced_at);
+            assert_eq!([round.lost, round.timeouts], count, "{cause:?} {sent}");
+        }
+    }
+
+    #[test]
+    fn a_ninth_lost_is_more_than_a_path_loses() {
+        for (acked, lost, is_lossy) in [(40, 5, false), (39, 5, true), (1, 4, false)] {
+            let mut round = Round::new(Instant::ZERO);
+            (round.acked, round.lost) = (acked, lost);
+            assert_eq!(round.is_lossy(), is_lossy, "{lost} of {acked}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Rounds of a path whose round trips the tests choose.
 
 use super::*;
-use crate::proto::congestion::{InFlight, LossCause, RateSample};
+use crate::proto::congestion::{
+    Controller as _, InFlight, LossCause, Lost, Marked, MinRtt, Parked, RateSample, RttSample,
+};
 
 const MTU: u64 = 1_000;
 /// ACK packets of a round.
@@ -292,7 +294,7 @@ fn losses_of_a_queue_that_was_taken_for_the_path_show_the_path() {
 #[test]
 fn startup_ends_with_a_queue() {
     let mut path = Path::new();
-    path.control.mode = Mode::Startup(Growth::default());
+    path.control.mode = Mode::Startup(Startup::default());
     path.round(BASE + Duration::from_millis(5), 0);
     assert_eq!(path.control.mode(), Some("startup"), "a tenth of the round trip may be jitter");
     path.round(BASE + Duration::from_millis(7), 0);
@@ -303,7 +305,7 @@ fn startup_ends_with_a_queue() {
 #[test]
 fn a_mark_ends_startup() {
     let mut path = Path::new();
-    path.control.mode = Mode::Startup(Growth::default());
+    path.control.mode = Mode::Startup(Startup::default());
     let in_flight = InFlight::default();
     path.control.on_ecn(&Marked { now: path.now, packets: 1, sent_time: path.now, in_flight });
     path.round(BASE, 0);
@@ -319,4 +321,58 @@ fn the_window_follows_the_mtu() {
     assert_eq!(path.control.window(), 5_600);
     path.control.on_mtu_change(500);
     assert_eq!(path.control.window(), 5_600);
+}
+
+/// A new controller that goes on for one that is parked.
+fn resumed(path: &Path) -> Option<DelayBased> {
+    let parked = Parked {
+        stage: path.control.park()?,
+        window: path.control.window(),
+        metrics: path.control.metrics(),
+        min_rtt: path.min_rtt.get(),
+    };
+    let mut control = DelayBased::new(path.now, MTU as usize);
+    control.resume(path.now, &parked);
+    Some(control)
+}
+
+#[test]
+fn another_controller_goes_on_where_one_is_parked() {
+    let mut path = Path::new();
+    path.control = DelayBased::new(path.now, MTU as usize);
+    path.min_rtt = MinRtt::default();
+    let fresh = resumed(&path).unwrap();
+    assert_eq!(
+        (fresh.mode(), fresh.window(), fresh.pacing_rate()),
+        (Some("startup"), INITIAL_CWND * MTU, None)
+    );
+    let mut path = Path::new();
+    for mode in ["delay", "drain", "delay"] {
+        assert_eq!(path.control.mode(), Some(mode));
+        let Some(other) = resumed(&path) else {
+            assert_eq!(mode, "drain", "its window is not that of the path");
+            path.drain(BASE, 0);
+            continue;
+        };
+        assert_eq!((other.mode(), other.window()), (Some("delay"), path.control.window()));
+        assert_eq!(
+            (other.metrics(), other.probing_delay()),
+            (path.control.metrics(), path.control.probing_delay())
+        );
+        assert!(other.pacing_rate() >= path.control.pacing_rate() && other.pacing_rate().is_some());
+        path.until_drain(BASE + Duration::from_millis(3), 0, 60).unwrap();
+    }
+    let path = beside_others(2 * BASE);
+    assert_eq!(resumed(&path).unwrap().window(), path.control.window());
+}
+
+/// A peer waits for eight segments or ten milliseconds, which is many round trips there.
+#[test]
+fn a_short_path_has_a_window_that_is_acknowledged_at_once() {
+    let mut control = DelayBased::new(Instant::ZERO, MTU as usize);
+    for (base, segments) in [(QUEUE_TIME, MIN_CWND), (QUEUE_TIME / 2, MIN_CWND_OF_SHORT_PATH)] {
+        control.base = Some(base);
+        control.set_cwnd(0);
+        assert_eq!(control.window(), segments * MTU, "{base:?}");
+    }
 }
