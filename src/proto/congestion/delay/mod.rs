@@ -63,7 +63,7 @@
 //!
 //! # What it is worth, and what it lacks
 //!
-//! `tests/simulation/congestion/bars.rs` has what it is held against, and it keeps all of that, there and in the lab. It is not the default yet,
+//! `tests/simulation/congestion/bars.rs` has what it is held against. It keeps all of that there, and kept it in one run of the lab. It is not the default yet,
 //! because
 //!
 //! * a session alone takes the bursts of Wi-Fi for a queue. It had 19 % of such a link in the lab, where eight have all of it; and eight
