@@ -28,6 +28,7 @@ pub mod payload;
 pub mod rng;
 pub mod simulation;
 pub mod trace;
+mod transmitter;
 
 pub use self::{
     application::{Reader, Writer},
@@ -37,6 +38,7 @@ pub use self::{
     nonces::Nonces,
     rng::Rng,
     simulation::{CLIENT, SERVER, Simulation},
+    transmitter::Shape,
 };
 
 use std::time::Duration;

@@ -12,7 +12,10 @@ use std::{
 
 use kcp9::proto::{EcnCodepoint, Instant};
 
-use super::rng::Rng;
+use super::{
+    rng::Rng,
+    transmitter::{Limits, Shape, Transmitter},
+};
 
 /// Losses that come in runs: the Gilbert-Elliott model, stepped once a packet.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +51,8 @@ pub struct LinkSettings {
     pub corrupt: f64,
     /// Bytes per second, `None` for no limit.
     pub rate: Option<u64>,
+    /// How it serves what waits.
+    pub shape: Shape,
     /// Bytes that wait for the transmitter, at most.
     pub queue: usize,
     /// The longest packet that it carries, in bytes of UDP payload. Longer ones are lost without a word.
@@ -130,23 +135,15 @@ pub struct Link {
     jitter: (Duration, Instant),
 }
 
-/// What packets wait for at the bottleneck.
-struct Transmitter {
-    /// When it has sent what waits for it.
-    idle_at: Instant,
-    /// Most bytes that have waited for it.
-    longest_queue: usize,
-}
-
 impl Link {
     pub fn new(settings: LinkSettings, rng: Rng) -> Self {
         Self {
             settings,
             counts: LinkCounts::default(),
             filter: None,
-            rng,
             in_burst: false,
-            transmitter: Arc::new(Mutex::new(Transmitter { idle_at: Instant::ZERO, longest_queue: 0 })),
+            transmitter: Arc::new(Mutex::new(Transmitter::new(rng.clone()))),
+            rng,
             last_arrival: Instant::ZERO,
             jitter: (Duration::ZERO, Instant::ZERO),
         }
@@ -234,22 +231,19 @@ impl Link {
 
     fn transmit(&mut self, now: Instant, len: usize, ecn: &mut EcnCodepoint) -> Option<Instant> {
         let Some(rate) = self.settings.rate else { return Some(now) };
-        let (queue, mark_above) = (self.settings.queue, self.settings.mark_above.unwrap_or(usize::MAX));
-        let mut transmitter = self.transmitter();
-        let wait = transmitter.idle_at - now;
-        let waiting = (wait.as_micros() as u64 * rate / 1_000_000) as usize + len;
-        if waiting > queue || (waiting > mark_above && *ecn == EcnCodepoint::NotEct) {
-            return None;
-        }
-        if waiting > mark_above {
+        let limits = Limits {
+            shape: &self.settings.shape,
+            rate,
+            queue: self.settings.queue,
+            mark_above: self.settings.mark_above.unwrap_or(usize::MAX),
+            may_mark: *ecn != EcnCodepoint::NotEct,
+        };
+        let served = self.transmitter().serve(now, len, &limits)?;
+        if served.is_marked {
             *ecn = EcnCodepoint::Ce;
+            self.counts.marked += 1;
         }
-        transmitter.longest_queue = transmitter.longest_queue.max(waiting);
-        let idle_at = now + wait + Duration::from_micros(len as u64 * 1_000_000 / rate);
-        transmitter.idle_at = idle_at;
-        drop(transmitter);
-        self.counts.marked += u64::from(waiting > mark_above);
-        Some(idle_at)
+        Some(served.departure)
     }
 
     fn loses(&mut self, now: Instant, departure: Instant, packet: &[u8]) -> bool {
