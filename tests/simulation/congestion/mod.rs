@@ -4,6 +4,7 @@ mod bars;
 mod delay;
 mod ecn;
 mod idle;
+mod links;
 mod lossy;
 mod own;
 mod pacing;

@@ -59,9 +59,9 @@ fn on_a_link_that_becomes_slower(config: &KcpConfig) -> Slower {
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn a_path_that_becomes_longer_is_filled_again_soon() {
-    // The delay-based one takes what is longer for a queue of others, and grows as CUBIC does.
+    // The delay-based one empties the queue that its second startup has made, and on a path of 190 ms that takes some of the time.
     for (name, config, least) in
-        [("default", KcpConfig::default(), 0.93), ("delay", with(CongestionControl::DelayBased), 0.6)]
+        [("default", KcpConfig::default(), 0.93), ("delay", with(CongestionControl::DelayBased), 0.86)]
     {
         for (before, after) in [(20, 150), (50, 120), (50, 200), (75, 190)] {
             let [share, resent] = behind_a_longer_route(&config, before, after);
@@ -97,12 +97,10 @@ fn without_a_controller_a_longer_route_is_no_congestion() {
 /// What makes round trips longer here is the session's own queue, and it goes away.
 #[test]
 fn a_link_that_becomes_slower_is_not_taken_for_a_longer_one() {
-    // Drains cost the delay-based one a hundredth or two.
-    for (name, config, least) in
-        [("default", KcpConfig::default(), 0.95), ("delay", with(CongestionControl::DelayBased), 0.94)]
+    for (name, config) in [("default", KcpConfig::default()), ("delay", with(CongestionControl::DelayBased))]
     {
         let Slower { share, waiting, resent } = on_a_link_that_becomes_slower(&config);
-        assert!(share >= least, "{name}: {share:.3} of the rate");
+        assert!(share >= 0.95, "{name}: {share:.3} of the rate");
         assert!(waiting < SLOW / 25, "{name}: {waiting} bytes wait longer than a round trip");
         // Another startup would overflow the queue.
         assert!(resent == 0.0, "{name}: {resent:.4} resent");

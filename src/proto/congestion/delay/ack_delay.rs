@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::proto::time::{Instant, Micros};
 
 /// Segments of an ACK packet that waited for no others, and the longest that a wait is taken for.
-const PROMPT_SEGMENTS: u32 = 8;
+pub(super) const PROMPT_SEGMENTS: u32 = 8;
 const LONGEST: Duration = Duration::from_millis(10);
 /// The shortest round trip is that of the last one or two of these.
 const WINDOW: Duration = Duration::from_millis(1_500);

@@ -27,28 +27,34 @@ impl Controller for DelayBased {
         self.add_sample(acked);
         self.round.on_ack(acked);
         self.drains.on_ack(acked);
+        self.settle(acked);
         if let Some(base) = self.base {
-            if self.recent.shortest().is_some_and(|rtt| is_empty(base, rtt)) {
+            if self.recent.shortest().is_some_and(|rtt| is_empty(base, self.bursts.correct(rtt))) {
                 self.drains.on_empty_queue(now);
             }
             if let Mode::Startup(startup) = &mut self.mode
                 && acked.in_flight.bytes <= 2 * self.cwnd
-                && let Some(first) = self.round.take_first()
-                && Startup::is_queue(base, first)
+                && let Some(rtt) = self.recent.shortest()
+                && Startup::is_queue(base, rtt.saturating_sub(self.bursts.height()))
             {
                 startup.on_rate(acked.rate.delivery_rate);
-                self.end_startup(now, base);
+                self.end_startup(now, base, without_queue(acked.rate.tx_in_flight, base, rtt));
             }
         }
         // A segment that was sent again just before the ACK of its first transmission came would end a round at once.
-        let is_over = self.base.is_none_or(|base| now >= self.round.began + base);
+        let is_over =
+            self.base.is_none_or(|base| now >= self.round.began + base.max(self.bursts.least_round()));
         if is_over && acked.rate.prior_delivered >= self.next_round_delivered {
             self.end_round(acked);
+        }
+        if let Some(rtt) = self.new_base.take() {
+            min_rtt.replace(now, rtt);
+            self.base = Some(rtt);
         }
         match &mut self.mode {
             // Only what the window held back proves that it is too small.
             Mode::Startup(_) if acked.in_flight.bytes.saturating_add(acked.bytes) >= self.cwnd / 2 => {
-                self.cwnd = self.cwnd.saturating_add(acked.bytes / 2);
+                self.cwnd = self.cwnd.saturating_add(Startup::growth(acked.bytes));
             }
             Mode::Compete(compete) if !self.drains.is_draining() => {
                 compete.on_ack(acked, min_rtt);
@@ -118,9 +124,9 @@ impl Controller for DelayBased {
         self.cwnd
     }
 
-    /// A quarter more than the window in a round trip, and twice that in Startup.
+    /// A quarter more than the window in a round trip; half more in Startup, where more than it grows by would wait in the queue.
     fn pacing_rate(&self) -> Option<u64> {
-        let quarters = if self.is_growing() { 8 } else { 5 };
+        let quarters = if self.is_growing() { 6 } else { 5 };
         let bytes = u128::from(self.cwnd) * quarters / 4 * 1_000_000;
         let rate = bytes.checked_div(self.srtt.as_micros())?;
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
@@ -168,4 +174,10 @@ impl Controller for DelayBased {
         // Until there is a sample: the window is to be paced.
         self.srtt = parked.min_rtt.unwrap_or_default();
     }
+}
+
+/// What the path holds of `in_flight` bytes that took `rtt`: the others waited (Little's law).
+fn without_queue(in_flight: u64, base: Duration, rtt: Duration) -> u64 {
+    let bytes = (u128::from(in_flight) * base.as_micros()).checked_div(rtt.as_micros());
+    bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(in_flight)
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::loss_level::MEASUREMENT;
+use super::{SETTLING, is_empty, loss_level::MEASUREMENT};
 use crate::proto::{
     congestion::{Acked, Lost},
     time::{Instant, Micros},
@@ -11,9 +11,9 @@ use crate::proto::{
 /// How long the queue may not have been seen empty.
 pub(super) const INTERVAL: Duration = Duration::from_millis(2_500);
 /// How long a drain lasts, in rounds: until what was in flight before it is confirmed, and two rounds of its own; one round less where
-/// round trips are still half as long again as the path, so that one more would not empty the queue.
+/// round trips are still half as long again as the path, so that one more would not empty the queue, or where there is nothing to find.
 const ROUNDS: u8 = 3;
-const ROUNDS_OF_LONG_QUEUE: u8 = 2;
+const ROUNDS_OF_SHORT_DRAIN: u8 = 2;
 /// Rounds of a drain that measures losses, at most.
 const MOST_ROUNDS: u8 = 8;
 /// Beside others, the interval doubles each time that they are found, so often.
@@ -49,6 +49,8 @@ pub(super) struct Drain {
     pub(super) base: Duration,
     /// The window made a longer queue than is meant to be.
     pub(super) is_too_large: bool,
+    /// Nothing was lost just before it.
+    pub(super) was_lossless: bool,
     rounds: u8,
     /// Segments that were sent within it, and those of them that were lost.
     pub(super) sent: u64,
@@ -57,7 +59,17 @@ pub(super) struct Drain {
 
 impl Drain {
     pub(super) const fn new(reason: Reason, cwnd: u64, rate: u64, base: Duration) -> Self {
-        Self { reason, cwnd, rate, base, is_too_large: false, rounds: 0, sent: 0, lost: 0 }
+        Self {
+            reason,
+            cwnd,
+            rate,
+            base,
+            is_too_large: false,
+            was_lossless: false,
+            rounds: 0,
+            sent: 0,
+            lost: 0,
+        }
     }
 }
 
@@ -74,6 +86,10 @@ pub(super) struct Drains {
     failed: u8,
     /// How often in a row others were found to be there still.
     found: u8,
+    /// How often in a row losses without a queue were not the path's own.
+    policed: u8,
+    /// Rounds in which the queue is still that of the window that leaves at once behind a drain.
+    settling: u8,
     /// The last one has found the queue empty, and the path no shorter than it was thought to be.
     is_sure: bool,
     /// Standing round trips of the last rounds.
@@ -90,6 +106,8 @@ impl Drains {
             current: None,
             failed: 0,
             found: 0,
+            policed: 0,
+            settling: 0,
             is_sure: false,
             before: Default::default(),
         }
@@ -158,7 +176,13 @@ impl Drains {
     }
 
     pub(super) fn may_ask_for_losses(&self, now: Instant, base: Duration) -> bool {
-        now - self.began >= (LOSSES_ROUNDS * base).clamp(LEAST_LOSSES_INTERVAL, MOST_LOSSES_INTERVAL)
+        let interval = (LOSSES_ROUNDS * base).clamp(LEAST_LOSSES_INTERVAL, MOST_LOSSES_INTERVAL);
+        now - self.began >= interval * (1 << self.policed.min(MOST_DOUBLINGS))
+    }
+
+    /// Losses without a queue were the path's own, or else those of a policer: then it is asked more seldom.
+    pub(super) const fn on_policer(&mut self, is_own: bool) {
+        self.policed = if is_own { 0 } else { self.policed.saturating_add(1) };
     }
 
     /// So many were not lost after all.
@@ -177,8 +201,10 @@ impl Drains {
         is_steady: bool,
         competes: bool,
     ) -> Option<Reason> {
-        if !is_steady {
+        if !is_steady || self.settling > 0 {
+            self.settling = self.settling.saturating_sub(1);
             self.before = Default::default();
+            return (now >= self.due).then_some(Reason::Due);
         }
         let fall = FALL.max(rtt / 16);
         let falls = self.before.iter().any(|before| rtt + fall < before.get());
@@ -235,11 +261,16 @@ impl Drains {
         drain.rounds += 1;
         let is_measured =
             drain.reason != Reason::Losses || drain.sent >= MEASUREMENT || drain.rounds >= MOST_ROUNDS;
-        let rounds = if rtt >= base + base / 2 { ROUNDS_OF_LONG_QUEUE } else { ROUNDS };
+        // There is nothing to find: no losses, no queue, and no path that is shorter.
+        let is_idle =
+            !competes && drain.was_lossless && drain.lost == 0 && base >= drain.base && is_empty(base, rtt);
+        let is_short = rtt >= base + base / 2 || is_idle;
+        let rounds = if is_short { ROUNDS_OF_SHORT_DRAIN } else { ROUNDS };
         if !is_measured || drain.rounds < rounds {
             return None;
         }
         let drain = self.current.take()?;
+        self.settling = SETTLING;
         self.before = Default::default();
         if self.empty_at >= self.began_before {
             self.failed = 0;

@@ -29,6 +29,11 @@ impl QueueRange {
         self.before.max(self.current).get()
     }
 
+    /// Whether it never gets longer than jitter.
+    pub(super) fn is_flat(&self) -> bool {
+        self.longest() <= LEAST_LONGEST
+    }
+
     /// Whether `delay` is that of a queue that is about as long as it gets.
     pub(super) fn is_long(&self, delay: Duration) -> bool {
         self.longest() > LEAST_LONGEST && delay >= self.longest() / 2
@@ -67,6 +72,8 @@ mod tests {
     fn jitter_is_not_short() {
         let mut range = QueueRange::default();
         range.add(Instant::ZERO, ms(2));
-        assert!(!range.is_short(Duration::ZERO));
+        assert!(!range.is_short(Duration::ZERO) && range.is_flat());
+        range.add(Instant::ZERO, ms(6));
+        assert!(!range.is_flat());
     }
 }

@@ -7,8 +7,6 @@ use crate::proto::{
     time::{Instant, Micros},
 };
 
-/// Samples at the beginning of a round that tell whether there was a queue before it.
-const FIRST_SAMPLES: u32 = 8;
 /// Of so many samples the shortest counts: the others may have waited for the peer's or our processor.
 const GROUP: u32 = 4;
 /// So many losses may be chance.
@@ -28,9 +26,8 @@ pub(super) struct Round {
     bytes: u64,
     least_in_flight: u64,
     samples: u32,
-    shortest: Option<Duration>,
-    /// The shortest of the samples at its beginning, once all are there.
-    first: Option<Duration>,
+    /// The shortest of all samples.
+    pub(super) shortest: Option<Duration>,
     /// The shortest of the present group, and the sum of those of the groups before.
     group: Option<Duration>,
     sum: Duration,
@@ -49,7 +46,6 @@ impl Round {
             least_in_flight: u64::MAX,
             samples: 0,
             shortest: None,
-            first: None,
             group: None,
             sum: Duration::ZERO,
             groups: 0,
@@ -77,18 +73,10 @@ impl Round {
         self.samples += 1;
         self.shortest = shorter(self.shortest);
         self.group = shorter(self.group);
-        if self.samples == FIRST_SAMPLES {
-            self.first = self.shortest;
-        }
         if self.samples.is_multiple_of(GROUP) {
             self.sum += self.group.take().unwrap_or_default();
             self.groups += 1;
         }
-    }
-
-    /// The shortest of the first samples, once in a round.
-    pub(super) const fn take_first(&mut self) -> Option<Duration> {
-        self.first.take()
     }
 
     /// The mean of the groups' shortest; of fewer samples, the shortest.
@@ -155,13 +143,6 @@ mod tests {
         assert_eq!(round(&[70, 60, 80]).standing_rtt(), Some(ms(60)));
         // 60 of the first four, 50 of the second, and two that are no group yet.
         assert_eq!(round(&[70, 60, 80, 90, 50, 95, 95, 95, 1, 1]).standing_rtt(), Some(ms(55)));
-    }
-
-    #[test]
-    fn the_first_samples_tell_their_shortest_once() {
-        assert_eq!(round(&[5; 7]).take_first(), None);
-        let mut round = round(&[9, 9, 9, 9, 9, 9, 9, 7, 3]);
-        assert_eq!((round.take_first(), round.take_first()), (Some(ms(7)), None));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use super::SETTLING;
 use crate::proto::time::Micros;
 
 /// So many spikes in so many rounds are those of somebody who looks for more.
@@ -19,20 +20,26 @@ pub(super) struct Spikes {
     /// How long the queue was, in the last round at the end. So many of them are known.
     delays: [Micros; 4],
     known: usize,
+    /// Rounds that are still to be left out.
+    left_out: u8,
     round: u32,
     /// The rounds of the last spikes, the last at the end.
     found: [Option<u32>; SPIKES],
 }
 
 impl Spikes {
-    /// What comes next does not follow what was.
+    /// What comes next does not follow what was. It is the session's own queue at first, as its window leaves at once.
     pub(super) const fn pause(&mut self) {
-        self.known = 0;
+        (self.known, self.left_out) = (0, SETTLING);
     }
 
     /// A round ends in which the queue was so long. Returns whether somebody looks for more.
     pub(super) fn end_round(&mut self, base: Duration, delay: Duration) -> bool {
         self.round = self.round.wrapping_add(1);
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return false;
+        }
         self.delays.rotate_left(1);
         self.delays[self.delays.len() - 1] = delay.into();
         self.known = (self.known + 1).min(self.delays.len());

@@ -1,4 +1,4 @@
-//! Growth of the window by half in a round trip, until the queue or the rate says that the path is full.
+//! Growth of the window by a little more than half in a round trip, until the queue or the rate says that the path is full.
 
 use core::time::Duration;
 
@@ -36,9 +36,15 @@ impl Startup {
         self.rounds >= FULL_ROUNDS || is_lossy && !is_silence || round.marked
     }
 
-    /// Whether a round that begins with a round trip of `first` has a queue before it.
-    pub(super) fn is_queue(base: Duration, first: Duration) -> bool {
-        first >= base + (base / 8).max(QUEUE_TIME)
+    /// What the window grows by when so many bytes are confirmed.
+    pub(super) const fn growth(acked: u64) -> u64 {
+        acked.saturating_mul(9) / 16
+    }
+
+    /// Whether `rtt`, the shortest of the last round trips, is that of a queue. It is looked at all the time: at the beginning of the next
+    /// round, the queue would be twice as long.
+    pub(super) fn is_queue(base: Duration, rtt: Duration) -> bool {
+        rtt >= base + (base / 8).max(QUEUE_TIME)
     }
 
     /// The path has delivered at `rate` at least.

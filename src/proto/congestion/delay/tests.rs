@@ -13,6 +13,8 @@ const BATCH: u32 = 8;
 /// The rate of all rounds: 2 segments a millisecond.
 const RATE: u64 = 2_000_000;
 const BASE: Duration = Duration::from_millis(50);
+/// Others fill the queue. If round trips became twice as long at once, it would be another path.
+const FULL: Duration = Duration::from_millis(98);
 
 struct Path {
     control: DelayBased,
@@ -154,7 +156,7 @@ fn who_is_not_sure_of_the_path_drains_more_of_it_and_soon_again() {
 #[test]
 fn a_queue_that_stays_through_two_drains_is_others() {
     let mut path = Path::new();
-    let rtt = 2 * BASE;
+    let rtt = FULL;
     // The queue was empty before the first of three.
     for drain in 1..=3 {
         path.until_drain(rtt, 0, 60).unwrap();
@@ -173,6 +175,22 @@ fn a_queue_that_stays_through_two_drains_is_others() {
     assert_eq!(path.control.mode(), Some("compete"), "an empty queue may be others' doing");
 }
 
+/// Startup begins again, with the window that fitted the shorter path.
+#[test]
+fn round_trips_that_become_long_at_once_are_those_of_another_path() {
+    let mut path = Path::new();
+    let before = path.control.cwnd;
+    (0..5).for_each(|_| path.round(BASE, 0));
+    (0..12).for_each(|_| {
+        if path.control.mode() != Some("startup") {
+            path.round(3 * BASE, 0)
+        }
+    });
+    assert_eq!(path.control.mode(), Some("startup"));
+    assert_eq!(path.min_rtt.get(), Some(3 * BASE));
+    assert!(path.control.cwnd >= before, "{} of {before}", path.control.cwnd);
+}
+
 /// Behind two drains that the queue outlasts.
 fn beside_others(rtt: Duration) -> Path {
     let mut path = Path::new();
@@ -186,8 +204,8 @@ fn beside_others(rtt: Duration) -> Path {
 /// A drain finds the queue empty, and it stays empty while the window stays as it is.
 #[test]
 fn others_are_gone_where_the_queue_does_not_grow_again() {
-    let mut path = beside_others(2 * BASE);
-    path.until_drain(2 * BASE, 0, 300).unwrap();
+    let mut path = beside_others(FULL);
+    path.until_drain(FULL, 0, 300).unwrap();
     path.drain(BASE, 0);
     assert_eq!(path.control.mode(), Some("hold"));
     (0..41).for_each(|_| path.round(BASE, 0));
@@ -199,9 +217,9 @@ fn others_are_gone_where_the_queue_does_not_grow_again() {
 /// CUBIC had just lost: it fills the queue again. The session has the window that it had beside it, and waits twice as long.
 #[test]
 fn others_are_there_still_where_the_queue_grows_again() {
-    let mut path = beside_others(2 * BASE);
+    let mut path = beside_others(FULL);
     let took = [0, 0].map(|_| {
-        let took = path.until_drain(2 * BASE, 0, 300).unwrap();
+        let took = path.until_drain(FULL, 0, 300).unwrap();
         path.drain(BASE, 0);
         let before = path.before_drain;
         for round in 0..30 {
@@ -226,7 +244,7 @@ fn a_queue_with_spikes_is_others() {
 #[test]
 fn a_queue_that_was_empty_between_two_drains_does_not_stay() {
     let mut path = Path::new();
-    let rtt = 2 * BASE;
+    let rtt = FULL;
     for _ in 0..6 {
         path.until_drain(rtt, 0, 60).unwrap();
         path.drain(rtt, 0);
@@ -362,7 +380,7 @@ fn another_controller_goes_on_where_one_is_parked() {
         assert!(other.pacing_rate() >= path.control.pacing_rate() && other.pacing_rate().is_some());
         path.until_drain(BASE + Duration::from_millis(3), 0, 60).unwrap();
     }
-    let path = beside_others(2 * BASE);
+    let path = beside_others(FULL);
     assert_eq!(resumed(&path).unwrap().window(), path.control.window());
 }
 
