@@ -114,6 +114,20 @@ fn a_session_that_begins_drops_nothing() {
     }
 }
 
+/// Wherever between two round trips of Startup the path is full.
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation delay -- --ignored"]
+fn a_session_that_begins_drops_nothing_on_any_path() {
+    for rtt in [20, 40, 60, 80, 120] {
+        let queue = RATE as usize * rtt as usize / 1_000;
+        let link = LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(rtt) / 2).rate(RATE, queue) };
+        for seed in 0..3 {
+            let outcome = run(seed, &delay(1), &link, Duration::ZERO, [SECOND, SECOND]);
+            assert!(outcome.dropped_at_first <= 0.01, "seed {seed}, {rtt} ms: {outcome:.4?}");
+        }
+    }
+}
+
 /// Losses at random take what is lost, and little more.
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation delay -- --ignored"]

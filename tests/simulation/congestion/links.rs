@@ -77,7 +77,7 @@ fn the_bursts_of_wifi_are_no_queue() {
     holds(&Shape::Bursts(4_000..=10_000), &[(1, 11.0, 0.99, 0.001), (8, 11.5, 0.8, 0.01)]);
 }
 
-/// It carries 4.9 to 6.2 MB/s on average.
+/// Eight sessions of the default have 4.7 to 6.1 MB/s there.
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation links -- --ignored"]
 fn a_link_whose_rate_changes_tenfold_is_used() {
