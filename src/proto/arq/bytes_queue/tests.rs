@@ -1,5 +1,6 @@
-use super::*;
 use alloc::{vec, vec::Vec};
+
+use super::*;
 
 /// However the bytes of a short chunk came, and whatever was released of them.
 #[test]

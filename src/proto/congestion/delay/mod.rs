@@ -519,6 +519,8 @@ impl DelayBased {
     fn delay_again(&mut self, cwnd: u64) {
         self.mode = Mode::Delay;
         self.long = LongQueue::default();
+        // Its last rounds are those from before the others.
+        self.longer_path = LongerPath::default();
         self.set_cwnd(cwnd);
     }
 
