@@ -47,30 +47,37 @@ fn run(
     [begin, time]: [Duration; 2],
 ) -> Outcome {
     let mut crowd = Crowd::of(seed, configs.iter(), link);
-    let packets = |crowd: &mut Crowd| {
-        let counts = crowd.sessions.iter_mut().map(|session| session.client().link.counts);
-        counts.fold([0.0; 2], |[dropped, offered], counts| {
-            [dropped + counts.overflowed as f64, offered + counts.offered as f64]
-        })
-    };
     let last = configs.len() - 1;
     for index in 0..last.max(1) {
         crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
         crowd.run_for(Duration::from_micros(17_300));
     }
     crowd.run_for(SECOND);
-    let first = packets(&mut crowd);
+    let [dropped, offered] = packets(&mut crowd);
     crowd.run_for(late);
     crowd.sessions[last].client().writer = Writer::bulk(u64::MAX);
     crowd.run_for(begin);
+    Outcome { dropped_at_first: dropped / offered, ..measure(&mut crowd, time) }
+}
+
+/// Packets that did not fit the queue, and those that came to it.
+fn packets(crowd: &mut Crowd) -> [f64; 2] {
+    let counts = crowd.sessions.iter_mut().map(|session| session.client().link.counts);
+    counts.fold([0.0; 2], |[dropped, offered], counts| {
+        [dropped + counts.overflowed as f64, offered + counts.offered as f64]
+    })
+}
+
+/// What the sessions do in the next `time`.
+fn measure(crowd: &mut Crowd, time: Duration) -> Outcome {
     crowd.take_longest_queue();
-    let before = packets(&mut crowd);
+    let before = packets(crowd);
     let read = crowd.read_in(time);
-    let after = packets(&mut crowd);
+    let after = packets(crowd);
     Outcome {
         shares: read.iter().map(|read| *read as f64 / (RATE as f64 * time.as_secs_f64())).collect(),
         dropped: (after[0] - before[0]) / (after[1] - before[1]),
-        dropped_at_first: first[0] / first[1],
+        dropped_at_first: 0.0,
         queue: crowd.take_longest_queue() as f64 / RATE as f64 * 1e3,
     }
 }
@@ -159,6 +166,30 @@ fn a_late_session_gets_its_part_within_ten_seconds() {
     }
 }
 
+/// A window that leaves at once is a queue of its own on a slow path, and the three round trips of a drain are long on a long one.
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation delay -- --ignored"]
+fn slow_and_long_paths_are_filled_too() {
+    for rate in [500_000, 1_000_000, 3_000_000, 12_500_000] {
+        for rtt in [20, 50, 100, 200, 400] {
+            let queue = (rate * rtt / 500) as usize;
+            let link = LinkSettings { jitter: ms(1), ..LinkSettings::delay(ms(rtt / 2)).rate(rate, queue) };
+            let config =
+                with(CongestionControl::DelayBased).to_builder().send_window(8_192).recv_window(8_192);
+            let mut crowd = Crowd::new(0, 1, &config.build().unwrap(), &link);
+            crowd.sessions[0].client().writer = Writer::bulk(u64::MAX);
+            let shares = [10, 10].map(|seconds| {
+                let read = crowd.read_in(seconds * SECOND)[0];
+                read as f64 / (u64::from(seconds) * rate) as f64
+            });
+            let [dropped, offered] = packets(&mut crowd);
+            let what =
+                format!("{rate} bytes/s, {rtt} ms: {shares:.3?}, {dropped} of {offered} packets dropped");
+            assert!(shares[0] >= 0.45 && shares[1] >= 0.88 && dropped / offered <= 0.02, "{what}");
+        }
+    }
+}
+
 /// CUBIC keeps the queue long, so that drains do not empty it.
 #[test]
 #[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
@@ -170,6 +201,49 @@ fn it_holds_its_own_beside_cubic() {
         let part = outcome.shares[..4].iter().sum::<f64>() / outcome.share();
         let what = format!("seed {seed}: {part:.2} of all; {outcome:.4?}");
         assert!((0.25..=0.75).contains(&part) && outcome.share() >= 0.93, "{what}");
+    }
+}
+
+/// CUBIC that loses in its first second grows back behind a queue that drains find empty.
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
+fn it_holds_its_own_beside_cubic_that_lost_early() {
+    for seed in 0..4 {
+        let mut configs = delay(4);
+        configs.extend(vec![with(CongestionControl::Cubic); 4]);
+        let mut crowd = Crowd::of(seed, configs.iter(), &link(1.0));
+        for session in &mut crowd.sessions[4..] {
+            session.client().link.settings.loss = 0.02;
+            session.client().writer = Writer::bulk(u64::MAX);
+        }
+        crowd.run_for(SECOND);
+        for session in &mut crowd.sessions {
+            session.client().link.settings.loss = 0.0;
+            session.client().writer = Writer::bulk(u64::MAX);
+        }
+        crowd.run_for(9 * SECOND);
+        let read = crowd.read_in(10 * SECOND);
+        let part = read[..4].iter().sum::<u64>() as f64 / read.iter().sum::<u64>() as f64;
+        assert!((0.35..=0.65).contains(&part), "seed {seed}: {part:.2} of all; {read:?}");
+    }
+}
+
+/// A session begins every 700 ms. Some take the others' beginnings for BBR or CUBIC, and have much more than the others for a while. Sessions of
+/// [`CongestionControl::BbrLike`] drop 36 to 40 % until all have begun.
+#[test]
+#[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
+fn sessions_that_begin_one_after_the_other_drop_less_than_those_of_bbr() {
+    const COUNT: usize = 16;
+    for seed in 0..3 {
+        let mut crowd = Crowd::of(seed, delay(COUNT).iter(), &link(1.0));
+        for index in 0..COUNT {
+            crowd.sessions[index].client().writer = Writer::bulk(u64::MAX);
+            crowd.run_for(ms(700));
+        }
+        let outcome = measure(&mut crowd, 10 * SECOND);
+        let [dropped, offered] = packets(&mut crowd);
+        let what = format!("seed {seed}: {dropped} of {offered} packets dropped in all; {outcome:.4?}");
+        assert!(dropped / offered <= 0.25 && outcome.share() >= 0.9, "{what}");
     }
 }
 

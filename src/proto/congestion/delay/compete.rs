@@ -18,7 +18,8 @@ use crate::proto::time::Instant;
 
 /// Round trips from the beginning in which no loss counts: the queue is full of the others' packets, and it is not yet for the session to give way.
 const GRACE: u32 = 4;
-/// The rate that is kept grows by a sixteenth in a round, up to half as much again.
+/// The rate that is kept grows by an eighth in a round up to what the session had before; and by a sixteenth from there, up to half as much again.
+const QUICK_GROWTH: u64 = 8;
 const GROWTH: u64 = 16;
 /// So many reductions, each of them so many round trips behind the one before at most, are those of a queue that others fill at once.
 const REPEATED: u8 = 4;
@@ -29,7 +30,7 @@ const STAND: Duration = Duration::from_secs(30);
 const PERIOD: u8 = 16;
 /// In 1024ths, beyond the path's own: more than this is lost in the second period, if others do not give way.
 const LEAST_LOST: u64 = 50;
-/// The same: where more is lost in a later period, the window is too large.
+/// The same: where more is lost in a later period, the window is too large by what is lost, and by an eighth at least.
 const MOST_LOST: u64 = 80;
 
 /// What a session does that has others beside it.
@@ -42,8 +43,9 @@ pub(super) struct Compete {
     began: Instant,
     /// Since when the window has grown without a loss.
     grows_since: Instant,
-    /// The rate that it came with.
+    /// The rate that it came with. It grows to that of [`Begin::aim`] at once if nothing is lost.
     first_rate: u64,
+    aim: u64,
     /// The rate that it keeps until a loss counts, if the queue is longer than the path: it may become much longer.
     kept_rate: Option<u64>,
     /// When a loss or a mark counted last.
@@ -59,6 +61,8 @@ pub(super) struct Begin {
     pub(super) now: Instant,
     pub(super) mtu: u64,
     pub(super) cwnd: u64,
+    /// The window that it is to have if there is room: its part of what it had before.
+    pub(super) aim: u64,
     pub(super) base: Duration,
     pub(super) srtt: Duration,
     /// The window is what CUBIC's would be that has grown since then.
@@ -69,9 +73,12 @@ pub(super) struct Begin {
 
 impl Compete {
     pub(super) fn new(begin: &Begin) -> Self {
-        let &Begin { now, mtu, cwnd, base, srtt, grows_since, stands } = begin;
-        let rate = (u128::from(cwnd) * 1_000_000).checked_div(srtt.as_micros()).unwrap_or(0);
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let &Begin { now, mtu, cwnd, aim, base, srtt, grows_since, stands } = begin;
+        let rate_of = |window: u64| {
+            let rate = (u128::from(window) * 1_000_000).checked_div(srtt.as_micros()).unwrap_or(0);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let rate = rate_of(cwnd);
         Self {
             cubic: Cubic::in_avoidance(now, mtu, cwnd, srtt, grows_since),
             mtu,
@@ -80,6 +87,7 @@ impl Compete {
             began: now,
             grows_since,
             first_rate: rate,
+            aim: rate_of(aim),
             kept_rate: Some(rate),
             congested_at: now,
             reduced_at: None,
@@ -155,7 +163,7 @@ impl Compete {
         let again = self.reduced_at.replace(now).is_some_and(|at| now - at < REPEATED_WITHIN * self.srtt);
         self.repeated = if again { self.repeated + 1 } else { 0 };
         if self.repeated >= REPEATED {
-            self.stand = Some(Stand::new(now, bytes_in(self.first_rate, self.srtt)));
+            self.stand = Some(Stand::new(now, bytes_in(self.first_rate.max(self.aim), self.srtt)));
         }
     }
 
@@ -170,9 +178,20 @@ impl Compete {
     /// A round ends; `own` 1024ths of what is sent are lost by the path itself. Returns the window that CUBIC goes on with, if the session
     /// stands no longer.
     pub(super) fn end_round(&mut self, now: Instant, round: &Round, own: u64) -> Option<u64> {
-        if let Some(rate) = &mut self.kept_rate {
-            let most = self.first_rate.saturating_add(self.first_rate / 2);
-            *rate = rate.saturating_add(*rate / GROWTH).min(most);
+        match &mut self.kept_rate {
+            Some(rate) if *rate < self.aim => {
+                *rate = rate.saturating_add(*rate / QUICK_GROWTH).min(self.aim);
+                self.first_rate = *rate;
+                let cwnd = bytes_in(*rate, self.srtt);
+                if cwnd > self.cubic.window() {
+                    self.cubic = Cubic::in_avoidance(now, self.mtu, cwnd, self.srtt, self.grows_since);
+                }
+            }
+            Some(rate) => {
+                let most = self.first_rate.saturating_add(self.first_rate / 2);
+                *rate = rate.saturating_add(*rate / GROWTH).min(most);
+            }
+            None => {}
         }
         let stand = self.stand.as_mut()?;
         if !stand.end_round(round, own) {
@@ -215,7 +234,8 @@ impl Stand {
         let is_beyond = |least| self.lost.saturating_mul(1_024) > self.sent.saturating_mul(own + least);
         let gives_way = self.period == 1 && !is_beyond(LEAST_LOST);
         if self.period > 0 && is_beyond(MOST_LOST) {
-            self.cwnd -= self.cwnd / 8;
+            let lost = (self.cwnd / self.sent.max(1)).saturating_mul(self.lost);
+            self.cwnd -= lost.clamp(self.cwnd / 8, self.cwnd / 2);
         }
         *self = Self { period: self.period.saturating_add(1), rounds: 0, sent: 0, lost: 0, ..*self };
         !gives_way && self.cwnd >= self.first_cwnd / 2

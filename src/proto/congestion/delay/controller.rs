@@ -36,6 +36,8 @@ impl Controller for DelayBased {
                 && acked.in_flight.bytes <= 2 * self.cwnd
                 && let Some(rtt) = self.recent.shortest()
                 && Startup::is_queue(base, rtt.saturating_sub(self.bursts.height()))
+                && let Some(rate) = self.round.rate(now)
+                && Startup::is_window_of_path(self.cwnd, base, rate, now - self.round.began)
             {
                 startup.on_rate(acked.rate.delivery_rate);
                 self.end_startup(now, base, without_queue(acked.rate.tx_in_flight, base, rtt));

@@ -8,8 +8,9 @@ use crate::proto::{
     time::{Instant, Micros},
 };
 
-/// How long the queue may not have been seen empty.
-pub(super) const INTERVAL: Duration = Duration::from_millis(2_500);
+/// How long the queue may not have been seen empty: so long, and so many round trips, as a drain takes three of them.
+const LEAST_INTERVAL: Duration = Duration::from_millis(2_500);
+const INTERVAL_ROUNDS: u32 = 24;
 /// How long a drain lasts, in rounds: until what was in flight before it is confirmed, and two rounds of its own; one round less where
 /// round trips are still half as long again as the path, so that one more would not empty the queue, or where there is nothing to find.
 const ROUNDS: u8 = 3;
@@ -22,16 +23,15 @@ const MOST_DOUBLINGS: u8 = 3;
 const LOSSES_ROUNDS: u32 = 20;
 const LEAST_LOSSES_INTERVAL: Duration = Duration::from_millis(250);
 const MOST_LOSSES_INTERVAL: Duration = Duration::from_millis(1_000);
-/// The same to the next one if there is reason to think that others are there, and to the next one that is joined.
-const HASTE_INTERVAL: Duration = Duration::from_millis(500);
-const JOIN_INTERVAL: Duration = Duration::from_millis(1_500);
+/// So many drains in a row that were joined, and have found a queue that stays, are reason enough for one soon.
+const MOST_FAILED_TO_JOIN: u8 = 2;
 /// Round trips fall if they become shorter by this and by a sixteenth, within three rounds.
 const FALL: Duration = Duration::from_millis(3);
 
 /// Why a drain begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The queue was not seen empty for [`INTERVAL`].
+    /// The queue was not seen empty for [`Drains::interval`].
     Due,
     /// Somebody else drains.
     Joined,
@@ -76,14 +76,19 @@ impl Drain {
 /// The drain that is under way, and when the next one is due.
 #[derive(Debug)]
 pub(super) struct Drains {
+    interval: Duration,
     due: Instant,
     began: Instant,
     /// When the drain before that began.
     began_before: Instant,
+    /// When others drained last long before this session's drain was due: they have begun, or know less of the path.
+    met_at: Option<Instant>,
     empty_at: Instant,
     current: Option<Drain>,
     /// How many in a row have found a queue that stays.
     failed: u8,
+    /// The same of those that were joined: whoever drained may have been back too soon.
+    failed_to_join: u8,
     /// How often in a row others were found to be there still.
     found: u8,
     /// How often in a row losses without a queue were not the path's own.
@@ -99,18 +104,26 @@ pub(super) struct Drains {
 impl Drains {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            due: now + INTERVAL,
+            interval: LEAST_INTERVAL,
+            due: now + LEAST_INTERVAL,
             began: now,
             began_before: now,
+            met_at: None,
             empty_at: now,
             current: None,
             failed: 0,
+            failed_to_join: 0,
             found: 0,
             policed: 0,
             settling: 0,
             is_sure: false,
             before: Default::default(),
         }
+    }
+
+    /// The shortest round trip is known.
+    pub(super) fn on_base(&mut self, base: Duration) {
+        self.interval = LEAST_INTERVAL.max(INTERVAL_ROUNDS * base);
     }
 
     pub(super) const fn is_draining(&self) -> bool {
@@ -130,18 +143,28 @@ impl Drains {
     pub(super) fn on_empty_queue(&mut self, now: Instant) {
         self.empty_at = now;
         if self.is_sure {
-            self.due = self.due.max(now + INTERVAL);
+            self.due = self.due.max(now + self.interval);
         }
     }
 
     /// There is reason to think that others are there.
     pub(super) fn hasten(&mut self, now: Instant) {
-        self.due = self.due.min(now.max(self.began + HASTE_INTERVAL));
+        self.due = self.due.min(now.max(self.began + self.interval / 5));
     }
 
     /// Startup is over.
     pub(super) fn begin_soon(&mut self, now: Instant, is_lossy: bool) {
-        self.due = if is_lossy { now } else { now + INTERVAL / 4 };
+        self.due = if is_lossy { now } else { now + self.interval / 4 };
+    }
+
+    /// Whether others of this kind have begun in the last seconds.
+    pub(super) fn met_kind(&self, now: Instant) -> bool {
+        self.met_at.is_some_and(|at| now - at < 2 * self.interval)
+    }
+
+    /// Whether a drain that begins now comes long before it is due: somebody else has a reason for it.
+    pub(super) fn is_early(&self, now: Instant) -> bool {
+        now + self.interval / 5 < self.due
     }
 
     /// Others are there, whatever drains find. A drain costs a part of what the session has.
@@ -166,12 +189,12 @@ impl Drains {
     }
 
     fn interval_beside_others(&self) -> Duration {
-        INTERVAL * (1 << self.found.min(MOST_DOUBLINGS))
+        self.interval * (1 << self.found.min(MOST_DOUBLINGS))
     }
 
     /// All that share the queue lose when it overflows, if not all of them: their next drains are to come at the same time.
     pub(super) fn on_congestion(&mut self, now: Instant) {
-        let later = (now + INTERVAL * 3 / 5).min(self.began + 3 * INTERVAL);
+        let later = (now + self.interval * 3 / 5).min(self.began + 3 * self.interval);
         self.due = self.due.max(later);
     }
 
@@ -209,7 +232,7 @@ impl Drains {
         let fall = FALL.max(rtt / 16);
         let falls = self.before.iter().any(|before| rtt + fall < before.get());
         self.before = [self.before[1], self.before[2], rtt.into()];
-        let interval = if competes { self.interval_beside_others() } else { JOIN_INTERVAL };
+        let interval = if competes { self.interval_beside_others() } else { self.interval * 3 / 5 };
         if falls && now - self.began >= interval {
             return Some(Reason::Joined);
         }
@@ -227,6 +250,9 @@ impl Drains {
     }
 
     pub(super) fn begin(&mut self, now: Instant, drain: Drain) {
+        if drain.reason == Reason::Joined && self.is_early(now) {
+            self.met_at = Some(now);
+        }
         self.current = Some(drain);
         self.began_before = self.began;
         self.began = now;
@@ -273,7 +299,9 @@ impl Drains {
         self.settling = SETTLING;
         self.before = Default::default();
         if self.empty_at >= self.began_before {
-            self.failed = 0;
+            (self.failed, self.failed_to_join) = (0, 0);
+        } else if drain.reason == Reason::Joined {
+            self.failed_to_join = self.failed_to_join.saturating_add(1);
         } else if drain.reason == Reason::Due {
             self.failed = self.failed.saturating_add(1);
             if competes {
@@ -284,10 +312,10 @@ impl Drains {
         self.due = now
             + match self.failed {
                 _ if competes => self.interval_beside_others(),
-                0 if !self.is_sure => INTERVAL / 4,
+                0 if !self.is_sure || self.failed_to_join >= MOST_FAILED_TO_JOIN => self.interval / 4,
                 // It may have been alone: soon again, to be sure.
-                1 => INTERVAL / 4,
-                _ => INTERVAL,
+                1 => self.interval / 4,
+                _ => self.interval,
             };
         Some(drain)
     }

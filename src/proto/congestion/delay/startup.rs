@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use super::{fast::QUEUE_TIME, round::Round};
+use super::{
+    fast::{QUEUE_TIME, bytes_in},
+    round::Round,
+};
 
 /// Rounds without growth of the rate that end it.
 const FULL_ROUNDS: u8 = 3;
@@ -42,9 +45,15 @@ impl Startup {
     }
 
     /// Whether `rtt`, the shortest of the last round trips, is that of a queue. It is looked at all the time: at the beginning of the next
-    /// round, the queue would be twice as long.
+    /// round, the queue would be twice as long. Where the path is slow, a window of a few segments that leaves at once makes a queue of its
+    /// own, though the path is far from full: [`is_window_of_path`](Self::is_window_of_path) tells.
     pub(super) fn is_queue(base: Duration, rtt: Duration) -> bool {
         rtt >= base + (base / 8).max(QUEUE_TIME)
+    }
+
+    /// Whether a window of `cwnd` bytes is about what the path holds, which has delivered at `rate` since the round began, `elapsed` ago.
+    pub(super) fn is_window_of_path(cwnd: u64, base: Duration, rate: u64, elapsed: Duration) -> bool {
+        elapsed >= base / 8 && cwnd >= bytes_in(rate, base) / 8 * 5
     }
 
     /// The path has delivered at `rate` at least.
@@ -69,49 +78,4 @@ impl Startup {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proto::time::Instant;
-
-    fn round(acked: u64, lost: u64, marked: bool) -> Round {
-        let mut round = Round::new(Instant::ZERO);
-        (round.acked, round.lost, round.marked) = (acked, lost, marked);
-        round
-    }
-
-    #[test]
-    fn it_ends_three_rounds_behind_the_last_that_raised_the_rate_by_a_quarter() {
-        let mut startup = Startup::default();
-        let ends = [100, 124, 125, 150, 155, 150].map(|rate| startup.end_round(&round(100, 0, false), rate));
-        assert_eq!(ends, [false, false, false, false, false, true]);
-        assert_eq!(startup.rate(), 125);
-    }
-
-    #[test]
-    fn it_ends_with_a_third_lost_or_a_mark() {
-        for (acked, lost, marked, ends) in
-            [(66, 33, false, false), (66, 34, false, true), (8, 8, false, false), (100, 0, true, true)]
-        {
-            let mut startup = Startup::default();
-            assert_eq!(startup.end_round(&round(acked, lost, marked), 100), ends, "{acked} {lost}");
-        }
-    }
-
-    #[test]
-    fn a_window_without_acks_does_not_end_it() {
-        for (timeouts, ends) in [(30, true), (36, false), (48, false)] {
-            let mut round = round(50, 48, false);
-            round.timeouts = timeouts;
-            assert_eq!(Startup::default().end_round(&round, 100), ends, "{timeouts}");
-        }
-    }
-
-    #[test]
-    fn losses_that_were_none_are_forgotten() {
-        let mut startup = Startup::default();
-        startup.end_round(&round(100, 2, false), 100);
-        assert!(startup.has_losses());
-        startup.forgive(1);
-        assert!(!startup.has_losses());
-    }
-}
+mod tests;

@@ -1,3 +1,5 @@
+use alloc::vec::Vec;
+
 use super::*;
 use crate::proto::congestion::LossCause;
 
@@ -9,7 +11,8 @@ const CWND: u64 = 400_000;
 /// What is sent at the time that is returned is lost after the beginning.
 fn compete(stands: bool) -> (Compete, Instant) {
     let now = Instant::from_millis(10_000);
-    let begin = Begin { now, mtu: MTU, cwnd: CWND, base: BASE, srtt: SRTT, grows_since: now, stands };
+    let begin =
+        Begin { now, mtu: MTU, cwnd: CWND, aim: CWND, base: BASE, srtt: SRTT, grows_since: now, stands };
     (Compete::new(&begin), now + (GRACE - 1) * SRTT)
 }
 
@@ -88,9 +91,41 @@ fn what_it_loses_proves_that_others_do_not_give_way() {
 #[test]
 fn a_window_that_loses_much_is_too_large() {
     let (mut compete, now) = standing();
-    assert_eq!(periods(&mut compete, now, &[200, 200, 200]), None);
+    assert_eq!(periods(&mut compete, now, &[200, 100, 100]), None);
     assert_eq!(compete.window(), 306_250, "two eighths less");
+    assert_eq!(periods(&mut compete, now, &[250]), None);
+    assert_eq!(compete.window(), 230_250, "as much less as is lost");
     assert!(periods(&mut compete, now, &[200; 10]).is_some(), "others may be many");
+}
+
+/// It has a quarter of what it is to have when it begins.
+#[test]
+fn the_window_grows_to_what_the_session_had_until_something_is_lost() {
+    let now = Instant::from_millis(10_000);
+    let begin = Begin {
+        now,
+        mtu: MTU,
+        cwnd: CWND / 4,
+        aim: CWND,
+        base: BASE,
+        srtt: SRTT - BASE / 2,
+        grows_since: now,
+        stands: false,
+    };
+    let mut compete = Compete::new(&begin);
+    let windows: Vec<u64> = (0..16)
+        .map(|_| {
+            assert_eq!(compete.end_round(now, &round(0), 0), None);
+            compete.window()
+        })
+        .collect();
+    assert!(windows.is_sorted() && windows[0] < CWND / 3 && windows[15] >= CWND / 100 * 99, "{windows:?}");
+    let mut compete = Compete::new(&begin);
+    (0..4).for_each(|_| assert_eq!(compete.end_round(now, &round(0), 0), None));
+    let before = compete.window();
+    lose(&mut compete, now + GRACE * SRTT);
+    (0..4).for_each(|_| assert_eq!(compete.end_round(now, &round(0), 0), None));
+    assert_eq!(compete.window(), before / 10 * 7);
 }
 
 /// An eighth less for each marked round, until half is left.
