@@ -69,7 +69,7 @@
 //!
 //! `tests/simulation/congestion/bars.rs` has what it is held against, and it keeps all of that there. It is not the default yet, because
 //!
-//! * one beside one of Linux's BBR had 36 to 42 % of the link in four runs of the lab, which is little more than the 35 that it should have at least;
+//! * one beside one of Linux's BBR had 33 to 43 % of the link in six runs of the lab, of the 35 that it should have at least;
 //! * many sessions that begin one after the other take each other for BBR or CUBIC, and go on as CUBIC. Of 16 that begin within 5 to 24 s on the
 //!   bars' link, up to 13 % is dropped until all have begun, and up to 30 % for ten seconds; of 32 a third. Jain's index is 0.3 to 0.97. (Of
 //!   [`BbrLike`](super::CongestionControl::BbrLike), 31 to 48 % are dropped until all have begun, with an index of 0.9.);
