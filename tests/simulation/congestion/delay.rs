@@ -86,6 +86,11 @@ fn delay(count: usize) -> Vec<KcpConfig> {
     vec![with(CongestionControl::DelayBased); count]
 }
 
+/// Four, and four of CUBIC.
+fn four_beside_cubic() -> Vec<KcpConfig> {
+    [delay(4), vec![with(CongestionControl::Cubic); 4]].concat()
+}
+
 /// Each way 25 ms, behind a queue of `queue` times what is under way.
 fn link(queue: f64) -> LinkSettings {
     let queue = (queue * UNDER_WAY as f64) as usize;
@@ -195,9 +200,7 @@ fn slow_and_long_paths_are_filled_too() {
 #[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn it_holds_its_own_beside_cubic() {
     for seed in 0..2 {
-        let mut configs = delay(4);
-        configs.extend(vec![with(CongestionControl::Cubic); 4]);
-        let outcome = run(seed, &configs, &link(1.0), Duration::ZERO, [10 * SECOND, 10 * SECOND]);
+        let outcome = run(seed, &four_beside_cubic(), &link(1.0), Duration::ZERO, [10 * SECOND, 10 * SECOND]);
         let part = outcome.shares[..4].iter().sum::<f64>() / outcome.share();
         let what = format!("seed {seed}: {part:.2} of all; {outcome:.4?}");
         assert!((0.25..=0.75).contains(&part) && outcome.share() >= 0.93, "{what}");
@@ -209,9 +212,7 @@ fn it_holds_its_own_beside_cubic() {
 #[ignore = "seconds: cargo test --release --test simulation -- --ignored"]
 fn it_holds_its_own_beside_cubic_that_lost_early() {
     for seed in 0..4 {
-        let mut configs = delay(4);
-        configs.extend(vec![with(CongestionControl::Cubic); 4]);
-        let mut crowd = Crowd::of(seed, configs.iter(), &link(1.0));
+        let mut crowd = Crowd::of(seed, four_beside_cubic().iter(), &link(1.0));
         for session in &mut crowd.sessions[4..] {
             session.client().link.settings.loss = 0.02;
             session.client().writer = Writer::bulk(u64::MAX);

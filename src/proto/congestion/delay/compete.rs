@@ -18,7 +18,7 @@ use crate::proto::time::Instant;
 
 /// Round trips from the beginning in which no loss counts: the queue is full of the others' packets, and it is not yet for the session to give way.
 const GRACE: u32 = 4;
-/// The rate that is kept grows by an eighth in a round up to what the session had before; and by a sixteenth from there, up to half as much again.
+/// The rate that is kept grows by an eighth in a round up to the target, and from there by a sixteenth, up to half as much again.
 const QUICK_GROWTH: u64 = 8;
 const GROWTH: u64 = 16;
 /// So many reductions, each of them so many round trips behind the one before at most, are those of a queue that others fill at once.
@@ -43,10 +43,9 @@ pub(super) struct Compete {
     began: Instant,
     /// Since when the window has grown without a loss.
     grows_since: Instant,
-    /// The rate that it came with. It grows to that of [`Begin::aim`] at once if nothing is lost.
-    first_rate: u64,
-    aim: u64,
-    /// The rate that it keeps until a loss counts, if the queue is longer than the path: it may become much longer.
+    /// The rate of [`Begin::target_cwnd`].
+    target_rate: u64,
+    /// The rate that it keeps until a loss counts, if the queue is longer than the path: it may become much longer. It grows to the target at first.
     kept_rate: Option<u64>,
     /// When a loss or a mark counted last.
     congested_at: Instant,
@@ -61,8 +60,8 @@ pub(super) struct Begin {
     pub(super) now: Instant,
     pub(super) mtu: u64,
     pub(super) cwnd: u64,
-    /// The window that it is to have if there is room: its part of what it had before.
-    pub(super) aim: u64,
+    /// The window that it is to have if there is room: its part of what it had before. At least `cwnd`.
+    pub(super) target_cwnd: u64,
     pub(super) base: Duration,
     pub(super) srtt: Duration,
     /// The window is what CUBIC's would be that has grown since then.
@@ -73,12 +72,11 @@ pub(super) struct Begin {
 
 impl Compete {
     pub(super) fn new(begin: &Begin) -> Self {
-        let &Begin { now, mtu, cwnd, aim, base, srtt, grows_since, stands } = begin;
+        let &Begin { now, mtu, cwnd, target_cwnd, base, srtt, grows_since, stands } = begin;
         let rate_of = |window: u64| {
             let rate = (u128::from(window) * 1_000_000).checked_div(srtt.as_micros()).unwrap_or(0);
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
-        let rate = rate_of(cwnd);
         Self {
             cubic: Cubic::in_avoidance(now, mtu, cwnd, srtt, grows_since),
             mtu,
@@ -86,9 +84,8 @@ impl Compete {
             srtt,
             began: now,
             grows_since,
-            first_rate: rate,
-            aim: rate_of(aim),
-            kept_rate: Some(rate),
+            target_rate: rate_of(target_cwnd),
+            kept_rate: Some(rate_of(cwnd)),
             congested_at: now,
             reduced_at: None,
             repeated: 0,
@@ -163,7 +160,7 @@ impl Compete {
         let again = self.reduced_at.replace(now).is_some_and(|at| now - at < REPEATED_WITHIN * self.srtt);
         self.repeated = if again { self.repeated + 1 } else { 0 };
         if self.repeated >= REPEATED {
-            self.stand = Some(Stand::new(now, bytes_in(self.first_rate.max(self.aim), self.srtt)));
+            self.stand = Some(Stand::new(now, bytes_in(self.target_rate, self.srtt)));
         }
     }
 
@@ -179,16 +176,15 @@ impl Compete {
     /// stands no longer.
     pub(super) fn end_round(&mut self, now: Instant, round: &Round, own: u64) -> Option<u64> {
         match &mut self.kept_rate {
-            Some(rate) if *rate < self.aim => {
-                *rate = rate.saturating_add(*rate / QUICK_GROWTH).min(self.aim);
-                self.first_rate = *rate;
+            Some(rate) if *rate < self.target_rate => {
+                *rate = rate.saturating_add(*rate / QUICK_GROWTH).min(self.target_rate);
                 let cwnd = bytes_in(*rate, self.srtt);
                 if cwnd > self.cubic.window() {
                     self.cubic = Cubic::in_avoidance(now, self.mtu, cwnd, self.srtt, self.grows_since);
                 }
             }
             Some(rate) => {
-                let most = self.first_rate.saturating_add(self.first_rate / 2);
+                let most = self.target_rate.saturating_add(self.target_rate / 2);
                 *rate = rate.saturating_add(*rate / GROWTH).min(most);
             }
             None => {}

@@ -81,7 +81,7 @@ pub(super) struct Drains {
     began: Instant,
     /// When the drain before that began.
     began_before: Instant,
-    /// When others drained last long before this session's drain was due: they have begun, or know less of the path.
+    /// When the session last joined a drain long before its own was due: somebody of this kind has just begun, or is not sure of the path.
     met_at: Option<Instant>,
     empty_at: Instant,
     current: Option<Drain>,

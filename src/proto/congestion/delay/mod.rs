@@ -55,10 +55,10 @@
 //!
 //! # Startup
 //!
-//! The window grows by a little more than half in a round trip. Startup ends when eight samples in a row are those of a
-//! queue, after three rounds that have not raised the rate by a quarter (as in BBR), with a third lost, or
-//! with a mark of ECN. What was sent too much until then leaves the queue at the rate of the link, which is the window's measure then: see `settling`. A drain
-//! follows soon, and at once if there were losses.
+//! The window grows by a little more than half in a round trip. Startup ends when eight samples in a row are those of a queue and the window is about
+//! what the path holds, after three rounds that have not raised the rate by a quarter (as in BBR), with a third lost, or with a mark of ECN. What was
+//! sent too much until then leaves the queue at the rate of the link, which is the window's measure then: see `settling`. A drain follows soon, and at
+//! once if there were losses.
 //!
 //! # Short paths
 //!
@@ -535,7 +535,7 @@ impl DelayBased {
             now,
             mtu: self.mtu,
             cwnd: self.cwnd.min(most),
-            aim: self.cwnd,
+            target_cwnd: self.cwnd,
             base: self.base.unwrap_or_default(),
             srtt: self.srtt,
             grows_since: self.drains.empty_at(),

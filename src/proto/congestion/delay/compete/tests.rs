@@ -11,8 +11,16 @@ const CWND: u64 = 400_000;
 /// What is sent at the time that is returned is lost after the beginning.
 fn compete(stands: bool) -> (Compete, Instant) {
     let now = Instant::from_millis(10_000);
-    let begin =
-        Begin { now, mtu: MTU, cwnd: CWND, aim: CWND, base: BASE, srtt: SRTT, grows_since: now, stands };
+    let begin = Begin {
+        now,
+        mtu: MTU,
+        cwnd: CWND,
+        target_cwnd: CWND,
+        base: BASE,
+        srtt: SRTT,
+        grows_since: now,
+        stands,
+    };
     (Compete::new(&begin), now + (GRACE - 1) * SRTT)
 }
 
@@ -106,7 +114,7 @@ fn the_window_grows_to_what_the_session_had_until_something_is_lost() {
         now,
         mtu: MTU,
         cwnd: CWND / 4,
-        aim: CWND,
+        target_cwnd: CWND,
         base: BASE,
         srtt: SRTT - BASE / 2,
         grows_since: now,
