@@ -449,10 +449,10 @@ impl DelayBased {
         let tenths = self.drains.tenths(reason, self.competes());
         let cwnd = bytes_in(self.rate, base) / 10 * tenths;
         self.spikes.pause();
-        self.giving_way.pause();
         if reason == Reason::Joined && self.drains.is_early(now) {
             self.giving_way.begin_anew();
         }
+        self.giving_way.pause();
         let mut drain = Drain::new(reason, self.cwnd, self.rate, base);
         // Not after every drain: while a session grows, its rate is that of a smaller window.
         drain.is_too_large = bytes_in(self.rate, delay) > 2 * self.fast.target(self.mtu, self.rate);
